@@ -1,0 +1,37 @@
+# Each target does its own set-up: a .venv in this checkout, the install, then the work.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test test-slow check format bench tables clean
+
+.venv/installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet -c constraints.txt -e ".[faiss,plots,dev,oracles]"
+	touch $@
+
+demo: .venv/installed
+	$(BIN)/attnknn demo
+
+test: .venv/installed
+	$(BIN)/python -m pytest -q
+
+test-slow: .venv/installed
+	$(BIN)/python -m pytest -q -m slow
+
+check: .venv/installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: .venv/installed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: .venv/installed
+	$(BIN)/python -m benchmarks
+
+tables: .venv/installed
+	$(BIN)/python -m experiments.tables
+
+clean:
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,24 @@
+"""Optional packages, imported at the moment of use and named when missing."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from attnknn.errors import MissingExtraError
+
+
+def require(package: str, *, extra: str, needed_by: str, instead: str = "") -> Any:
+    """The imported `package`, or an error that names the extra to install.
+
+    >>> require("json", extra="none", needed_by="this example").__name__
+    'json'
+    """
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        hint = f", or use {instead}" if instead else ""
+        raise MissingExtraError(
+            f"{needed_by} needs {package}, which is not installed. "
+            f"Install `attnknn[{extra}]`{hint}."
+        ) from error

@@ -1,0 +1,65 @@
+"""What can go wrong, each with the built-in error a scikit-learn user expects.
+
+AttnKNNError
+├── InvalidInputError (ValueError)      rows, labels or files that cannot be used
+├── InvalidSettingError (ValueError)    a setting outside its range, or an unknown name
+├── NotFittedYetError (NotFittedError)  a method called before `fit`
+├── UnknownEntryError (KeyError)        an id that the memory does not hold
+├── MissingExtraError (ImportError)     an optional package that is not installed
+├── MissingDataError (FileNotFoundError)  a named data set that is not on this machine
+└── ModelFolderError (ValueError)       a model folder that is damaged, foreign or hostile
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from sklearn.exceptions import NotFittedError
+
+
+class AttnKNNError(Exception):
+    """The parent of every error of this package."""
+
+
+class InvalidInputError(AttnKNNError, ValueError):
+    """Rows, labels or files that cannot be used."""
+
+
+class InvalidSettingError(AttnKNNError, ValueError):
+    """A setting outside its range, or an unknown name."""
+
+
+class NotFittedYetError(AttnKNNError, NotFittedError):
+    """A method called before `fit`."""
+
+
+class UnknownEntryError(AttnKNNError, KeyError):
+    """An id that the memory does not hold."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # KeyError would show the quotes of repr
+
+
+class MissingExtraError(AttnKNNError, ImportError):
+    """An optional package that is not installed."""
+
+
+class MissingDataError(AttnKNNError, FileNotFoundError):
+    """A named data set that is not on this machine."""
+
+
+class ModelFolderError(AttnKNNError, ValueError):
+    """A model folder that is damaged, foreign or hostile."""
+
+
+def unknown_name(kind: str, name: object, known: Iterable[str]) -> InvalidSettingError:
+    """The error for a name that nobody answers to, with a guess at what was meant.
+
+    >>> unknown_name("attention", "distnace", ["distance", "uniform"])
+    InvalidSettingError("No attention is called 'distnace'. Did you mean 'distance'? Known: distance, uniform.")
+    """
+    known = sorted(known)
+    guesses = difflib.get_close_matches(str(name), known, n=1)
+    guess = f" Did you mean {guesses[0]!r}?" if guesses else ""
+    return InvalidSettingError(f"No {kind} is called {name!r}.{guess} Known: {', '.join(known)}.")
