@@ -1,0 +1,251 @@
+"""Metrics against scikit-learn, torchmetrics, plain loops and their own definitions."""
+
+from __future__ import annotations
+
+import warnings
+from importlib import import_module
+
+import numpy as np
+import pytest
+import sklearn.metrics as oracle
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from attnknn import metrics
+from attnknn.errors import InvalidInputError, InvalidSettingError
+from attnknn.metrics import debiased_ece, ece, nll, reliability_bins, score_all
+
+ALL = ["accuracy", "balanced_accuracy", "macro_f1", "nll", "brier", "ece", "debiased_ece"]
+
+
+def random_answers(seed, n=400, n_classes=5, sharpness=2.0):
+    rng = np.random.default_rng(seed)
+    scores = sharpness * rng.normal(size=(n, n_classes))
+    probabilities = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    return rng.integers(0, n_classes, n), probabilities
+
+
+def calibrated_answers(rng, n, too_high=0.0):
+    """Two classes; class 0 comes `too_high` less often than its probability says."""
+    confidence = rng.uniform(0.5 + too_high, 1.0, n)
+    y = (rng.uniform(size=n) > confidence - too_high).astype(int)
+    return y, np.column_stack([confidence, 1 - confidence])
+
+
+@st.composite
+def answers(draw):
+    n, n_classes = draw(st.integers(1, 40)), draw(st.integers(2, 6))
+    raw = draw(
+        hnp.arrays(np.float64, (n, n_classes), elements=st.floats(0, 1, allow_subnormal=False))
+    )
+    raw[raw.sum(axis=1) < 1e-6] = 1.0
+    y = draw(hnp.arrays(np.int64, n, elements=st.integers(0, n_classes - 1)))
+    return y, raw / raw.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_scores_equal_those_of_scikit_learn(seed):
+    y, p = random_answers(seed)
+    predicted, codes = p.argmax(axis=1), np.arange(p.shape[1])
+    expected = {
+        "accuracy": oracle.accuracy_score(y, predicted),
+        "balanced_accuracy": oracle.balanced_accuracy_score(y, predicted),
+        "macro_f1": oracle.f1_score(y, predicted, average="macro"),
+        "nll": oracle.log_loss(y, p, labels=codes),
+        "brier": 5 * oracle.mean_squared_error(np.eye(5)[y], p),
+    }
+    found = score_all(y, p).to_dict()
+    assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-9)
+    assert (
+        metrics.confusion_matrix(y, p) == oracle.confusion_matrix(y, predicted, labels=codes)
+    ).all()
+
+
+def test_scores_equal_scikit_learn_where_classes_are_missing_from_truth_or_prediction():
+    y = np.array([0, 0, 2, 2, 2])
+    p = np.eye(4)[[0, 1, 2, 1, 2]]  # class 1 never true, class 3 neither true nor predicted
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn warns of the class that is never true
+        expected = oracle.balanced_accuracy_score(y, p.argmax(axis=1))
+    assert metrics.balanced_accuracy(y, p) == pytest.approx(expected, abs=1e-12)
+    assert metrics.macro_f1(y, p) == pytest.approx(
+        oracle.f1_score(y, p.argmax(axis=1), average="macro"), abs=1e-12
+    )
+
+
+@pytest.mark.parametrize("n_bins", [1, 10, 15])
+@pytest.mark.parametrize("seed", range(3))
+def test_ece_equals_torchmetrics_in_float64(seed, n_bins):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("torchmetrics")
+    # The public function rounds to float32; the one below it keeps the precision it is given.
+    theirs = import_module("torchmetrics.functional.classification.calibration_error")._ce_compute
+    y, p = random_answers(seed, sharpness=1.0 + 3.0 * seed)
+    p[:3] = [[0.2] * 5, [1 / 3, 1 / 3, 1 / 3, 0, 0], [0.5, 0.5, 0, 0, 0]]  # ties and bin edges
+    confidence = torch.tensor(p.max(axis=1))
+    correct = torch.tensor(p.argmax(axis=1) == y, dtype=torch.float64)
+    expected = float(theirs(confidence, correct, n_bins, norm="l1"))
+    assert ece(y, p, n_bins=n_bins) == pytest.approx(expected, abs=1e-9)
+
+
+def test_ece_equals_the_public_torchmetrics_function_up_to_float32():
+    torch = pytest.importorskip("torch")
+    functional = pytest.importorskip("torchmetrics.functional.classification")
+    y, p = random_answers(0)
+    theirs = functional.multiclass_calibration_error(
+        torch.tensor(p), torch.tensor(y), num_classes=5, n_bins=15, norm="l1"
+    )
+    assert ece(y, p) == pytest.approx(float(theirs), abs=1e-6)
+
+
+def plain_ece(y, p, n_bins):
+    total = 0.0
+    for b in range(n_bins):
+        rows = [
+            i
+            for i in range(len(y))
+            if np.floor(min(p[i].max() * n_bins, n_bins - 1)) == b  # 1.0 belongs to the last bin
+        ]
+        if rows:
+            right = np.mean([p[i].argmax() == y[i] for i in rows])
+            total += len(rows) / len(y) * abs(right - np.mean([p[i].max() for i in rows]))
+    return total
+
+
+def test_ece_equals_a_plain_loop_also_for_certain_rows():
+    y, p = random_answers(5, sharpness=4.0)
+    p[:50] = np.eye(5)[y[:50]]
+    p[50:60] = np.eye(5)[(y[50:60] + 1) % 5]
+    assert ece(y, p, n_bins=8) == pytest.approx(plain_ece(y, p, 8), abs=1e-12)
+
+
+def test_ece_by_mass_equals_a_split_of_the_sorted_rows():
+    y, p = random_answers(6)
+    order = np.argsort(p.max(axis=1))
+    parts = [order[400 * b // 15 : 400 * (b + 1) // 15] for b in range(15)]
+    gaps = [abs((p[i].argmax(1) == y[i]).mean() - p[i].max(1).mean()) * len(i) for i in parts]
+    assert ece(y, p, bins="mass") == pytest.approx(sum(gaps) / 400, abs=1e-12)
+
+
+def test_ece_bins_keep_confidences_of_1_0000001_from_float32():
+    """DESIGN.md section 7: such rows fell out of all bins, and the error was that of the rest."""
+    above_one = np.float32(1.0000001)
+    assert above_one > 1
+    p = np.zeros((100, 3), dtype=np.float32)
+    p[:85, 0], p[85:, 0], p[85:, 1] = above_one, 0.6, 0.4
+    y = np.zeros(100, dtype=int)
+    y[:40] = 1
+    for bins in ("width", "mass"):
+        found = reliability_bins(y, p, bins=bins)
+        assert found.counts.sum() == 100
+        assert ece(y, p, bins=bins) == pytest.approx(0.85 * 40 / 85 + 0.15 * 0.4, abs=1e-6)
+
+
+def test_a_probability_of_zero_costs_much_but_not_everything():
+    value = nll([0, 1], [[0.0, 1.0], [0.0, 1.0]])
+    assert value == pytest.approx(-np.log(np.finfo(float).tiny) / 2)
+    assert np.isfinite(value)
+
+
+def test_debiased_ece_is_near_zero_for_perfect_probabilities_where_ece_is_not():
+    rng = np.random.default_rng(0)
+    samples = [calibrated_answers(rng, 1000) for _ in range(100)]
+    plain = np.mean([ece(y, p, bins="mass") for y, p in samples])
+    debiased = np.mean([debiased_ece(y, p) for y, p in samples])
+    assert plain > 0.03
+    assert debiased < plain / 5
+
+
+@pytest.mark.parametrize(("n", "tolerance"), [(10_000, 0.005), (100_000, 0.001)])
+def test_debiased_ece_tends_to_the_true_error(n, tolerance):
+    rng = np.random.default_rng(1)
+    samples = [calibrated_answers(rng, n, too_high=0.03) for _ in range(10)]
+    assert np.mean([debiased_ece(y, p) for y, p in samples]) == pytest.approx(0.03, abs=tolerance)
+
+
+@given(answers())
+@settings(max_examples=50, deadline=None)
+def test_scores_lie_in_their_ranges_and_bins_hold_every_row(pair):
+    y, p = pair
+    scores = score_all(y, p)
+    assert 0 <= scores.nll <= 709
+    assert 0 <= scores.brier <= 2 + 1e-9
+    for name in ("accuracy", "balanced_accuracy", "macro_f1", "ece", "debiased_ece"):
+        assert 0 <= getattr(scores, name) <= 1 + 1e-9
+    assert scores.debiased_ece <= ece(y, p, bins="mass") + 1e-9
+    for bins in ("width", "mass"):
+        assert reliability_bins(y, p, bins=bins).counts.sum() == len(y)
+
+
+@given(answers(), st.randoms(use_true_random=False))
+@settings(max_examples=50, deadline=None)
+def test_the_order_of_the_rows_does_not_matter(pair, random):
+    y, p = pair
+    order = list(range(len(y)))
+    random.shuffle(order)
+    expected = score_all(y, p).to_dict()
+    assert score_all(y[order], p[order]).to_dict() == pytest.approx(expected, abs=1e-9)
+
+
+@given(answers())
+@settings(max_examples=30, deadline=None)
+def test_certain_and_right_is_perfect(pair):
+    y, p = pair
+    scores = score_all(y, np.eye(p.shape[1])[y]).to_dict()
+    assert scores == {name: float(metrics.HIGHER_IS_BETTER[name]) for name in ALL}
+
+
+def test_labels_of_any_kind_are_found_by_classes():
+    y, p = random_answers(2)
+    names = ["d", "a", "c", "e", "b"]
+    labels = np.array(names)[y]
+    assert score_all(labels, p, classes=names) == score_all(y, p)
+
+
+def test_reliability_bins_agree_with_their_definition():
+    y, p = random_answers(3)
+    found = reliability_bins(y, p, n_bins=10).filled()
+    confidence, right = p.max(axis=1), p.argmax(axis=1) == y
+    for b in range(len(found)):
+        inside = (confidence >= found.lower[b]) & (confidence < found.upper[b])
+        assert found.counts[b] == inside.sum()
+        assert found.accuracy[b] == pytest.approx(right[inside].mean())
+        spread = np.sqrt((confidence * (1 - confidence))[inside].sum()) / inside.sum()
+        assert found.noise[b] == pytest.approx(spread)
+
+
+def test_equal_confidences_stay_in_one_bin_of_equal_mass():
+    p = np.tile([0.7, 0.3], (100, 1))
+    found = reliability_bins(np.zeros(100, dtype=int), p, bins="mass")
+    assert found.counts.tolist() == [100]
+
+
+@pytest.mark.parametrize(
+    ("y", "p", "message"),
+    [
+        ([0], [0.5, 0.5], r"must have shape \(rows, classes\)"),
+        ([], np.empty((0, 2)), "at least one of each"),
+        ([0], [[np.nan, 1.0]], "between 0 and 1, got nan in row 0"),
+        ([0], [[-0.1, 1.1]], "between 0 and 1, got -0.1"),
+        ([0], [[0.5, 0.6]], "row 0 sums to 1.1"),
+        ([0, 1], [[0.5, 0.5]], "one label per row"),
+        ([2], [[0.5, 0.5]], "codes from 0 to 1, got 2"),
+        ([-1], [[0.5, 0.5]], "codes from 0 to 1, got -1"),
+        (["yes"], [[0.5, 0.5]], "give `classes`"),
+    ],
+)
+def test_unusable_input_is_refused(y, p, message):
+    with pytest.raises(InvalidInputError, match=message):
+        score_all(y, p)
+
+
+def test_unknown_labels_names_and_bins_are_refused():
+    with pytest.raises(InvalidInputError, match="labels of `classes`, got 'c'"):
+        nll(["c"], [[0.5, 0.5]], classes=["a", "b"])
+    with pytest.raises(InvalidInputError, match="each of the 2 columns"):
+        nll(["a"], [[0.5, 0.5]], classes=["a"])
+    with pytest.raises(InvalidSettingError, match="No way to bin is called 'masss'"):
+        ece([0], [[0.5, 0.5]], bins="masss")
+    with pytest.raises(InvalidSettingError, match="`n_bins`"):
+        ece([0], [[0.5, 0.5]], n_bins=0)
