@@ -1,0 +1,109 @@
+"""The contract of an encoder, for our own and for those of users."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
+
+from attnknn.encoders import ENCODERS, encoder_from_settings, make_encoder
+from attnknn.encoders.base import Encoder
+from attnknn.errors import InvalidSettingError
+
+
+def check_encoder(encoder: Any, X: Any, y: Any = None) -> None:
+    """Raise an AssertionError that says which promise of `encoders.base.Encoder` is broken.
+
+    Parameters
+    ----------
+    encoder : anything `make_encoder` takes; it stays unfitted
+    X : at least three training rows that the encoder should understand
+    y : labels, for encoders that learn from them
+
+    Examples
+    --------
+    >>> check_encoder("identity", [[1.0, 2.0], [3.0, 4.0], [5.0, 7.0]])
+    """
+    rows = X if hasattr(X, "shape") else np.asarray(X)
+    before = copy.deepcopy(rows)
+    fitted = _check_fit(make_encoder(encoder), rows, y)
+    embeddings = np.asarray(fitted.transform(rows))
+    _check_embeddings(embeddings, len(rows))
+    again = np.asarray(make_encoder(encoder).fit(rows, y).transform(rows))
+    _must(_close(again, embeddings), "two fits on the same rows must give the same embeddings")
+    _check_rows_stand_alone(fitted, rows, embeddings)
+    _check_settings(fitted, rows, embeddings)
+    _must(_same(before, rows), "`fit` and `transform` must not change the rows they are given")
+
+
+def _check_fit(encoder: Encoder, rows: Any, y: Any) -> Encoder:
+    _must(isinstance(encoder.name, str) and bool(encoder.name), "`name` must be a text")
+    try:
+        encoder.transform(rows)
+    except NotFittedError:
+        pass
+    else:
+        raise AssertionError("`transform` before `fit` must raise a NotFittedError")
+    _must(encoder.fit(rows, y) is encoder, "`fit` must return the encoder itself")
+    return encoder
+
+
+def _check_embeddings(embeddings: NDArray[Any], n_rows: int) -> None:
+    _must(
+        embeddings.ndim == 2 and len(embeddings) == n_rows and embeddings.shape[1] > 0,
+        f"`transform` must give ({n_rows}, D), got {embeddings.shape}",
+    )
+    _must(embeddings.dtype.kind == "f", f"embeddings must be floats, got {embeddings.dtype}")
+    _must(bool(np.isfinite(embeddings).all()), "embeddings must be finite")
+
+
+def _check_rows_stand_alone(fitted: Encoder, rows: Any, embeddings: NDArray[Any]) -> None:
+    """A row's embedding must depend neither on its company nor on its place."""
+    backward = np.arange(len(rows))[::-1]
+    _must(
+        _close(fitted.transform(_take(rows, backward)), embeddings[backward]),
+        "the order of the rows must not change their embeddings",
+    )
+    for row in range(min(3, len(rows))):
+        alone = fitted.transform(_take(rows, np.array([row])))
+        _must(_close(alone, embeddings[[row]]), "a row alone must give what it gives in company")
+
+
+def _check_settings(fitted: Encoder, rows: Any, embeddings: NDArray[Any]) -> None:
+    try:
+        settings, arrays = fitted.to_settings()
+    except InvalidSettingError:
+        return  # cannot be stored, and says so
+    restored = json.loads(json.dumps(settings, allow_nan=False))
+    _must(all(a.dtype != object for a in arrays.values()), "stored arrays must hold no objects")
+    if settings["encoder"] not in ENCODERS:  # a user's own: its class knows how to come back
+        loaded = type(fitted).from_settings(restored, arrays)  # type: ignore[attr-defined]
+    else:
+        loaded = encoder_from_settings(restored, arrays)
+    same = np.array_equal(np.asarray(loaded.transform(rows)), embeddings)
+    _must(same, "an encoder from its settings must give the same embeddings to the last bit")
+
+
+def _must(holds: bool, promise: str) -> None:
+    if not holds:
+        raise AssertionError(f"Encoder contract: {promise}.")
+
+
+def _close(left: Any, right: Any) -> bool:
+    # Matrix products of other sizes may round otherwise, hence not equal to the last bit.
+    return bool(np.allclose(np.asarray(left), np.asarray(right), rtol=1e-5, atol=1e-6))
+
+
+def _take(rows: Any, chosen: NDArray[np.int64]) -> Any:
+    return rows.iloc[chosen] if isinstance(rows, pd.DataFrame) else rows[chosen]
+
+
+def _same(left: Any, right: Any) -> bool:
+    if isinstance(left, pd.DataFrame):
+        return left.equals(right)
+    return bool(pd.DataFrame(np.asarray(left)).equals(pd.DataFrame(np.asarray(right))))
