@@ -3,5 +3,16 @@
 from attnknn.memory.base import METRICS, Memory, Metric
 from attnknn.memory.entries import Entries, make_entries
 from attnknn.memory.in_numpy import NumpyMemory
+from attnknn.memory.in_torch import TorchMemory
+from attnknn.memory.names import make_memory
 
-__all__ = ["METRICS", "Entries", "Memory", "Metric", "NumpyMemory", "make_entries"]
+__all__ = [
+    "METRICS",
+    "Entries",
+    "Memory",
+    "Metric",
+    "NumpyMemory",
+    "TorchMemory",
+    "make_entries",
+    "make_memory",
+]

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Literal, Self
+from functools import cached_property
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
-from attnknn.errors import InvalidInputError, InvalidSettingError, UnknownEntryError, unknown_name
-from attnknn.memory.entries import NO_GROUP, Entries
+from attnknn.errors import InvalidInputError, InvalidSettingError, NotFittedYetError, unknown_name
+from attnknn.memory.entries import Entries
+from attnknn.memory.exclusion import Exclusion
+from attnknn.memory.ids import IdLookup
+from attnknn.memory.preparation import Vectors, center_of, centered, refuse_infinite, unit_length
 from attnknn.records import Floats, Integers, Neighbors
 
 Metric = Literal["euclidean", "cosine", "inner_product"]
 METRICS = ("euclidean", "cosine", "inner_product")
-Vectors = NDArray[np.float32]
 
 
 class Memory(ABC, BaseEstimator):
@@ -25,26 +30,32 @@ class Memory(ABC, BaseEstimator):
     A memory works on *prepared* vectors: moved near the origin for `euclidean`, of unit length for
     `cosine`, as they come for `inner_product`. An implementation gives `_index` and `_nearest`,
     and may give `_append` and `_remove` where it can do better than index everything anew.
+    What can be computed again from the entries is named in `_derived`: it is dropped when they
+    change, and never pickled.
     """
 
     entries: Entries
     metric_: Metric
     is_exact: bool = True
+    _derived: ClassVar[tuple[str, ...]] = ("_lookup", "_exclusion")
 
     def remember(self, entries: Entries, metric: Metric = "euclidean") -> Self:
         """Start anew with `entries`."""
         if metric not in METRICS:
             raise unknown_name("metric", metric, METRICS)
-        self.metric_ = metric
-        self.center_ = _center(entries.embeddings) if metric == "euclidean" else None
-        self._set(replace(entries, embeddings=self.prepare(entries.embeddings)))
-        self._index()
+        with self._all_or_nothing():
+            self.__dict__.pop("entries", None)  # the width may change
+            self.metric_ = metric
+            self.center_ = center_of(entries.embeddings) if metric == "euclidean" else None
+            self._set(self._prepared(entries))
+            self._index()
         return self
 
-    def search(
-        self, queries: ArrayLike, k: int, *, exclude: Integers | None = None
-    ) -> Neighbors:
+    def search(self, queries: ArrayLike, k: int, *, exclude: Integers | None = None) -> Neighbors:
         """The `k` entries nearest to each query, nearest first, ties by id.
+
+        A memory with fewer entries than `k` gives them all: the record has `min(k, len(memory))`
+        places, and those that `exclude` left without an entry are masked.
 
         Parameters
         ----------
@@ -60,6 +71,8 @@ class Memory(ABC, BaseEstimator):
         """`search` for vectors that went through `prepare`, such as `entries.embeddings`."""
         if k < 1:
             raise InvalidSettingError(f"`k` must be an integer of at least 1, got {k}.")
+        self._check_remembers("search")
+        self._check_exclude(exclude, len(queries))
         width = min(k, len(self))
         if width == 0 or len(queries) == 0:
             empty = np.zeros((len(queries), width), dtype=np.int64)
@@ -76,50 +89,58 @@ class Memory(ABC, BaseEstimator):
 
     def add(self, entries: Entries) -> None:
         """Remember `entries` too; their ids must be new."""
-        self._check_width(entries.embeddings)
-        for given in entries.ids.tolist():
-            if given in self._position_of:
-                raise InvalidInputError(f"`ids` must be new, {given!r} is remembered already.")
-        entries = replace(entries, embeddings=self.prepare(entries.embeddings))
-        self._set(self.entries.joined(entries))
-        self._append(len(entries))
+        self._check_remembers("add")
+        self._check_width(entries.embeddings, "New entries")
+        if not len(self):
+            self.remember(entries, self.metric_)
+            return
+        self._lookup.refuse_known(entries.ids)
+        with self._all_or_nothing():
+            self._set(self.entries.joined(self._prepared(entries)))
+            self._append(len(entries))
 
     def forget(self, ids: ArrayLike) -> None:
         """Remove the entries with these `ids`; an unknown id changes nothing and is an error."""
         positions = np.unique(self.positions_of(ids))
         keep = np.ones(len(self), dtype=bool)
         keep[positions] = False
-        self._set(self.entries.take(keep))
-        self._remove(positions)
+        with self._all_or_nothing():
+            self._set(self.entries.take(keep))
+            self._remove(positions)
 
     def relabel(self, ids: ArrayLike, labels: ArrayLike) -> None:
-        """Give the entries with these `ids` new label codes."""
+        """Give the entries with these `ids` new label codes, one each."""
         positions = self.positions_of(ids)
+        codes = np.atleast_1d(np.asarray(labels, dtype=np.int64))
+        if codes.shape != positions.shape:
+            raise InvalidInputError(
+                f"`labels` must hold one code for each of the {len(positions)} ids, "
+                f"got shape {codes.shape}."
+            )
         changed = self.entries.labels.copy()
-        changed[positions] = np.asarray(labels, dtype=np.int64)
+        changed[positions] = codes
+        if (changed[positions] != codes).any():
+            raise InvalidInputError("`ids` must not hold one id twice with two different labels.")
         self.entries = replace(self.entries, labels=changed)
 
     def positions_of(self, ids: ArrayLike) -> Integers:
         """The rows of the memory that hold these `ids`."""
-        wanted = np.atleast_1d(np.asarray(ids)).tolist()
-        unknown = [given for given in wanted if given not in self._position_of]
-        if unknown:
-            raise UnknownEntryError(f"No entry has the id {unknown[0]!r}.")
-        return np.array([self._position_of[given] for given in wanted], dtype=np.int64)
+        self._check_remembers("positions_of")
+        return self._lookup.positions_of(ids)
 
     def prepare(self, vectors: ArrayLike) -> Vectors:
         """Vectors as this memory compares them (float32; see the class)."""
+        self._check_remembers("prepare")
         array = np.asarray(vectors)
-        if hasattr(self, "entries"):
-            self._check_width(array)
-        if self.metric_ == "euclidean" and self.center_ is not None:
-            array = array - self.center_.astype(array.dtype)
-        elif self.metric_ == "cosine":
-            array = _unit_length(array)
-        return np.ascontiguousarray(array, dtype=np.float32)
+        self._check_width(array, "Queries")
+        return self._as_compared(array)
 
     def __len__(self) -> int:
         return len(self.entries) if hasattr(self, "entries") else 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        return {name: value for name, value in state.items() if name not in self._derived}
 
     @abstractmethod
     def _index(self) -> None:
@@ -140,82 +161,78 @@ class Memory(ABC, BaseEstimator):
     def _remove(self, positions: Integers) -> None:  # noqa: ARG002
         self._index()
 
+    @cached_property
+    def _lookup(self) -> IdLookup:
+        return IdLookup(self.entries.ids)
+
+    @cached_property
+    def _exclusion(self) -> Exclusion:
+        return Exclusion(self.entries.groups)
+
     def _left_out(self, exclude: Integers) -> tuple[Integers, Integers]:
         """Pairs (query, position) that must not meet: each query's own entry and its group."""
-        queries = np.arange(len(exclude), dtype=np.int64)
-        groups = self.entries.groups[exclude]
-        grouped = queries[groups != NO_GROUP]
-        if not len(grouped):
-            return queries, exclude
-        order = np.argsort(self.entries.groups, kind="stable")
-        ordered = self.entries.groups[order]
-        first = np.searchsorted(ordered, groups[grouped], side="left")
-        sizes = np.searchsorted(ordered, groups[grouped], side="right") - first
-        starts = np.repeat(first - np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes)
-        members = order[starts + np.arange(sizes.sum())]
-        alone = groups == NO_GROUP
-        return (
-            np.concatenate([queries[alone], np.repeat(grouped, sizes)]),
-            np.concatenate([exclude[alone], members]),
-        )
+        return self._exclusion.pairs(exclude)
+
+    def _prepared(self, entries: Entries) -> Entries:
+        vectors = self._as_compared(entries.embeddings)
+        if np.may_share_memory(vectors, entries.embeddings):
+            vectors = vectors.copy()  # else the caller's next write would change what is remembered
+        return replace(entries, embeddings=vectors)
+
+    def _as_compared(self, array: NDArray[Any]) -> Vectors:
+        if self.center_ is not None:
+            vectors = centered(array, self.center_)
+        elif self.metric_ == "cosine":
+            vectors = unit_length(array)
+        else:
+            with np.errstate(over="ignore"):
+                vectors = np.ascontiguousarray(array, dtype=np.float32)
+        refuse_infinite(vectors)
+        return vectors
 
     def _set(self, entries: Entries) -> None:
         self.entries = entries
-        ids = entries.ids.tolist()
-        self._position_of = dict(zip(ids, range(len(ids)), strict=True))
-        self._id_rank = _ranks(entries.ids)
+        for name in Memory._derived:
+            self.__dict__.pop(name, None)
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        before = self.__dict__.copy()
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
 
     def _distances(self, keys: Floats) -> Floats:
         if self.metric_ == "euclidean":
-            return np.sqrt(np.maximum(keys, 0.0))
+            return np.sqrt(keys)
         return keys / 2 if self.metric_ == "cosine" else keys
 
-    def _check_width(self, array: NDArray[Any]) -> None:
+    def _check_remembers(self, method: str) -> None:
+        if not hasattr(self, "entries"):
+            raise NotFittedYetError(f"Call `remember` before `{method}`: there are no entries yet.")
+
+    def _check_width(self, array: NDArray[Any], what: str) -> None:
         width = self.entries.embeddings.shape[1]
         if array.ndim != 2 or array.shape[1] != width:
+            came = f"{array.shape[1]} columns" if array.ndim == 2 else f"shape {array.shape}"
             raise InvalidInputError(
-                f"Queries have {array.shape[-1] if array.ndim else 0} columns but this memory "
-                f"holds embeddings of {width}. Was the encoder changed after `fit`?"
+                f"{what} have {came} but this memory holds embeddings of {width}. "
+                "Was the encoder changed after `fit`?"
             )
 
-
-def _center(vectors: NDArray[Any]) -> Floats:
-    """A point near the middle of `vectors`, on a grid of powers of two.
-
-    Moving the origin there keeps float32 differences exact far from zero; on the grid, whole
-    numbers stay whole, so equal distances stay equal and the order of the rows does not matter.
-    """
-    if not len(vectors):
-        return np.zeros(vectors.shape[1])
-    middle = vectors.mean(axis=0, dtype=np.float64)
-    spread = vectors.std(axis=0, dtype=np.float64)
-    grid = np.exp2(np.floor(np.log2(np.where(spread > 0, spread, 1.0))))
-    return np.round(middle / grid) * grid
-
-
-def _unit_length(vectors: NDArray[Any]) -> NDArray[Any]:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    if len(lengths) and not (lengths > 0).all():
-        row = int(np.flatnonzero(lengths[:, 0] == 0)[0])
-        raise InvalidInputError(
-            f"`metric='cosine'` needs rows with a direction, row {row} is all zeros."
-        )
-    return vectors / lengths
-
-
-def _ranks(ids: NDArray[Any]) -> Integers:
-    """The place of each id in sorted order: what ties in distance are broken by."""
-    if ids.dtype == object:
-        ids = ids.astype(str)
-    ranks = np.empty(len(ids), dtype=np.int64)
-    ranks[np.argsort(ids, kind="stable")] = np.arange(len(ids))
-    return ranks
-
-
-def in_order(positions: Integers, keys: Floats, id_rank: Integers, k: int) -> Any:
-    """Candidates (B, M) sorted by key, then id, and cut to the first `k`."""
-    by_id = np.argsort(id_rank[positions], axis=1, kind="stable")
-    keys = np.take_along_axis(keys, by_id, axis=1)
-    positions = np.take_along_axis(positions, by_id, axis=1)
-    by_key = np.argsort(keys, axis=1, kind="stable")[:, :k]
-    return np.take_along_axis(positions, by_key, axis=1), np.take_along_axis(keys, by_key, axis=1)
+    def _check_exclude(self, exclude: Integers | None, n_queries: int) -> None:
+        if exclude is None:
+            return
+        if exclude.shape != (n_queries,):
+            raise InvalidInputError(
+                f"`exclude` must hold one position for each of the {n_queries} queries, "
+                f"got shape {exclude.shape}."
+            )
+        if n_queries and not (exclude.min() >= 0 and exclude.max() < len(self)):
+            raise InvalidInputError(
+                f"`exclude` must hold positions from 0 to {len(self) - 1}, "
+                f"got {exclude.min()} to {exclude.max()}."
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attnknn.errors import InvalidInputError
+from attnknn.memory.ids import as_ids, refuse_repeated
 from attnknn.records import Booleans, Floats, Integers
 
 NO_GROUP = -1
@@ -42,27 +44,24 @@ class Entries:
 
     def take(self, rows: Integers | Booleans) -> Entries:
         """The entries at `rows`, a mask or positions."""
-        return self._mapped(lambda array: array[rows])
+        return self._mapped(lambda _, array: array[rows])
 
     def joined(self, other: Entries) -> Entries:
         """These entries followed by the `other` ones."""
+        if not (len(self) and len(other)):
+            return self if len(self) else other
         if self.payloads is None and other.payloads is not None:
             return replace(self, payloads=_no_payloads(len(self))).joined(other)
         if self.payloads is not None and other.payloads is None:
             return self.joined(replace(other, payloads=_no_payloads(len(other))))
-        pairs = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
-        return Entries(
-            **{
-                name: None if mine is None else np.concatenate([mine, theirs])
-                for name, (mine, theirs) in pairs.items()
-            }
-        )
+        return self._mapped(lambda name, mine: np.concatenate([mine, getattr(other, name)]))
 
-    def _mapped(self, change: Any) -> Entries:
+    def _mapped(self, change: Callable[[str, NDArray[Any]], NDArray[Any]]) -> Entries:
         arrays = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Entries(
-            **{name: None if array is None else change(array) for name, array in arrays.items()}
-        )
+        changed: dict[str, Any] = {
+            name: None if array is None else change(name, array) for name, array in arrays.items()
+        }
+        return Entries(**changed)
 
 
 def make_entries(
@@ -82,16 +81,14 @@ def make_entries(
     >>> entries.ids.tolist(), entries.importance.tolist()
     ([0, 1], [1.0, 1.0])
     """
-    embeddings = np.asarray(embeddings)
-    if embeddings.dtype != np.float32:
-        embeddings = embeddings.astype(np.float64, copy=False)
+    embeddings = _checked_embeddings(embeddings)
     n = len(embeddings)
     if ids is None:
         ids = np.arange(first_id, first_id + n, dtype=np.int64)
     entries = Entries(
         embeddings=embeddings,
         labels=np.asarray(labels, dtype=np.int64),
-        ids=_checked_ids(np.asarray(ids)),
+        ids=as_ids(ids),
         groups=_group_codes(groups, n),
         importance=_checked_importance(importance, n),
         fresh=np.broadcast_to(np.asarray(fresh, dtype=bool), (n,)).copy(),
@@ -103,22 +100,19 @@ def make_entries(
             raise InvalidInputError(
                 f"`{name}` must hold one value for each of the {n} rows, got shape {array.shape}."
             )
+    refuse_repeated(entries.ids)
     return entries
 
 
-def _checked_ids(ids: NDArray[Any]) -> NDArray[Any]:
-    if ids.dtype.kind in "OT":
-        ids = np.asarray(ids.tolist())
-    if ids.dtype.kind in "iu":
-        ids = ids.astype(np.int64)
-    elif ids.dtype.kind == "U":
-        ids = ids.astype(object)  # fixed-width strings would cut a longer id that is added later
-    elif ids.size:
-        raise InvalidInputError(f"`ids` must be integers or strings, got {ids.dtype}.")
-    if len(set(ids.tolist())) < len(ids):
-        values, counts = np.unique(ids.astype(str), return_counts=True)
-        raise InvalidInputError(f"`ids` must be distinct, {values[counts > 1][0]!r} comes twice.")
-    return ids
+def _checked_embeddings(embeddings: ArrayLike) -> NDArray[Any]:
+    array = np.asarray(embeddings)
+    if array.shape == (0,):
+        array = array.reshape(0, 0)
+    if array.ndim != 2:
+        raise InvalidInputError(
+            f"`embeddings` must have one row for each entry, got shape {array.shape}."
+        )
+    return array if array.dtype == np.float32 else array.astype(np.float64, copy=False)
 
 
 def _group_codes(groups: ArrayLike | None, n: int) -> Integers:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from attnknn.memory.base import Memory, Vectors, in_order
+from attnknn.memory.base import Memory
+from attnknn.memory.differences import in_order, keys_between
+from attnknn.memory.preparation import Vectors
 from attnknn.records import Floats, Integers
 
 BLOCK = 1 << 24  # numbers held at once
@@ -39,15 +41,8 @@ class NumpyMemory(Memory):
     def _nearest_block(
         self, queries: Vectors, k: int, exclude: Integers | None
     ) -> tuple[Integers, Floats]:
-        keys = self._keys(queries.astype(np.float64))
+        keys = keys_between(queries[:, None], self.entries.embeddings[None], self.metric_)
         if exclude is not None:
             keys[self._left_out(exclude)] = np.inf
         everyone = np.broadcast_to(np.arange(keys.shape[1]), keys.shape)
-        positions, keys = in_order(everyone, keys, self._id_rank, k)
-        return positions, keys
-
-    def _keys(self, queries: Floats) -> Floats:
-        entries = self.entries.embeddings.astype(np.float64)
-        if self.metric_ == "inner_product":
-            return -(queries @ entries.T)
-        return np.square(queries[:, None] - entries[None]).sum(axis=2)
+        return in_order(everyone, keys, self._lookup, k)

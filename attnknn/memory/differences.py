@@ -1,0 +1,86 @@
+"""Exact keys: every pair by its definition, in float64, and the order that follows from them.
+
+All exact memories end here, so they agree to the last bit: the key of a pair depends on nothing
+but the two vectors, not on the batch or on the order of the entries.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnknn.memory.ids import IdLookup
+from attnknn.memory.preparation import Vectors
+from attnknn.records import Booleans, Floats, Integers
+
+BLOCK = 1 << 20  # numbers widened at once
+
+
+def keys_between(left: NDArray[Any], right: NDArray[Any], metric: str) -> Floats:
+    """Squared Euclidean distance, or minus the inner product, along the last axis.
+
+    >>> keys_between(np.array([3.0, 0.0]), np.array([[0.0, 4.0]]), "euclidean").tolist()
+    [25.0]
+    """
+    if metric == "inner_product":
+        return 0.0 - np.multiply(left, right, dtype=np.float64).sum(axis=-1)  # never -0.0
+    difference = np.subtract(left, right, dtype=np.float64)
+    return np.asarray(np.square(difference, out=difference).sum(axis=-1))
+
+
+def keys_at(queries: Vectors, vectors: Vectors, positions: Integers, metric: str) -> Floats:
+    """The key of each query (B, D) with its own candidates, `vectors[positions]`: (B, M)."""
+    keys = np.empty(positions.shape)
+    step = max(1, BLOCK // max(1, positions.shape[1] * queries.shape[1]))
+    for start in range(0, len(queries), step):
+        rows = slice(start, start + step)
+        theirs = vectors.take(positions[rows], axis=0)  # (b, M, D)
+        keys[rows] = keys_between(queries[rows, None], theirs, metric)
+    return keys
+
+
+def keys_of_pairs(
+    queries: Vectors, vectors: Vectors, rows: Integers, positions: Integers, metric: str
+) -> Floats:
+    """The keys of single pairs: query `rows[i]` with entry `positions[i]`."""
+    keys = np.empty(len(rows))
+    step = max(1, BLOCK // max(1, queries.shape[1]))
+    for start in range(0, len(rows), step):
+        part = slice(start, start + step)
+        keys[part] = keys_between(queries[rows[part]], vectors[positions[part]], metric)
+    return keys
+
+
+def in_order(
+    positions: Integers, keys: Floats, lookup: IdLookup, k: int
+) -> tuple[Integers, Floats]:
+    """Candidates (B, M) sorted by key, then id, and cut to the first `k`."""
+    by_key = np.argsort(keys, axis=1)
+    ordered = np.take_along_axis(keys, by_key, axis=1)
+    places = np.take_along_axis(positions, by_key, axis=1)
+    tied = _have_ties(ordered)
+    if tied.any():
+        by_id = np.lexsort((lookup.ranks(places[tied]), ordered[tied]), axis=1)
+        places[tied] = np.take_along_axis(places[tied], by_id, axis=1)
+    return places[:, :k], ordered[:, :k]
+
+
+def first_of_each(
+    rows: Integers, positions: Integers, keys: Floats, lookup: IdLookup, n_rows: int, k: int
+) -> tuple[Integers, Floats]:
+    """Pairs sorted by row, key and id, the first `k` of each row; missing places have key inf."""
+    order = np.lexsort((lookup.ranks(positions), keys, rows))
+    starts = np.searchsorted(rows[order], np.arange(n_rows + 1))
+    slots = starts[:-1, None] + np.arange(k)
+    mask = slots < starts[1:, None]
+    chosen = order[np.where(mask, slots, 0)] if len(order) else np.zeros((n_rows, k), np.int64)
+    if not len(order):
+        return chosen, np.full((n_rows, k), np.inf)
+    return np.where(mask, positions[chosen], 0), np.where(mask, keys[chosen], np.inf)
+
+
+def _have_ties(ordered: Floats) -> Booleans:
+    same = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] < np.inf)
+    return np.asarray(same.any(axis=1))

@@ -1,0 +1,201 @@
+"""Exact search by blocked matrix products, on one machine's cores or its GPU. The default."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from attnknn.errors import unknown_name
+from attnknn.memory.differences import first_of_each, in_order, keys_at, keys_of_pairs
+from attnknn.memory.in_numpy import NumpyMemory
+from attnknn.memory.preparation import Vectors
+from attnknn.memory.rounding import Slack
+from attnknn.memory.selection import largest, padded
+from attnknn.records import Floats, Integers
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+DEVICES = ("auto", "cpu", "cuda", "mps")
+ROWS = 256  # queries in one matrix product
+COLUMNS = 1 << 16  # entries in one matrix product
+PAIRS = 1 << 22  # pairs that are compared one by one at a time
+SMALL = 1 << 15  # numbers up to which the plain way is the faster one
+
+
+class TorchMemory(NumpyMemory):
+    """Exact search: float32 products propose, float64 differences decide.
+
+    The product proposes the nearest entries and a few more, which are compared by direct
+    differences. Where the error bound of the product leaves open whether yet another entry is as
+    near, every entry within the bound is compared. So the answer is that of `NumpyMemory` to the
+    last bit, whatever the batch and the order of the entries.
+
+    Parameters
+    ----------
+    device : where the products run: 'cpu', 'cuda', 'mps', or 'auto' for the fastest there is
+
+    >>> from attnknn.memory import make_entries
+    >>> memory = TorchMemory().remember(make_entries([[0.0], [1.0], [5.0]], [0, 0, 1]))
+    >>> memory.search([[4.0]], k=2).distances.tolist()
+    [[1.0, 3.0]]
+    """
+
+    _built: ClassVar[tuple[str, ...]] = ("_bounds_of_product", "_vectors", "_penalties")
+    _derived: ClassVar[tuple[str, ...]] = (*NumpyMemory._derived, *_built, "_scratch")
+
+    def __init__(self, device: str = "cpu") -> None:
+        self.device = device
+
+    def _index(self) -> None:
+        if self.device not in DEVICES:
+            raise unknown_name("device", self.device, DEVICES)
+        for name in self._built:
+            self.__dict__.pop(name, None)
+
+    def _nearest(
+        self, queries: Vectors, k: int, exclude: Integers | None
+    ) -> tuple[Integers, Floats]:
+        if len(queries) * self.entries.embeddings.size <= SMALL or self._slack.overflows(queries):
+            return super()._nearest(queries, k, exclude)
+        positions = np.empty((len(queries), k), dtype=np.int64)
+        keys = np.empty((len(queries), k))
+        for start in range(0, len(queries), ROWS):
+            rows = slice(start, start + ROWS)
+            own = None if exclude is None else exclude[rows]
+            positions[rows], keys[rows] = self._nearest_by_product(queries[rows], k, own)
+        return positions, keys
+
+    def _nearest_by_product(
+        self, queries: Vectors, k: int, exclude: Integers | None
+    ) -> tuple[Integers, Floats]:
+        candidates, worst = self._candidates(queries, min(k + 8 + k // 8, len(self)), exclude)
+        keys = keys_at(queries, self.entries.embeddings, np.maximum(candidates, 0), self.metric_)
+        keys[candidates < 0] = np.inf
+        positions, keys = in_order(candidates, keys, self._lookup, k)
+        is_certain = self._slack.threshold(queries, keys[:, -1]) > worst
+        is_complete = (candidates < 0).any(axis=1) | (candidates.shape[1] == len(self))
+        doubtful = np.flatnonzero(~(is_certain | is_complete))
+        for some in np.array_split(doubtful, len(doubtful) * len(self) // PAIRS + 1):
+            own = None if exclude is None else exclude[some]
+            nearest = self._nearest_within(queries[some], keys[some, -1], k, own)
+            positions[some], keys[some] = nearest
+        return positions, keys
+
+    def _candidates(
+        self, queries: Vectors, m: int, exclude: Integers | None
+    ) -> tuple[Integers, Vectors]:
+        """Positions (B, m) with the largest bounds, -1 where nothing is left, and the worst bound.
+
+        Every other entry has a bound of at most the worst one.
+        """
+        import torch
+
+        tops, places = [], []
+        for first, bounds in self._bounds(queries, exclude):
+            top, columns = largest(bounds, min(m, bounds.shape[1]))
+            tops.append(top)
+            places.append(columns + first)
+        top, place = torch.cat(tops, dim=1), torch.cat(places, dim=1)
+        if len(tops) > 1:
+            top, chosen = top.topk(m, sorted=False)
+            place = place.gather(1, chosen)
+        place[top == -torch.inf] = -1
+        return place.cpu().numpy(), top.amin(dim=1).cpu().numpy()
+
+    def _nearest_within(
+        self, queries: Vectors, kth_key: Floats, k: int, exclude: Integers | None
+    ) -> tuple[Integers, Floats]:
+        """The `k` nearest of all entries that the bounds do not rule out."""
+        import torch
+
+        threshold = torch.from_numpy(self._slack.threshold(queries, kth_key))[:, None]
+        rows, positions = [], []
+        for first, bounds in self._bounds(queries, exclude):
+            inside = (bounds >= threshold.to(bounds.device)) & (bounds > -torch.inf)
+            pairs = inside.nonzero().cpu().numpy()
+            rows.append(pairs[:, 0])
+            positions.append(pairs[:, 1] + first)
+        row, position = np.concatenate(rows), np.concatenate(positions)
+        keys = keys_of_pairs(queries, self.entries.embeddings, row, position, self.metric_)
+        return first_of_each(row, position, keys, self._lookup, len(queries), k)
+
+    def _bounds(self, queries: Vectors, exclude: Integers | None) -> Iterator[tuple[int, Tensor]]:
+        """For each chunk of entries its first position and what bounds the similarities (B, C).
+
+        Excluded pairs and the places that fill up the last group hold minus infinity. The tensor
+        is the same at every turn, with other numbers.
+        """
+        import torch
+
+        asked = torch.from_numpy(queries).to(self._vectors.device)
+        left_out = None if exclude is None else self._left_out(exclude)
+        n_columns = min(COLUMNS, padded(len(self)))
+        scratch = self.__dict__.pop("_scratch", None)  # taken, so that no other thread writes to it
+        if scratch is None or scratch.numel() < len(queries) * n_columns:
+            scratch = asked.new_empty(len(queries) * n_columns)
+        for first in range(0, len(self), COLUMNS):
+            stop = min(first + COLUMNS, len(self))
+            width = padded(stop - first)
+            bounds = scratch[: len(queries) * width].view(len(queries), width)
+            self._multiply(asked, slice(first, stop), bounds)
+            if left_out is not None:
+                rows, columns = _in_range(left_out, first, stop)
+                bounds[torch.from_numpy(rows), torch.from_numpy(columns)] = -torch.inf
+            yield first, bounds
+        self._scratch = scratch
+
+    def _multiply(self, asked: Tensor, part: slice, bounds: Tensor) -> None:
+        """Product minus penalty, written into the first columns of `bounds`."""
+        import torch
+
+        width = part.stop - part.start
+        bounds[:, width:] = -torch.inf
+        theirs = self._vectors[part].T
+        if self.metric_ == "inner_product":
+            torch.mm(asked, theirs, out=bounds[:, :width])
+        else:
+            torch.addmm(self._penalties[part], asked, theirs, beta=-1, out=bounds[:, :width])
+
+    @property
+    def _slack(self) -> Slack:
+        import torch
+
+        precision = torch.get_float32_matmul_precision()
+        known: Slack | None = self.__dict__.get("_bounds_of_product")
+        if known is None or known.precision != precision:
+            known = Slack(self.entries.embeddings, self.metric_, precision)
+            self.__dict__.pop("_penalties", None)
+            self._bounds_of_product = known
+        return known
+
+    @cached_property
+    def _vectors(self) -> Tensor:
+        import torch
+
+        return torch.from_numpy(self.entries.embeddings).to(_best_device(self.device))
+
+    @cached_property
+    def _penalties(self) -> Tensor:
+        import torch
+
+        return torch.from_numpy(self._slack.penalties).to(self._vectors.device)
+
+
+def _in_range(pairs: tuple[Integers, Integers], first: int, stop: int) -> tuple[Integers, Integers]:
+    rows, positions = pairs
+    inside = (positions >= first) & (positions < stop)
+    return rows[inside], positions[inside] - first
+
+
+def _best_device(device: str) -> str:
+    import torch
+
+    if device != "auto":
+        return device
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
