@@ -1,0 +1,132 @@
+"""Named data with splits and checksums, one file per source."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnknn.datasets import bundled, images, minilm, pmlb, pycaret, uci
+from attnknn.datasets.base import Dataset, Kind, Rows, Source
+from attnknn.datasets.folders import cache_folder, checksum_of, data_folders, find, find_all
+from attnknn.errors import unknown_name
+
+__all__ = [
+    "CatalogRow",
+    "Dataset",
+    "available",
+    "cache_folder",
+    "catalog",
+    "data_folders",
+    "load",
+    "names",
+]
+
+SOURCES: dict[str, Source] = {
+    source.name: source
+    for module in (bundled, pmlb, uci, pycaret, minilm, images)
+    for source in module.SOURCES
+}
+
+
+@dataclass(frozen=True)
+class CatalogRow:
+    """A line of the list of data sets; `found` is where it is, or None."""
+
+    name: str
+    kind: Kind
+    n_rows: int
+    n_classes: int
+    source: str
+    license: str
+    found: str | None
+
+
+def load(name: str) -> Dataset:
+    """A data set by name, checked, with its fixed split.
+
+    Data sets with a canonical test set keep it; of the others a stratified fifth is for testing.
+    Labels are codes; `np.array(dataset.classes)[dataset.y_train]` are their names.
+
+    Parameters
+    ----------
+    name : one of `names()`; files are looked for in the folders that the environment variable
+        `ATTNKNN_DATA` lists, then in the user's cache folder
+
+    Examples
+    --------
+    >>> load("iris")
+    Dataset('iris', table, 120 training rows, 30 test rows, 3 classes)
+    """
+    if name not in SOURCES:
+        raise unknown_name("data set", name, SOURCES)
+    source = SOURCES[name]
+    paths = find_all(source)
+    checksum = checksum_of(source, paths) if paths else ""
+    rows = source.read(paths)
+    return Dataset(
+        X_train=rows.X_train,
+        y_train=rows.y_train,
+        X_test=rows.X_test,
+        y_test=rows.y_test,
+        classes=rows.classes,
+        extras=rows.extras,
+        name=name,
+        kind=source.kind,
+        feature_names=tuple(getattr(rows.X_train, "columns", ())),
+        checksum=checksum or _content_checksum(rows),
+        source=source.origin,
+        license=source.license,
+    )
+
+
+def names() -> list[str]:
+    """The names that `load` knows.
+
+    >>> names()[:4]
+    ['iris', 'wine', 'breast-cancer', 'digits']
+    """
+    return list(SOURCES)
+
+
+def available() -> list[str]:
+    """The names that `load` can load here, now.
+
+    >>> set(available()) >= {"iris", "wine", "breast-cancer", "digits"}
+    True
+    """
+    return [row.name for row in catalog() if row.found is not None]
+
+
+def catalog() -> Iterator[CatalogRow]:
+    """Everything there is to know without reading any data.
+
+    >>> next(catalog()).found
+    'scikit-learn'
+    """
+    for source in SOURCES.values():
+        yield CatalogRow(
+            name=source.name,
+            kind=source.kind,
+            n_rows=source.n_rows,
+            n_classes=source.n_classes,
+            source=source.origin,
+            license=source.license,
+            found=_found(source),
+        )
+
+
+def _found(source: Source) -> str | None:
+    if not source.files:
+        return "scikit-learn"
+    paths = [find(file) for file in source.files]
+    return None if None in paths else ", ".join(str(path) for path in paths)
+
+
+def _content_checksum(rows: Rows) -> str:
+    """What stands for the file where the data come inside another package."""
+    parts = [rows.X_train, rows.X_test, rows.y_train, rows.y_test]
+    joined = b"".join(np.ascontiguousarray(part, dtype=np.float64).tobytes() for part in parts)
+    return hashlib.sha256(joined).hexdigest()

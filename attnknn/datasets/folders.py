@@ -1,0 +1,87 @@
+"""Where data files are looked for, and the check that they are the right ones."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from attnknn.datasets.base import DataFile, Source
+from attnknn.errors import InvalidInputError, MissingDataError
+
+
+def data_folders() -> list[Path]:
+    """The folders of `ATTNKNN_DATA` (several are separated as in `PATH`), then the user's cache."""
+    named = os.environ.get("ATTNKNN_DATA", "").split(os.pathsep)
+    folders = [Path(folder).expanduser() for folder in named if folder]
+    folders += [cache_folder(), Path.home() / ".cache" / "attnknn"]
+    return list(dict.fromkeys(folders))
+
+
+def cache_folder() -> Path:
+    """This user's cache of this package, by the custom of the platform."""
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "attnknn"
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        return (Path(local) if local else Path.home() / "AppData" / "Local") / "attnknn" / "Cache"
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "attnknn"
+
+
+def find(file: DataFile) -> Path | None:
+    """The first place where a file is, or None."""
+    for folder in data_folders():
+        for path in (folder / file.path, folder / Path(file.path).name):
+            if path.is_file():
+                return path
+    return None
+
+
+def find_all(source: Source) -> list[Path]:
+    """The files of a data set, or an error that says where they come from and where to put them."""
+    found = [find(file) for file in source.files]
+    absent = [file.path for file, path in zip(source.files, found, strict=True) if path is None]
+    if absent:
+        looked = ", ".join(str(folder) for folder in data_folders())
+        raise MissingDataError(
+            f"The data set {source.name!r} needs {' and '.join(absent)}, which is in none of: "
+            f"{looked}. It comes from {source.origin}. Put it into {cache_folder()}, "
+            "or name its folder in the environment variable ATTNKNN_DATA."
+        )
+    return [path for path in found if path is not None]
+
+
+def checksum_of(source: Source, paths: list[Path]) -> str:
+    """The sha256 of a data set's files, each checked against what it should be."""
+    sums = [_checked(file, path) for file, path in zip(source.files, paths, strict=True)]
+    return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
+
+
+def _checked(file: DataFile, path: Path) -> str:
+    if file.sha256 is not None:
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+        _must_equal(found, file.sha256, str(path))
+        return found
+    with np.load(path, allow_pickle=False) as arrays:
+        for key, expected in file.arrays.items():
+            if key not in arrays:
+                raise InvalidInputError(f"{path} must hold the array {key!r}. Get the file again.")
+            _must_equal(array_checksum(arrays[key]), expected, f"{path} ({key})")
+    return hashlib.sha256("".join(file.arrays.values()).encode()).hexdigest()
+
+
+def array_checksum(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> str:
+    """The sha256 of the raw bytes of an array."""
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
+def _must_equal(found: str, expected: str, where: str) -> None:
+    if found != expected:
+        raise InvalidInputError(
+            f"{where} must have the sha256 {expected}, got {found}. "
+            "It is damaged or another version: get the file again."
+        )

@@ -1,0 +1,89 @@
+"""Finding, checking and listing data sets."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from attnknn import datasets
+from attnknn.datasets.folders import cache_folder, data_folders
+from attnknn.errors import InvalidInputError, InvalidSettingError, MissingDataError
+
+WINE = "\n".join(f"{i},0,0,0,0,0,0,0,0,0,0,{4 + i % 4}" for i in range(40))
+
+
+def test_the_bundled_data_need_no_file(folder):
+    assert datasets.available() == ["iris", "wine", "breast-cancer", "digits"]
+
+
+def test_every_name_is_listed_with_its_size_source_and_license(folder):
+    rows = list(datasets.catalog())
+    assert [row.name for row in rows] == datasets.names()
+    assert len(rows) == 20
+    assert all(row.n_rows > 100 and row.n_classes > 1 and row.license for row in rows)
+    assert {row.found for row in rows} == {"scikit-learn", None}
+
+
+def test_a_missing_file_says_where_it_comes_from_and_where_to_put_it(folder):
+    with pytest.raises(MissingDataError) as caught:
+        datasets.load("letter")
+    message = str(caught.value)
+    assert "tabular/letter.tsv.gz" in message
+    assert "github.com/EpistasisLab/pmlb" in message
+    assert str(folder) in message
+    assert str(cache_folder()) in message
+    assert "ATTNKNN_DATA" in message
+
+
+def test_a_wrong_checksum_names_the_file(put_text, folder):
+    put_text("wine-red", WINE)
+    path = folder / "tabular" / "winequality-red.csv.gz"
+    path.write_bytes(path.read_bytes() + b" ")
+    with pytest.raises(InvalidInputError, match=r"winequality-red\.csv\.gz must have the sha256"):
+        datasets.load("wine-red")
+
+
+def test_wrong_pixels_or_labels_name_the_file_and_the_array(put_arrays):
+    images = np.zeros((20, 2, 2), dtype=np.uint8)
+    labels = (np.arange(20) % 10).astype(np.uint8)
+    path = put_arrays("mnist", x_train=images, y_train=labels, x_test=images, y_test=labels)
+    np.savez(path, x_train=images, y_train=labels[::-1], x_test=images, y_test=labels)
+    with pytest.raises(InvalidInputError, match=r"mnist\.npz \(y_train\) must have the sha256"):
+        datasets.load("mnist")
+    np.savez(path, x_train=images)
+    with pytest.raises(InvalidInputError, match="must hold the array 'y_train'"):
+        datasets.load("mnist")
+
+
+def test_several_folders_are_searched_in_order_also_without_subfolders(
+    put_text, folder, tmp_path, monkeypatch
+):
+    put_text("wine-red", WINE)
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    (folder / "tabular" / "winequality-red.csv.gz").rename(flat / "winequality-red.csv.gz")
+    assert "wine-red" not in datasets.available()
+    monkeypatch.setenv("ATTNKNN_DATA", os.pathsep.join([str(folder), str(flat)]))
+    assert "wine-red" in datasets.available()
+    assert len(datasets.load("wine-red").y_train) == 32
+
+
+def test_the_users_cache_is_searched_last(folder):
+    folders = data_folders()
+    assert folders[0] == folder
+    assert cache_folder() in folders[1:]
+
+
+def test_an_unknown_name_gets_a_guess():
+    with pytest.raises(InvalidSettingError, match="Did you mean 'letter'"):
+        datasets.load("leter")
+
+
+def test_loading_twice_gives_the_same(put_text):
+    put_text("wine-white", WINE)
+    first, second = datasets.load("wine-white"), datasets.load("wine-white")
+    assert first.X_train.equals(second.X_train)
+    assert first.checksum == second.checksum
+    assert (first.y_test == second.y_test).all()
