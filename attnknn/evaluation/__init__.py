@@ -1,0 +1,1 @@
+"""Honest comparisons: protocol · table · baselines · stress · intervals."""

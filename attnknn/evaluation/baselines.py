@@ -1,0 +1,193 @@
+"""What every table must beat on the same embeddings: uniform kNN and a linear probe."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import train_test_split
+from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from attnknn.errors import InvalidInputError, InvalidSettingError, unknown_name
+from attnknn.metrics import nll
+from attnknn.records import Floats, Integers
+
+
+class UniformKNN(ClassifierMixin, BaseEstimator):
+    """The classical vote: scikit-learn's `KNeighborsClassifier` at its best K.
+
+    K is the one in 1..`max_neighbors` with the best leave-one-out accuracy on the training rows
+    (the smallest of equals), from one search in which no row finds itself.
+
+    Attributes
+    ----------
+    n_neighbors_ : the K in use
+
+    Examples
+    --------
+    >>> model = UniformKNN().fit([[0.0], [0.1], [0.2], [1.0], [1.1], [1.2]], [0, 0, 0, 1, 1, 1])
+    >>> model.n_neighbors_, model.predict([[0.9]]).tolist()
+    (1, [1])
+    """
+
+    def __init__(self, max_neighbors: int = 64, metric: str = "euclidean") -> None:
+        self.max_neighbors = max_neighbors
+        self.metric = metric
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Choose K and remember the rows."""
+        if self.max_neighbors < 1:
+            raise InvalidSettingError(
+                f"`max_neighbors` must be an integer of at least 1, got {self.max_neighbors}."
+            )
+        rows, codes = _checked(self, X, y)
+        most = min(self.max_neighbors, len(rows) - 1)
+        search = NearestNeighbors(n_neighbors=max(1, most), metric=self.metric).fit(rows)
+        votes = codes[search.kneighbors(return_distance=False)] if most else codes[:, None]
+        scores = _leave_one_out_accuracy(votes, codes, len(self.classes_))
+        self.n_neighbors_ = int(np.argmax(scores)) + 1
+        self.model_ = KNeighborsClassifier(self.n_neighbors_, metric=self.metric).fit(rows, codes)
+        return self
+
+    def predict_proba(self, X: ArrayLike) -> Floats:
+        """The share of each class among the K nearest rows."""
+        check_is_fitted(self)
+        return self.model_.predict_proba(_checked_rows(self, X))
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The class with the largest share, the first of equals."""
+        codes = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[codes]
+
+
+class LinearProbe(ClassifierMixin, BaseEstimator):
+    """Logistic regression, its strength chosen on a part of the training rows.
+
+    Each C is tried on 80 % of the rows (stratified where every class has two or more) and judged
+    by the log-loss on the other 20 %; the best one is fitted on all rows.
+
+    Parameters
+    ----------
+    Cs : the values to try; larger means less regularization
+    scaling : "standard" scales columns to variance one; "none" leaves them; "auto" leaves them
+        where all rows have unit length, as sentence embeddings do, and scales otherwise
+    max_iter : of each fit; a fit that stops there is used as it is, see `is_converged_`
+    random_state : draws the 20 %
+
+    Attributes
+    ----------
+    C_ : the value in use
+
+    Examples
+    --------
+    >>> X = [[i / 10] for i in range(20)]
+    >>> model = LinearProbe(random_state=0).fit(X, [0] * 10 + [1] * 10)
+    >>> model.C_, model.predict([[0.2], [1.9]]).tolist()
+    (100.0, [0, 1])
+    """
+
+    def __init__(
+        self,
+        Cs: Sequence[float] = (0.01, 0.1, 1.0, 10.0, 100.0),
+        scaling: Literal["auto", "standard", "none"] = "auto",
+        max_iter: int = 300,
+        random_state: int | None = None,
+    ) -> None:
+        self.Cs = Cs
+        self.scaling = scaling
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Choose C and fit it on all rows."""
+        if self.scaling not in ("auto", "standard", "none"):
+            raise unknown_name("scaling", self.scaling, ["auto", "standard", "none"])
+        if not len(self.Cs) or min(self.Cs) <= 0:
+            raise InvalidSettingError(f"`Cs` must hold numbers above 0, got {self.Cs}.")
+        rows, codes = _checked(self, X, y)
+        if len(self.classes_) < 2:
+            raise InvalidInputError("`y` must have at least two classes, got one class.")
+        self.scaler_ = StandardScaler().fit(rows) if self._scales(rows) else None
+        rows = self._scaled(rows)
+        self.C_ = self._best_C(rows, codes)
+        self.model_ = self._fitted(self.C_, rows, codes)
+        self.n_iter_ = int(self.model_.n_iter_.max())
+        self.is_converged_ = self.n_iter_ < self.max_iter
+        return self
+
+    def predict_proba(self, X: ArrayLike) -> Floats:
+        """Class probabilities, columns in the order of `classes_`."""
+        check_is_fitted(self)
+        return self.model_.predict_proba(self._scaled(_checked_rows(self, X)))
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The most probable class."""
+        codes = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[codes]
+
+    def _best_C(self, rows: Floats, codes: Integers) -> float:
+        choices = [float(C) for C in self.Cs]
+        counts = np.bincount(codes)
+        if len(choices) == 1 or len(codes) < 10:
+            return choices[0]
+        enough = counts.min() >= 2 and len(codes) >= 5 * len(counts)
+        train, judge, y_train, y_judge = train_test_split(
+            rows,
+            codes,
+            test_size=0.2,
+            random_state=self.random_state,
+            stratify=codes if enough else None,
+        )
+        if len(np.unique(y_train)) < 2:
+            return choices[0]
+        losses = []
+        for C in choices:
+            model = self._fitted(C, train, y_train)
+            shares = np.zeros((len(judge), len(counts)))
+            shares[:, model.classes_] = model.predict_proba(judge)
+            losses.append(nll(y_judge, shares))
+        return choices[int(np.argmin(losses))]
+
+    def _fitted(self, C: float, rows: Floats, codes: Integers) -> LogisticRegression:
+        with warnings.catch_warnings():  # said by `is_converged_` instead
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return LogisticRegression(C=C, max_iter=self.max_iter).fit(rows, codes)
+
+    def _scales(self, rows: Floats) -> bool:
+        if self.scaling == "auto":
+            return not np.allclose(np.linalg.norm(rows, axis=1), 1.0, atol=1e-2)
+        return self.scaling == "standard"
+
+    def _scaled(self, rows: Floats) -> Floats:
+        return rows if self.scaler_ is None else self.scaler_.transform(rows)
+
+
+def _leave_one_out_accuracy(votes: Integers, codes: Integers, n_classes: int) -> Floats:
+    """Accuracy (K,) of the vote of the nearest 1..K other rows, whose labels are `votes` (N, K)."""
+    counts = np.zeros((len(codes), n_classes), dtype=np.int32)
+    everyone = np.arange(len(codes))
+    accuracy = np.empty(votes.shape[1])
+    for k in range(votes.shape[1]):
+        counts[everyone, votes[:, k]] += 1
+        accuracy[k] = np.mean(counts.argmax(axis=1) == codes)
+    return accuracy
+
+
+def _checked(estimator: Any, X: ArrayLike, y: ArrayLike) -> tuple[Floats, Integers]:
+    rows, labels = validate_data(estimator, X, y, dtype=[np.float64, np.float32])
+    check_classification_targets(labels)
+    estimator.classes_, codes = np.unique(labels, return_inverse=True)
+    return rows, codes
+
+
+def _checked_rows(estimator: Any, X: ArrayLike) -> Floats:
+    return validate_data(estimator, X, reset=False, dtype=[np.float64, np.float32])

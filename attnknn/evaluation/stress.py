@@ -1,0 +1,90 @@
+"""Damage done on purpose: label noise, drawn before anything is fitted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from attnknn.errors import InvalidInputError, InvalidSettingError, unknown_name
+from attnknn.records import Integers
+
+Seed = int | np.random.Generator | None
+
+
+def symmetric_noise(
+    y: ArrayLike, rate: float, *, random_state: Seed = None, n_classes: int | None = None
+) -> Integers:
+    """New labels: each one becomes, with probability `rate`, any other class alike.
+
+    Parameters
+    ----------
+    y : (N,) label codes; they stay as they are
+    rate : 0..1; at (C−1)/C the labels tell nothing any more
+    n_classes : C, by default the largest code plus one
+
+    Examples
+    --------
+    >>> symmetric_noise([0, 1, 2, 0, 1, 2], 0.5, random_state=0)
+    array([0, 0, 1, 2, 1, 2])
+    """
+    codes, n_classes = _checked(y, rate, n_classes)
+    rng = np.random.default_rng(random_state)
+    is_wrong = rng.random(len(codes)) < rate
+    steps = rng.integers(1, n_classes, len(codes))
+    return np.where(is_wrong, (codes + steps) % n_classes, codes)
+
+
+def asymmetric_noise(
+    y: ArrayLike, rate: float, *, random_state: Seed = None, n_classes: int | None = None
+) -> Integers:
+    """New labels: each one becomes, with probability `rate`, the next class (the last the first).
+
+    Harder than symmetric noise: from a rate of ½ the wrong class is the most frequent one.
+
+    >>> asymmetric_noise([0, 1, 2, 0, 1, 2], 1.0, random_state=0)
+    array([1, 2, 0, 1, 2, 0])
+    """
+    codes, n_classes = _checked(y, rate, n_classes)
+    rng = np.random.default_rng(random_state)
+    is_wrong = rng.random(len(codes)) < rate
+    return np.where(is_wrong, (codes + 1) % n_classes, codes)
+
+
+NOISES = {"symmetric": symmetric_noise, "asymmetric": asymmetric_noise}
+
+
+@dataclass(frozen=True)
+class LabelNoise:
+    """Label noise as `protocol.run(corrupt=...)` wants it: a function that can say what it does.
+
+    >>> LabelNoise(0.3)
+    LabelNoise(rate=0.3, kind='symmetric')
+    >>> LabelNoise(1.0, "asymmetric")(np.array([0, 1]), 0)
+    array([1, 0])
+    """
+
+    rate: float
+    kind: Literal["symmetric", "asymmetric"] = "symmetric"
+
+    def __call__(self, y: Integers, seed: int) -> Integers:
+        if self.kind not in NOISES:
+            raise unknown_name("noise", self.kind, NOISES)
+        return NOISES[self.kind](y, self.rate, random_state=seed)
+
+
+def _checked(y: ArrayLike, rate: float, n_classes: int | None) -> tuple[Integers, int]:
+    codes = np.asarray(y)
+    if codes.ndim != 1 or codes.dtype.kind not in "iu" or (codes < 0).any():
+        raise InvalidInputError("`y` must be one row of label codes, integers of at least 0.")
+    if not 0 <= rate <= 1:
+        raise InvalidSettingError(f"`rate` must lie between 0 and 1, got {rate}.")
+    largest = int(codes.max(initial=0)) + 1
+    found = largest if n_classes is None else n_classes
+    if found < max(2, largest):
+        raise InvalidSettingError(
+            f"`n_classes` must be at least {max(2, largest)} for these labels, got {found}."
+        )
+    return codes.astype(np.int64), found

@@ -1,0 +1,205 @@
+"""The outcome of an experiment: every method on every seed, its scores and its test rows."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from attnknn.errors import InvalidInputError, unknown_name
+from attnknn.evaluation.intervals import Interval, mean_interval, paired_interval
+from attnknn.metrics import HIGHER_IS_BETTER, Scores
+from attnknn.records import Booleans, Floats
+
+BY_ROW = ("accuracy", "nll")  # the metrics that are means over rows, and so have intervals
+ROW_FIELDS = ("row_nll", "row_correct", "row_confidence")
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One method on one seed.
+
+    Parameters
+    ----------
+    row_nll, row_correct, row_confidence : (n,) for each test row
+    settings : the parameters of the estimator, written out
+    chosen : what the fit chose: the estimator's fitted numbers and names, such as `n_neighbors_`
+    """
+
+    method: str
+    seed: int
+    scores: Scores
+    row_nll: Floats
+    row_correct: Booleans
+    row_confidence: Floats
+    fit_seconds: float
+    predict_seconds: float
+    settings: dict[str, str]
+    chosen: dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """All runs of one experiment on one data set, with what is needed to repeat them.
+
+    Parameters
+    ----------
+    dataset, checksum : which data
+    corruption : what was done to the training labels before fitting, "" for nothing
+    encoder : what turned rows into the embeddings that all methods were given
+    versions : of Python and the packages
+    """
+
+    dataset: str
+    checksum: str
+    n_train: int
+    n_test: int
+    corruption: str
+    encoder: str
+    versions: dict[str, str]
+    runs: tuple[Run, ...]
+
+    def __post_init__(self) -> None:
+        cells = sorted((run.method, run.seed) for run in self.runs)
+        wanted = sorted((method, seed) for method in self.methods for seed in self.seeds)
+        if cells != wanted:
+            raise InvalidInputError("Every method must have run once on every seed of a table.")
+
+    @property
+    def methods(self) -> list[str]:
+        """Names of the methods, in the order in which they ran."""
+        return list(dict.fromkeys(run.method for run in self.runs))
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds, in the order in which they ran."""
+        return list(dict.fromkeys(run.seed for run in self.runs))
+
+    def of(self, method: str) -> list[Run]:
+        """The runs of a method, one per seed."""
+        if method not in self.methods:
+            raise unknown_name("method", method, self.methods)
+        return [run for run in self.runs if run.method == method]
+
+    def mean(self, metric: str, method: str) -> float:
+        """A metric of a method, averaged over seeds."""
+        _check_metric(metric, HIGHER_IS_BETTER)
+        return float(np.mean([getattr(run.scores, metric) for run in self.of(method)]))
+
+    def interval(self, metric: str, method: str) -> Interval:
+        """Accuracy or log-loss of a method with its 95 % interval over rows and seeds."""
+        return mean_interval(self._by_row(metric, method))
+
+    def difference(self, metric: str, first: str, second: str) -> Interval:
+        """Accuracy or log-loss of `first` minus that of `second`, paired, with its interval."""
+        return paired_interval(self._by_row(metric, first), self._by_row(metric, second))
+
+    def markdown(
+        self,
+        metrics: Sequence[str] = ("accuracy", "nll", "brier", "ece", "debiased_ece"),
+        against: str | None = None,
+    ) -> str:
+        """The table for people; means over seeds, with 95 % intervals where rows allow them.
+
+        Parameters
+        ----------
+        against : a method; accuracy and log-loss are then also given as paired differences to it
+        """
+        compared = [m for m in metrics if m in BY_ROW] if against is not None else []
+        head = ["method", *metrics, *(f"{m} − {against}" for m in compared), "fit s", "predict s"]
+        lines = [head, ["---", *["--:"] * (len(head) - 1)]]
+        for method in self.methods:
+            runs = self.of(method)
+            cells = [self._cell(metric, method) for metric in metrics]
+            cells += [
+                "" if method == against else f"{self.difference(m, method, str(against)):+.4f}"
+                for m in compared
+            ]
+            times = [np.mean([getattr(r, f"{t}_seconds") for r in runs]) for t in TIMES]
+            lines.append([method, *cells, *(f"{seconds:.2f}" for seconds in times)])
+        body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        return f"{body}\n\n{self._caption()}\n"
+
+    def to_json(self, path: str | os.PathLike[str]) -> None:
+        """Write a report: `path` and, next to it, an npz file with the numbers of the rows."""
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        arrays, runs = {}, []
+        for place, run in enumerate(self.runs):
+            record = asdict(run)
+            for name in ROW_FIELDS:
+                values = record.pop(name)
+                arrays[f"{name}_{place}"] = values.astype(
+                    np.float32 if values.dtype.kind == "f" else bool
+                )
+            runs.append(record)
+        content = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "runs"}
+        np.savez_compressed(path.with_suffix(".npz"), **arrays)
+        unfinished = path.with_suffix(".unfinished")
+        unfinished.write_text(
+            json.dumps({**content, "runs": runs}, indent=1, allow_nan=False) + "\n"
+        )
+        unfinished.replace(path)  # last and at once: where there is a report it is whole
+
+    @classmethod
+    def from_json(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `to_json` wrote."""
+        path = Path(path)
+        content = json.loads(path.read_text())
+        with np.load(path.with_suffix(".npz"), allow_pickle=False) as arrays:
+            runs = [
+                Run(
+                    **{**record, "scores": Scores(**record["scores"])},
+                    row_nll=arrays[f"row_nll_{place}"].astype(np.float64),
+                    row_correct=arrays[f"row_correct_{place}"],
+                    row_confidence=arrays[f"row_confidence_{place}"].astype(np.float64),
+                )
+                for place, record in enumerate(content.pop("runs"))
+            ]
+        return cls(**content, runs=tuple(runs))
+
+    def _by_row(self, metric: str, method: str) -> Floats:
+        _check_metric(metric, BY_ROW)
+        name = "row_correct" if metric == "accuracy" else "row_nll"
+        return np.stack([getattr(run, name).astype(np.float64) for run in self.of(method)])
+
+    def _cell(self, metric: str, method: str) -> str:
+        if metric in BY_ROW:
+            return f"{self.interval(metric, method):.4f}"
+        return f"{self.mean(metric, method):.4f}"
+
+    def _caption(self) -> str:
+        seeds = ", ".join(map(str, self.seeds))
+        labels = f"; training labels: {self.corruption}" if self.corruption else ""
+        return (
+            f"{self.dataset}: {self.n_train:,} training and {self.n_test:,} test rows, "
+            f"encoder {self.encoder}, seeds {seeds}{labels}. In brackets 95 % intervals over rows "
+            "and seeds; debiased_ece without its sampling noise."
+        )
+
+
+TIMES = ("fit", "predict")
+
+
+def joined(tables: Iterable[Table]) -> Table:
+    """Tables of other seeds of the same experiment as one."""
+    tables = list(tables)
+    first = tables[0]
+    for table in tables[1:]:
+        for name in ("dataset", "checksum", "corruption", "encoder", "methods"):
+            if getattr(table, name) != getattr(first, name):
+                raise InvalidInputError(
+                    f"Tables to join must have the same `{name}`, "
+                    f"got {getattr(first, name)!r} and {getattr(table, name)!r}."
+                )
+    return replace(first, runs=tuple(run for table in tables for run in table.runs))
+
+
+def _check_metric(metric: str, known: Iterable[str]) -> None:
+    if metric not in known:
+        raise unknown_name("metric", metric, known)

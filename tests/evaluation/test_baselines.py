@@ -1,0 +1,81 @@
+"""The baselines: scikit-learn's conventions, and choices made on training rows only."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_classification
+from sklearn.model_selection import LeaveOneOut, cross_val_score
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from attnknn.errors import InvalidInputError, InvalidSettingError
+from attnknn.evaluation.baselines import LinearProbe, UniformKNN
+
+
+@parametrize_with_checks([UniformKNN(), LinearProbe(Cs=(1.0,))])
+def test_baselines_pass_the_checks_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+def data(n=150, seed=0):
+    return make_classification(n, 8, n_informative=4, n_classes=3, random_state=seed, class_sep=0.8)
+
+
+def test_uniform_knn_takes_the_k_that_leave_one_out_finds_best():
+    X, y = data(40)
+    scores = [
+        cross_val_score(KNeighborsClassifier(k), X, y, cv=LeaveOneOut()).mean() for k in range(1, 7)
+    ]
+    model = UniformKNN(max_neighbors=6).fit(X, y)
+    assert model.n_neighbors_ == int(np.argmax(scores)) + 1
+    expected = KNeighborsClassifier(model.n_neighbors_).fit(X, y).predict_proba(X)
+    assert np.array_equal(model.predict_proba(X), expected)
+
+
+def test_uniform_knn_does_not_count_a_row_as_its_own_neighbor():
+    """DESIGN.md section 7: with random labels leave-one-out is chance, so K = 1 is not perfect."""
+    rng = np.random.default_rng(0)
+    model = UniformKNN().fit(rng.normal(size=(400, 2)), rng.integers(0, 2, 400))
+    assert model.n_neighbors_ > 1
+
+
+def test_linear_probe_chooses_c_on_training_rows_by_log_loss():
+    X, y = data(300)
+    model = LinearProbe(Cs=(1e-6, 1.0), random_state=0).fit(X, y)
+    assert model.C_ == 1.0
+    assert model.is_converged_
+    assert LinearProbe(Cs=(1e-6, 1.0), random_state=0).fit(X, y).C_ == model.C_
+
+
+def test_linear_probe_scales_columns_but_not_unit_vectors():
+    X, y = data()
+    assert LinearProbe().fit(X, y).scaler_ is not None
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    assert LinearProbe().fit(unit, y).scaler_ is None
+    assert LinearProbe(scaling="none").fit(X, y).scaler_ is None
+
+
+def test_linear_probe_says_when_it_did_not_converge():
+    X, y = data()
+    assert not LinearProbe(max_iter=1).fit(X, y).is_converged_
+
+
+def test_baselines_keep_any_labels():
+    X, y = data()
+    names = np.array(["b", "c", "a"])[y]
+    for model in (UniformKNN(), LinearProbe(random_state=0)):
+        assert model.fit(X, names).classes_.tolist() == ["a", "b", "c"]
+        assert set(model.predict(X)) <= set(names)
+        assert model.score(X, names) > 0.5
+
+
+def test_unusable_settings_and_labels_are_refused():
+    with pytest.raises(InvalidSettingError, match="`max_neighbors`"):
+        UniformKNN(max_neighbors=0).fit([[0.0], [1.0]], [0, 1])
+    with pytest.raises(InvalidInputError, match="at least two classes"):
+        LinearProbe().fit([[0.0], [1.0]], [0, 0])
+    with pytest.raises(InvalidSettingError, match="No scaling is called 'standrad'"):
+        LinearProbe(scaling="standrad").fit([[0.0], [1.0]], [0, 1])
+    with pytest.raises(InvalidSettingError, match="`Cs` must hold"):
+        LinearProbe(Cs=()).fit([[0.0], [1.0]], [0, 1])
