@@ -12,6 +12,7 @@ from attnknn.errors import unknown_name
 from attnknn.memory.differences import first_of_each, in_order, keys_at, keys_of_pairs
 from attnknn.memory.in_numpy import NumpyMemory
 from attnknn.memory.preparation import Vectors
+from attnknn.memory.products import multiply
 from attnknn.memory.rounding import Slack
 from attnknn.memory.selection import largest, padded
 from attnknn.records import Floats, Integers
@@ -79,7 +80,9 @@ class TorchMemory(NumpyMemory):
         is_certain = self._slack.threshold(queries, keys[:, -1]) > worst
         is_complete = (candidates < 0).any(axis=1) | (candidates.shape[1] == len(self))
         doubtful = np.flatnonzero(~(is_certain | is_complete))
-        for some in np.array_split(doubtful, len(doubtful) * len(self) // PAIRS + 1):
+        step = max(1, PAIRS // len(self))
+        for start in range(0, len(doubtful), step):
+            some = doubtful[start : start + step]
             own = None if exclude is None else exclude[some]
             nearest = self._nearest_within(queries[some], keys[some, -1], k, own)
             positions[some], keys[some] = nearest
@@ -141,24 +144,14 @@ class TorchMemory(NumpyMemory):
             stop = min(first + COLUMNS, len(self))
             width = padded(stop - first)
             bounds = scratch[: len(queries) * width].view(len(queries), width)
-            self._multiply(asked, slice(first, stop), bounds)
+            bounds[:, stop - first :] = -torch.inf
+            penalties = None if self._penalties is None else self._penalties[first:stop]
+            multiply(asked, self._vectors[first:stop], penalties, bounds[:, : stop - first])
             if left_out is not None:
                 rows, columns = _in_range(left_out, first, stop)
                 bounds[torch.from_numpy(rows), torch.from_numpy(columns)] = -torch.inf
             yield first, bounds
         self._scratch = scratch
-
-    def _multiply(self, asked: Tensor, part: slice, bounds: Tensor) -> None:
-        """Product minus penalty, written into the first columns of `bounds`."""
-        import torch
-
-        width = part.stop - part.start
-        bounds[:, width:] = -torch.inf
-        theirs = self._vectors[part].T
-        if self.metric_ == "inner_product":
-            torch.mm(asked, theirs, out=bounds[:, :width])
-        else:
-            torch.addmm(self._penalties[part], asked, theirs, beta=-1, out=bounds[:, :width])
 
     @property
     def _slack(self) -> Slack:
@@ -179,9 +172,11 @@ class TorchMemory(NumpyMemory):
         return torch.from_numpy(self.entries.embeddings).to(_best_device(self.device))
 
     @cached_property
-    def _penalties(self) -> Tensor:
+    def _penalties(self) -> Tensor | None:
         import torch
 
+        if self.metric_ == "inner_product":
+            return None
         return torch.from_numpy(self._slack.penalties).to(self._vectors.device)
 
 

@@ -5,9 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
+from attnknn.records import Integers
+
 if TYPE_CHECKING:
     from torch import Tensor
 
+SMALL = 1 << 18  # numbers up to which one thread is faster than several
 WIDEST_GROUP = 128  # a row that is to be searched by groups has a multiple of this many columns
 
 
@@ -23,6 +29,8 @@ def largest(values: Tensor, m: int) -> tuple[Tensor, Tensor]:
     [1022, 1023]
     """
     size = group_size(values.shape[1], m)
+    if values.numel() <= SMALL and values.device.type == "cpu":
+        return _largest_in_numpy(values, m, size)
     if size == 1:
         top, columns = values.topk(m, sorted=False)
         return top, columns
@@ -31,6 +39,24 @@ def largest(values: Tensor, m: int) -> tuple[Tensor, Tensor]:
     inside = _rows_of(groups, chosen)  # (B, m · size)
     top, places = inside.topk(m, sorted=False)
     return top, chosen.gather(1, places // size) * size + places % size
+
+
+def _largest_in_numpy(values: Tensor, m: int, size: int) -> tuple[Tensor, Tensor]:
+    """The same on one thread: OpenMP would take longer to start than the work takes."""
+    import torch
+
+    groups = values.numpy().reshape(len(values), -1, size)
+    chosen = _partition(groups.max(axis=2), m)
+    inside = np.take_along_axis(groups, chosen[:, :, None], axis=1).reshape(len(values), -1)
+    places = _partition(inside, m)
+    columns = np.take_along_axis(chosen, places // size, axis=1) * size + places % size
+    top = np.take_along_axis(inside, places, axis=1)
+    return torch.from_numpy(top), torch.from_numpy(columns)
+
+
+def _partition(values: NDArray[np.float32], m: int) -> Integers:
+    m = min(m, values.shape[1])
+    return np.argpartition(values, values.shape[1] - m, axis=1)[:, values.shape[1] - m :]
 
 
 def group_size(width: int, m: int) -> int:
