@@ -160,7 +160,9 @@ class LinearProbe(ClassifierMixin, BaseEstimator):
     def _fitted(self, C: float, rows: Floats, codes: Integers) -> LogisticRegression:
         with warnings.catch_warnings():  # said by `is_converged_` instead
             warnings.simplefilter("ignore", ConvergenceWarning)
-            return LogisticRegression(C=C, max_iter=self.max_iter).fit(rows, codes)
+            return LogisticRegression(
+                C=C, max_iter=self.max_iter, solver=_solver(rows.shape[1], len(self.classes_))
+            ).fit(rows, codes)
 
     def _scales(self, rows: Floats) -> bool:
         if self.scaling == "auto":
@@ -169,6 +171,11 @@ class LinearProbe(ClassifierMixin, BaseEstimator):
 
     def _scaled(self, rows: Floats) -> Floats:
         return rows if self.scaler_ is None else self.scaler_.transform(rows)
+
+
+def _solver(n_columns: int, n_classes: int) -> str:
+    """Newton where its Hessian is small: ten steps where L-BFGS takes hundreds, same optimum."""
+    return "newton-cholesky" if n_columns * n_classes <= 1000 else "lbfgs"
 
 
 def _leave_one_out_accuracy(votes: Integers, codes: Integers, n_classes: int) -> Floats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sklearn.datasets import make_classification
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import LeaveOneOut, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -54,6 +55,13 @@ def test_linear_probe_scales_columns_but_not_unit_vectors():
     unit = X / np.linalg.norm(X, axis=1, keepdims=True)
     assert LinearProbe().fit(unit, y).scaler_ is None
     assert LinearProbe(scaling="none").fit(X, y).scaler_ is None
+
+
+def test_linear_probe_is_the_logistic_regression_of_scikit_learn():
+    X, y = data()
+    model = LinearProbe(Cs=(1.0,), scaling="none").fit(X, y)
+    expected = LogisticRegression(C=1.0, tol=1e-8, max_iter=1000).fit(X, y).predict_proba(X)
+    assert np.allclose(model.predict_proba(X), expected, atol=1e-3)
 
 
 def test_linear_probe_says_when_it_did_not_converge():
