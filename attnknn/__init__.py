@@ -1,0 +1,54 @@
+"""A classifier that shows its evidence, that you can edit, and whose probabilities stay honest."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from attnknn.attention import DistanceAttention, LearnedAttention, UniformAttention
+    from attnknn.classifier import AttnKNNClassifier
+    from attnknn.encoders import IdentityEncoder, TableEncoder
+    from attnknn.memory import AutoMemory, FaissMemory, NumpyMemory, TorchMemory
+    from attnknn.records import Evidence
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "AttnKNNClassifier": "attnknn.classifier",
+    "AutoMemory": "attnknn.memory",
+    "DistanceAttention": "attnknn.attention",
+    "Evidence": "attnknn.records",
+    "FaissMemory": "attnknn.memory",
+    "IdentityEncoder": "attnknn.encoders",
+    "LearnedAttention": "attnknn.attention",
+    "NumpyMemory": "attnknn.memory",
+    "TableEncoder": "attnknn.encoders",
+    "TorchMemory": "attnknn.memory",
+    "UniformAttention": "attnknn.attention",
+}
+
+__all__ = [
+    "AttnKNNClassifier",
+    "AutoMemory",
+    "DistanceAttention",
+    "Evidence",
+    "FaissMemory",
+    "IdentityEncoder",
+    "LearnedAttention",
+    "NumpyMemory",
+    "TableEncoder",
+    "TorchMemory",
+    "UniformAttention",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for, so that importing the package is cheap."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'attnknn' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

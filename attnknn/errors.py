@@ -56,8 +56,8 @@ class ModelFolderError(AttnKNNError, ValueError):
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> InvalidSettingError:
     """The error for a name that nobody answers to, with a guess at what was meant.
 
-    >>> unknown_name("attention", "distnace", ["distance", "uniform"])
-    InvalidSettingError("No attention is called 'distnace'. Did you mean 'distance'? Known: distance, uniform.")
+    >>> print(unknown_name("attention", "distnace", ["distance", "uniform"]))
+    No attention is called 'distnace'. Did you mean 'distance'? Known: distance, uniform.
     """
     known = sorted(known)
     guesses = difflib.get_close_matches(str(name), known, n=1)

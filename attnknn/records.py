@@ -49,3 +49,87 @@ class Neighbors:
 
     def __len__(self) -> int:
         return len(self.positions)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Why one row got its label: who voted, for what, with how much say.
+
+    `shares[c] = sum(weights[labels == c]) + prior_weight * prior[c]`, exactly, over all neighbors;
+    `probabilities` are the shares to the power of `exponent`, made to sum to one.
+
+    Parameters
+    ----------
+    label : the answer
+    classes : (C,) in the order of `shares`, `probabilities` and `prior`
+    ids, labels, weights, distances, payloads : (K,) of the neighbors, most say first
+    prior_weight : the say of the prior, which votes for the class frequencies `prior`
+    note : what else a reader should know, or ""
+    """
+
+    label: Any
+    classes: NDArray[Any]
+    probabilities: Floats
+    shares: Floats
+    ids: NDArray[Any]
+    labels: NDArray[Any]
+    weights: Floats
+    distances: Floats
+    payloads: list[Any] | None
+    prior_weight: float
+    prior: Floats
+    exponent: float
+    note: str = ""
+
+    @property
+    def probability(self) -> float:
+        """The probability of `label`."""
+        return float(self.probabilities.max())
+
+    def table(self, n_neighbors: int = 5) -> str:
+        """A small table: the answer, its `n_neighbors` weightiest voters, the rest, the prior."""
+        ranked = np.argsort(-self.probabilities, kind="stable")[:3]
+        chances = ", ".join(f"{self.classes[c]} {self.probabilities[c]:.3f}" for c in ranked)
+        shown = range(min(n_neighbors, len(self.ids)))
+        lines = [f"{self.label}  (probabilities: {chances})"]
+        lines += ["    say  label         distance  entry"]
+        for i in shown:
+            payload = "" if self.payloads is None else f"  {self.payloads[i]}"
+            label = str(self.labels[i])
+            lines.append(
+                f"  {self.weights[i]:.3f}  {label:<12} {self.distances[i]:9.4f}  "
+                f"#{self.ids[i]}{payload}"
+            )
+        n_rest = len(self.ids) - len(shown)
+        if n_rest > 0:
+            lines.append(f"  {self.weights[len(shown) :].sum():.3f}  {n_rest} more neighbors")
+        lines.append(f"  {self.prior_weight:.3f}  the prior (class frequencies)")
+        return "\n".join(lines + ([self.note] if self.note else []))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists and numbers, ready for JSON."""
+        payloads = {} if self.payloads is None else {"payloads": list(self.payloads)}
+        return {
+            "label": _plain(self.label),
+            "probabilities": _by_class(self.classes, self.probabilities),
+            "shares": _by_class(self.classes, self.shares),
+            "exponent": self.exponent,
+            "prior_weight": self.prior_weight,
+            "prior": _by_class(self.classes, self.prior),
+            "ids": self.ids.tolist(),
+            "labels": self.labels.tolist(),
+            "weights": self.weights.tolist(),
+            "distances": self.distances.tolist(),
+            **payloads,
+        }
+
+    def __str__(self) -> str:
+        return self.table()
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _by_class(classes: NDArray[Any], values: Floats) -> dict[str, float]:
+    return {str(name): float(value) for name, value in zip(classes, values, strict=True)}

@@ -59,6 +59,10 @@ class IdentityEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             raise damaged(cls.name, error) from error
         return encoder
 
+    def refuse_text(self, X: Any) -> None:
+        """Raise for the first column that holds text, categories or dates."""
+        _refuse_text(X)
+
     def _checked(self, X: Any, *, reset: bool) -> NDArray[Any]:
         _refuse_text(X)
         return validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])

@@ -1,0 +1,123 @@
+"""What attention must do: score the neighbors of a query and the prior; the weights follow."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+
+from attnknn.records import Floats, Neighbors
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What attention looks at: queries and their neighbors.
+
+    Parameters
+    ----------
+    queries : (B, D) prepared by the memory
+    neighbors : the K nearest entries of each
+    squared : (B, K) squared distances (for cosine and inner product: the same up to a constant)
+    importance : (B, K)
+    entries : (N, D) all prepared embeddings of the memory; `neighbors.positions` are its rows
+    trust : (B, K) how far the surroundings of each neighbor agree with its label, or None
+    """
+
+    queries: NDArray[np.float32]
+    neighbors: Neighbors
+    squared: Floats
+    importance: Floats
+    entries: NDArray[np.float32]
+    trust: Floats | None = None
+
+    def rows(self, chosen: Any) -> Situation:
+        """The situation of some of the queries."""
+        return replace(
+            self,
+            queries=self.queries[chosen],
+            neighbors=self.neighbors.rows(chosen),
+            squared=self.squared[chosen],
+            importance=self.importance[chosen],
+            trust=None if self.trust is None else self.trust[chosen],
+        )
+
+    def nearest(self, k: int) -> Situation:
+        """The situation with the `k` nearest neighbors only."""
+        return replace(
+            self,
+            neighbors=self.neighbors.nearest(k),
+            squared=self.squared[:, :k],
+            importance=self.importance[:, :k],
+            trust=None if self.trust is None else self.trust[:, :k],
+        )
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Numbers before the softmax: (B, H, K) for the neighbors, (B, H) for the prior."""
+
+    neighbors: Floats
+    prior: Floats
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The say of the neighbors (B, K) and of the prior (B,); not negative, one in sum per row."""
+
+    neighbors: Floats
+    prior: Floats
+
+    @property
+    def effective_neighbors(self) -> Floats:
+        """How many equal voters each row of weights is worth, the prior being one of them."""
+        return 1.0 / (np.square(self.neighbors).sum(axis=1) + np.square(self.prior))
+
+
+class Attention(ABC, BaseEstimator):
+    """Turns neighbors into weights: a softmax over the scores of the neighbors and the prior.
+
+    Every attention has a `temperature_`, which divides the neighbors' scores, and a
+    `prior_score_`, which is added to the prior's: calibration fits these two.
+    """
+
+    temperature_: float = 1.0
+    prior_score_: float = 0.0
+    needs_trust: bool = False
+    is_fitted_by_calibration: bool = True
+
+    @abstractmethod
+    def scores(self, situation: Situation) -> Scores:
+        """Scores before temperature, importance and the prior's score are applied."""
+
+    def admit_class(self, embeddings: NDArray[np.float32]) -> None:
+        """Make room for one more class, whose first entries have these embeddings."""
+
+    def copy(self) -> Self:
+        """A copy that an edit may change."""
+        return copy(self)
+
+    def weigh(self, situation: Situation) -> Weights:
+        """The weights of the neighbors and of the prior, heads averaged, in float64."""
+        scores = self.scores(situation)
+        neighbors = scores.neighbors / self.temperature_
+        neighbors = neighbors + np.log(situation.importance)[:, None, :]
+        neighbors = np.where(situation.neighbors.mask[:, None, :], neighbors, -np.inf)
+        return _softmax(neighbors, scores.prior + self.prior_score_)
+
+
+def _softmax(neighbors: Floats, prior: Floats) -> Weights:
+    """Softmax over K + 1 scores per head, then the mean over heads."""
+    top = np.maximum(neighbors.max(axis=2, initial=-np.inf), prior)
+    nobody = np.isneginf(top)  # no neighbor found and a prior that does not vote
+    top = np.where(nobody, 0.0, top)
+    neighbor_mass = np.exp(neighbors - top[:, :, None])
+    prior_mass = np.where(nobody, 1.0, np.exp(prior - top))  # then the prior is all there is
+    total = neighbor_mass.sum(axis=2) + prior_mass
+    return Weights(
+        (neighbor_mass / total[:, :, None]).mean(axis=1), (prior_mass / total).mean(axis=1)
+    )

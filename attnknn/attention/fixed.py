@@ -1,0 +1,53 @@
+"""Attention that is not trained: all neighbors alike, or by their distance."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attnknn.attention.base import Attention, Scores, Situation
+from attnknn.errors import InvalidSettingError
+
+
+class UniformAttention(Attention):
+    """The classical vote: every neighbor has the same say.
+
+    Parameters
+    ----------
+    prior_weight : the prior's share of say, from 0 (none, the classical vote) to below 1
+    """
+
+    is_fitted_by_calibration = False
+
+    def __init__(self, prior_weight: float = 0.0) -> None:
+        self.prior_weight = prior_weight
+
+    def scores(self, situation: Situation) -> Scores:
+        """Zero for each neighbor; the prior's makes its weight `prior_weight`."""
+        if not 0 <= self.prior_weight < 1:
+            raise InvalidSettingError(
+                f"`prior_weight` must be from 0 to below 1, got {self.prior_weight!r}."
+            )
+        voters = (situation.importance * situation.neighbors.mask).sum(axis=1)
+        with np.errstate(divide="ignore"):
+            prior = np.log(voters * self.prior_weight / (1 - self.prior_weight))
+        return Scores(np.zeros_like(situation.squared)[:, None, :], prior[:, None])
+
+
+class DistanceAttention(Attention):
+    """Nearer neighbors have more say: score = −distance² / temperature.
+
+    Parameters
+    ----------
+    temperature : in units of squared distance; None fits it, with the prior's score, by
+        leave-one-out log-loss. Higher is closer to a uniform vote.
+    prior_score : higher gives the prior more say; None fits it
+    """
+
+    def __init__(self, temperature: float | None = None, prior_score: float | None = None) -> None:
+        self.temperature = temperature
+        self.prior_score = prior_score
+
+    def scores(self, situation: Situation) -> Scores:
+        """Minus the squared distances, and zero for the prior."""
+        squared = np.where(situation.neighbors.mask, situation.squared, 0.0)
+        return Scores(-squared[:, None, :], np.zeros((len(squared), 1)))

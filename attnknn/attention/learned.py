@@ -1,0 +1,193 @@
+"""Learned attention: what a trained module of scores says, behind the protocol of attention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnknn.attention.base import Attention, Scores, Situation
+from attnknn.attention.fixed import DistanceAttention
+from attnknn.errors import NotFittedYetError
+from attnknn.records import Floats, Integers
+
+if TYPE_CHECKING:
+    from attnknn.attention.scores import Features, NeighborScores
+
+BLOCK = 1 << 23  # numbers of projected neighbors held at once
+
+
+class LearnedAttention(Attention):
+    """Weights trained leave-one-out so that the vote predicts the labels.
+
+    Parameters
+    ----------
+    n_heads : projections whose weights are averaged
+    head_dim : size of each projection; None is the embedding's, at most 128
+    temperature : start of the heads' temperatures in units of the typical squared distance; None
+        starts from the fitted distance attention
+    temperature_bounds : what training may make of it
+    distance_bias : adds a learned monotone function of the distance
+    support : adds a learned multiple of the share of the other neighbors with the same label
+    trust : adds a learned multiple of how far an entry's own surroundings agree with its label;
+        'auto' leaves it out above 200,000 entries, because every entry must be searched for it
+    prototypes : adds a learned multiple of the cosine of query and class prototype
+    self_attention : moves each neighbor towards its company among the neighbors before scoring
+    query_prior : lets the query move the prior's score
+    dropout : share of the scores left out in each step of training
+    entropy_weight : rewards spread weights in training (negative: peaked ones)
+    epochs, batch_size, learning_rate, weight_decay : of the training
+    holdout : share of the rows kept out of training: they stop it, judge it and calibrate it, and
+        vote like all others afterward
+    max_rows : at most so many rows are trained on; all entries vote
+    """
+
+    is_fitted_by_calibration = True
+
+    def __init__(
+        self,
+        n_heads: int = 1,
+        head_dim: int | None = None,
+        temperature: float | None = None,
+        temperature_bounds: tuple[float, float] = (0.01, 2.0),
+        distance_bias: bool = False,
+        support: bool = True,
+        trust: bool | str = "auto",
+        prototypes: bool = True,
+        self_attention: bool = False,
+        query_prior: bool = False,
+        dropout: float = 0.3,
+        entropy_weight: float = 0.0,
+        epochs: int = 8,
+        batch_size: int = 512,
+        learning_rate: float = 3e-3,
+        weight_decay: float = 0.0,
+        holdout: float = 0.15,
+        max_rows: int = 50_000,
+    ) -> None:
+        self.n_heads = n_heads
+        self.head_dim = head_dim
+        self.temperature = temperature
+        self.temperature_bounds = temperature_bounds
+        self.distance_bias = distance_bias
+        self.support = support
+        self.trust = trust
+        self.prototypes = prototypes
+        self.self_attention = self_attention
+        self.query_prior = query_prior
+        self.dropout = dropout
+        self.entropy_weight = entropy_weight
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.holdout = holdout
+        self.max_rows = max_rows
+
+    module_: NeighborScores
+    first_look_: DistanceAttention
+
+    @property
+    def needs_trust(self) -> bool:  # type: ignore[override]
+        """Whether the fitted module reads trust."""
+        return bool(self.module_.shape.trust)
+
+    def scores(self, situation: Situation) -> Scores:
+        """What the trained module says, heads apart."""
+        import torch
+
+        if not hasattr(self, "module_"):
+            raise NotFittedYetError("Train `LearnedAttention` before `scores`: fit a classifier.")
+        features = features_of(situation, self.first_look_)
+        entries = self._projected(situation.entries)
+        width = situation.neighbors.positions.shape[1] * entries[0].numel()
+        step = max(1, BLOCK // max(1, width))
+        with torch.inference_mode():
+            parts = [
+                self._score_block(features, entries, situation.neighbors.positions, start, step)
+                for start in range(0, len(situation.queries), step)
+            ]
+        return Scores(*(np.concatenate(p).astype(np.float64) for p in zip(*parts, strict=True)))
+
+    def admit_class(self, embeddings: NDArray[np.float32]) -> None:
+        """Give the new class a prototype: the direction of its first entries."""
+        import torch
+
+        mean = torch.from_numpy(embeddings.mean(axis=0, dtype=np.float64)).float()
+        self.module_ = self.module_.with_class(mean)
+
+    def _score_block(
+        self, features: Features, entries: Any, positions: Integers, start: int, step: int
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        import torch
+
+        from attnknn.attention.scores import learned_by_gather
+
+        part = slice(start, start + step)
+        block = slice_features(features, part)
+        places = torch.from_numpy(positions[part])
+        queries = self.module_.project(block.queries)
+        learned = learned_by_gather(self.module_, queries, entries, places, block.mask)
+        neighbors, prior = self.module_(learned, block)
+        return neighbors.numpy(), prior.numpy()
+
+    def _projected(self, entries: NDArray[np.float32]) -> Any:
+        """All entries (N, H, E) through the projection, once per state of the memory."""
+        import torch
+
+        if self.__dict__.get("_projected_from") is not entries:
+            with torch.inference_mode():
+                self._projection = self.module_.project(torch.from_numpy(entries)).contiguous()
+            self._projected_from = entries
+        return self._projection
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        return {k: v for k, v in state.items() if k not in ("_projection", "_projected_from")}
+
+
+def support_of(labels: Integers, weights: Floats, n_classes: int) -> Floats:
+    """Share (B, K) of the *other* neighbors, by weight, that carry each neighbor's label.
+
+    >>> support_of(np.array([[0, 0, 1]]), np.array([[0.5, 0.25, 0.25]]), 2)
+    array([[0.5       , 0.66666667, 0.        ]])
+    """
+    cells = labels + np.arange(len(labels))[:, None] * n_classes
+    sums = np.bincount(cells.ravel(), weights.ravel(), len(labels) * n_classes)
+    same = sums[cells] - weights
+    others = weights.sum(axis=1, keepdims=True) - weights
+    return np.divide(same, others, out=np.zeros_like(same), where=others > 1e-300)
+
+
+def features_of(situation: Situation, first_look: DistanceAttention) -> Features:
+    """The situation as tensors, with the support that a first look by distance gives."""
+    import torch
+
+    from attnknn.attention.scores import Features
+
+    neighbors = situation.neighbors
+    weights = first_look.weigh(situation).neighbors
+    n_classes = int(neighbors.labels.max(initial=0)) + 1
+    support = support_of(neighbors.labels, weights, n_classes)
+    squared = np.where(neighbors.mask, situation.squared, 0.0)
+    trust = np.zeros_like(squared) if situation.trust is None else situation.trust
+
+    def tensor(array: Floats) -> Any:
+        return torch.from_numpy(array.astype(np.float32))
+
+    return Features(
+        queries=torch.from_numpy(situation.queries),
+        squared=tensor(squared),
+        labels=torch.from_numpy(neighbors.labels),
+        mask=torch.from_numpy(neighbors.mask),
+        support=tensor(support),
+        trust=tensor(trust),
+    )
+
+
+def slice_features(features: Features, part: Any) -> Features:
+    """The features of some of the queries."""
+    from dataclasses import fields
+
+    return type(features)(**{f.name: getattr(features, f.name)[part] for f in fields(features)})

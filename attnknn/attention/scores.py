@@ -1,0 +1,187 @@
+"""The learned scores: a torch module that scores each neighbor of a query, and the prior."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+N_KNOTS = 6  # bends of the monotone distance bias
+PRIOR_REACH = 3.0  # how far a query may move the prior's score
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a module of scores is built of; everything its stored weights need to be loaded."""
+
+    dim: int
+    n_classes: int
+    n_heads: int
+    head_dim: int
+    temperature_bounds: tuple[float, float]
+    distance_bias: bool
+    support: bool
+    trust: bool
+    prototypes: bool
+    self_attention: bool
+    query_prior: bool
+
+
+@dataclass(frozen=True)
+class Features:
+    """What is known of the K neighbors of B queries, as tensors.
+
+    Parameters
+    ----------
+    queries : (B, D)
+    squared : (B, K) squared distances
+    labels : (B, K)
+    support : (B, K) share of the other neighbors that carry the same label
+    trust : (B, K)
+    """
+
+    queries: Tensor
+    squared: Tensor
+    labels: Tensor
+    mask: Tensor
+    support: Tensor
+    trust: Tensor
+
+
+class NeighborScores(nn.Module):
+    """Score each neighbor by its distance under a learned projection, and by what speaks for it.
+
+    One projection per head is shared by query and entry: with two, or with an inner product, the
+    scores no longer are a distance (TabR's ablation). Its size is fixed, because the temperature
+    carries the size already.
+    """
+
+    unit: Tensor
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        H, D, C = shape.n_heads, shape.dim, shape.n_classes
+        self.projection = nn.Parameter(torch.zeros(H, shape.head_dim, D))
+        self.raw_temperature = nn.Parameter(torch.zeros(H))
+        self.raw_slope = nn.Parameter(torch.full((H,), -2.0))
+        self.prior_score = nn.Parameter(torch.zeros(H))
+        self.register_buffer("unit", torch.ones(()))  # the typical squared distance
+        if shape.distance_bias:
+            self.raw_bends = nn.Parameter(torch.full((H, N_KNOTS), -4.0))
+        if shape.support:
+            self.support_slope = nn.Parameter(torch.zeros(H))
+        if shape.trust:
+            self.trust_slope = nn.Parameter(torch.zeros(H))
+        if shape.prototypes:
+            self.prototypes = nn.Parameter(torch.zeros(C, D))
+            self.prototype_slope = nn.Parameter(torch.full((H,), 0.1))
+        if shape.self_attention:
+            self.mixing = nn.Parameter(torch.full((H,), 0.1))
+            self.raw_mixing_temperature = nn.Parameter(torch.zeros(H))
+        if shape.query_prior:
+            self.query_prior = nn.Linear(D, H)
+            nn.init.zeros_(self.query_prior.weight)
+            nn.init.zeros_(self.query_prior.bias)
+
+    def with_class(self, prototype: Tensor) -> NeighborScores:
+        """The same module with room for one more class."""
+        wider = NeighborScores(replace(self.shape, n_classes=self.shape.n_classes + 1))
+        state = dict(self.state_dict())
+        if self.shape.prototypes:
+            state["prototypes"] = torch.cat([state["prototypes"], prototype[None]])
+        wider.load_state_dict(state)
+        return wider
+
+    @property
+    def temperatures(self) -> Tensor:
+        """The temperature of each head, inside its bounds, in units of `unit`."""
+        low, high = (math.log(bound) for bound in self.shape.temperature_bounds)
+        return (low + (high - low) * torch.sigmoid(self.raw_temperature)).exp()
+
+    def start_at(self, temperature: float, prior_score: float) -> None:
+        """Begin with these; heads differ a little so that they can part."""
+        low, high = (math.log(bound) for bound in self.shape.temperature_bounds)
+        place = (math.log(temperature) - low) / (high - low)
+        place = min(max(place, 0.02), 0.98)
+        spread = torch.linspace(-0.3, 0.3, self.shape.n_heads) if self.shape.n_heads > 1 else 0.0
+        with torch.no_grad():
+            self.raw_temperature.fill_(math.log(place / (1 - place))).add_(spread)
+            self.prior_score.fill_(prior_score)
+
+    def project(self, vectors: Tensor) -> Tensor:
+        """Vectors (n, D) as the heads see them, (n, H, E)."""
+        lengths = self.projection.flatten(1).norm(dim=1)[:, None, None]
+        scaled = self.projection * (math.sqrt(self.shape.head_dim) / lengths)
+        return (vectors @ scaled.flatten(0, 1).T).unflatten(1, scaled.shape[:2])
+
+    def forward(self, learned: Tensor, features: Features) -> tuple[Tensor, Tensor]:
+        """Scores (B, H, K) of the neighbors and (B, H) of the prior.
+
+        `learned` (B, H, K) are the squared distances between projected queries and neighbors.
+        """
+        squared = features.squared[:, None] / self.unit  # (B, 1, K)
+        scores = -learned / self.unit - F.softplus(self.raw_slope)[:, None] * squared
+        if self.shape.distance_bias:
+            scores = scores - self._distance_bias(squared)
+        if self.shape.support:
+            scores = scores + self.support_slope[:, None] * features.support[:, None]
+        if self.shape.trust:
+            scores = scores + self.trust_slope[:, None] * features.trust[:, None]
+        if self.shape.prototypes:
+            scores = scores + self.prototype_slope[:, None] * self._affinity(features)[:, None]
+        return scores / self.temperatures[:, None], self._prior(features.queries)
+
+    def _distance_bias(self, squared: Tensor) -> Tensor:
+        """A monotone function of the distance that is zero at zero, (B, H, K)."""
+        distance = squared.clamp_min(0.0).add(1e-12).sqrt()[..., None]  # (B, 1, K, 1)
+        knots = torch.linspace(0.0, 2.0, N_KNOTS, device=squared.device)
+        rises = F.softplus(self.raw_bends)[:, None]  # (H, 1, knots)
+        return (rises * F.relu(distance - knots)).sum(dim=-1)
+
+    def _affinity(self, features: Features) -> Tensor:
+        """Cosine (B, K) between the query and the prototype of each neighbor's class."""
+        prototypes = F.normalize(self.prototypes, dim=1)
+        return (F.normalize(features.queries, dim=1) @ prototypes.T).gather(1, features.labels)
+
+    def _prior(self, queries: Tensor) -> Tensor:
+        prior = self.prior_score.expand(len(queries), -1)
+        if self.shape.query_prior:
+            prior = prior + PRIOR_REACH * torch.tanh(self.query_prior(queries))
+        return prior
+
+    def mix(self, neighbors: Tensor, mask: Tensor) -> Tensor:
+        """Neighbors (B, K, H, E), each moved a little towards those near it."""
+        between = (neighbors[:, :, None] - neighbors[:, None]).square().sum(-1)  # (B, K, K, H)
+        closeness = -between / (self.unit * F.softplus(self.raw_mixing_temperature))
+        closeness = closeness.masked_fill(~mask[:, None, :, None], -torch.inf)
+        company = torch.softmax(closeness, dim=2)
+        mean = torch.einsum("bijh,bjhe->bihe", company, neighbors)
+        return neighbors + self.mixing[:, None] * (mean - neighbors)
+
+
+def learned_by_gather(
+    module: NeighborScores, queries: Tensor, entries: Tensor, positions: Tensor, mask: Tensor
+) -> Tensor:
+    """Squared distances (B, H, K) of projected queries (B, H, E) to entries[positions].
+
+    The plain way: fetch the K projected neighbors of each query and subtract.
+    """
+    neighbors = entries[positions]  # (B, K, H, E)
+    if module.shape.self_attention:
+        neighbors = module.mix(neighbors, mask)
+    return (queries[:, None] - neighbors).square().sum(-1).transpose(1, 2)
+
+
+def learned_by_product(queries: Tensor, entries: Tensor, positions: Tensor) -> Tensor:
+    """The same by one product with all entries (N, H, E), which is faster while N is small."""
+    per_head = []
+    for head in range(queries.shape[1]):
+        query, entry = queries[:, head], entries[:, head]
+        inner = (query @ entry.T).gather(1, positions)
+        lengths = query.square().sum(1, keepdim=True) + entry.square().sum(1)[positions]
+        per_head.append((lengths - 2 * inner).clamp_min(0.0))
+    return torch.stack(per_head, dim=1)

@@ -1,0 +1,438 @@
+"""AttnKNNClassifier: checks input, wires the parts, delegates; no mathematics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_random_state, validate_data
+
+from attnknn._validation import check_at_least, check_choice, check_labels
+from attnknn.errors import InvalidInputError, NotFittedYetError
+from attnknn.memory.entries import make_entries
+from attnknn.records import Evidence, Floats, Integers
+
+if TYPE_CHECKING:
+    from attnknn.encoders import Encoder
+
+ROWS_AT_ONCE = 8192
+
+
+class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
+    """Classify by a weighted vote of the nearest remembered examples.
+
+    Parameters
+    ----------
+    n_neighbors : the largest number of neighbors; how many are used is chosen leave-one-out
+        (`n_neighbors_`), and a smaller memory uses all it has
+    encoder : 'identity' takes numeric rows as they are, 'tabular' scales numbers and encodes
+        categories; or any scikit-learn transformer or function
+    memory : 'auto', 'torch', 'numpy', 'faiss', or a `Memory`
+    metric : 'euclidean', 'cosine' or 'inner_product'
+    attention : 'auto' learns the weights and keeps them only if they are better on fresh rows;
+        'uniform', 'distance', 'learned', or an `Attention`
+    calibration : 'auto' fits temperature, prior's score and map leave-one-out; 'scores' leaves the
+        map out; None fits nothing
+    label_noise : 'auto' models wrong labels where the data show them, 'symmetric' and 'by_class'
+        always; None gives the probability of the label as annotators give it
+    device : where searches run: 'auto', 'cpu', 'cuda' or 'mps'
+    verbose : 1 shows progress and what was chosen
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = AttnKNNClassifier().fit(X, y)
+    >>> clf.predict(X[:3]).tolist()
+    [0, 0, 0]
+    >>> evidence = clf.explain(X[:1])[0]
+    >>> bool(abs(evidence.weights.sum() + evidence.prior_weight - 1) < 1e-12)
+    True
+    """
+
+    def __init__(
+        self,
+        n_neighbors: int = 64,
+        *,
+        encoder: Any = "identity",
+        memory: Any = "auto",
+        metric: str = "euclidean",
+        attention: Any = "auto",
+        calibration: str | None = "auto",
+        label_noise: str | None = "auto",
+        random_state: Any = None,
+        device: str = "auto",
+        verbose: int = 0,
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.encoder = encoder
+        self.memory = memory
+        self.metric = metric
+        self.attention = attention
+        self.calibration = calibration
+        self.label_noise = label_noise
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        ids: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        importance: ArrayLike | None = None,
+        payloads: Any = None,
+    ) -> Self:
+        """Remember the rows and fit everything that is fitted.
+
+        Parameters
+        ----------
+        X : (n, n_features) rows, whatever the encoder takes
+        y : (n,) labels
+        ids : (n,) distinct integers or strings; default 0 to n − 1
+        groups : (n,) rows of one group never judge each other leave-one-out
+        importance : (n,) positive; a neighbor of importance 2 has the say of two
+        payloads : (n,) anything to be shown with the evidence
+        """
+        self._check_settings()
+        labels = check_labels(y)
+        return self._fit(X, labels, np.unique(labels), ids, groups, importance, payloads)
+
+    def partial_fit(self, X: Any, y: Any, classes: ArrayLike | None = None) -> Self:
+        """Fit on the first call, `add` on the later ones.
+
+        What the first call fitted stays until `refit`; votes, prior and trust move with every row.
+        `classes` may name, on the first call, classes that have no rows yet.
+        """
+        if hasattr(self, "memory_"):
+            return self.add(X, y)
+        self._check_settings()
+        labels = check_labels(y)
+        named = labels if classes is None else np.concatenate([np.asarray(classes), labels])
+        return self._fit(X, labels, np.unique(named), None, None, None, None)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable label of each row of `X`."""
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Class probabilities (n, C) of each row of `X`; columns follow `classes_`."""
+        answers = [answer.probabilities for _, answer in self._answers(X)]
+        return np.concatenate(answers) if answers else np.zeros((0, len(self.classes_)))
+
+    def embed(self, X: Any) -> NDArray[Any]:
+        """The embeddings (n, D) of the rows of `X`."""
+        self._check_fitted("embed")
+        return self._encoded(X, reset=False)
+
+    def kneighbors(self, X: Any, n_neighbors: int | None = None) -> tuple[Floats, NDArray[Any]]:
+        """Distances and ids (n, K) of the nearest entries, nearest first."""
+        k = self.n_neighbors_ if n_neighbors is None else n_neighbors
+        check_at_least("n_neighbors", k, 1)
+        queries = self._queries(X, "kneighbors")
+        found = self.memory_.search_prepared(queries, min(k, len(self.memory_)))
+        return found.distances, self.memory_.entries.ids[found.positions]
+
+    def explain(self, X: Any) -> list[Evidence]:
+        """Why each row of `X` gets its label: one `Evidence` per row."""
+        from attnknn.evidence import evidence_of
+
+        return [
+            evidence_of(answer, row, self.memory_, self.classes_, self.calibration_)
+            for _, answer in self._answers(X)
+            for row in range(len(answer.shares))
+        ]
+
+    def leave_one_out_proba(self) -> Floats:
+        """Probabilities (N, C) of every entry by the others, in the order they are remembered.
+
+        Entries that learned attention was trained on are judged a little too well; `fresh_` says
+        which entries were not.
+        """
+        self._check_fitted("leave_one_out_proba")
+        judged = self._everyone().trusting(self._trust())
+        blocks = range(0, len(judged), ROWS_AT_ONCE)
+        parts = self._parts()
+        return np.concatenate(
+            [judged.part(slice(b, b + ROWS_AT_ONCE)).answer(parts).probabilities for b in blocks]
+        )
+
+    def add(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        ids: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        importance: ArrayLike | None = None,
+        payloads: Any = None,
+    ) -> Self:
+        """Remember more rows; an unseen label becomes a new class, last in `classes_`.
+
+        Votes, prior and trust follow at once. What was trained (encoder, projections, temperatures)
+        stays as it is until `refit`.
+        """
+        self._check_fitted("add")
+        labels = check_labels(y)
+        rows = self._encoded(X, reset=False)
+        if len(rows) != len(labels):
+            raise InvalidInputError(f"`X` has {len(rows)} rows but `y` has {len(labels)} labels.")
+        with self._edit():
+            self._admit(labels, rows)
+            entries = make_entries(
+                rows,
+                self._codes(labels),
+                ids=ids,
+                groups=groups,
+                importance=importance,
+                payloads=payloads,
+                first_id=self._next_id(ids),
+            )
+            self.memory_.add(entries)
+        return self
+
+    def forget(self, ids: ArrayLike) -> Self:
+        """Remove the entries with these `ids`: the next answer is as if they had never been."""
+        self._check_fitted("forget")
+        with self._edit():
+            self.memory_.forget(ids)
+        return self
+
+    def relabel(self, ids: ArrayLike, y: Any) -> Self:
+        """Give the entries with these `ids` the labels `y`, one each or one for all."""
+        self._check_fitted("relabel")
+        wanted = np.atleast_1d(np.asarray(ids))
+        labels = check_labels(np.atleast_1d(np.asarray(y)))
+        if len(labels) == 1:
+            labels = np.repeat(labels, len(wanted))
+        with self._edit():
+            positions = self.memory_.positions_of(wanted)
+            self._admit(labels, self.memory_.entries.embeddings[positions])
+            self.memory_.relabel(wanted, self._codes(labels))
+        return self
+
+    def refit(self) -> Self:
+        """Fit attention and calibration anew on what is remembered now.
+
+        The encoder stays: the rows it was fitted on are not kept, only their embeddings.
+        """
+        self._check_fitted("refit")
+        self._check_settings()
+        with self._edit():
+            self._fit_parts()
+        return self
+
+    def save(self, path: str | Path) -> None:
+        """Write the classifier to a folder; an older one there is replaced whole or not at all."""
+        from attnknn.storage import save_classifier
+
+        self._check_fitted("save")
+        save_classifier(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a classifier from a folder that `save` wrote. Runs no code from it."""
+        from attnknn.storage import load_classifier
+
+        return load_classifier(Path(path), cls)
+
+    @property
+    def label_noise_(self) -> float:
+        """The estimated share of observed labels that are wrong."""
+        self._check_fitted("label_noise_")
+        return self.calibration_.label_noise
+
+    @property
+    def fresh_(self) -> NDArray[np.bool_]:
+        """(N,) True for entries that no learned part was trained on."""
+        self._check_fitted("fresh_")
+        return self.memory_.entries.fresh
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "memory_")
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        return {name: value for name, value in state.items() if name not in _CACHES}
+
+    def _check_settings(self) -> None:
+        check_at_least("n_neighbors", self.n_neighbors, 1)
+        check_choice("calibration", self.calibration, ["auto", "scores", None])
+        check_choice("label_noise", self.label_noise, ["auto", "symmetric", "by_class", None])
+        check_choice("device", self.device, ["auto", "cpu", "cuda", "mps"])
+
+    def _fit(
+        self,
+        X: Any,
+        labels: NDArray[Any],
+        classes: NDArray[Any],
+        ids: ArrayLike | None,
+        groups: ArrayLike | None,
+        importance: ArrayLike | None,
+        payloads: Any,
+    ) -> Self:
+        from attnknn.memory import make_memory
+
+        rows = self._encoded(X, reset=True)
+        if len(rows) != len(labels):
+            raise InvalidInputError(
+                "Found input variables with inconsistent numbers of samples: "
+                f"`X` has {len(rows)} rows but `y` has {len(labels)} labels."
+            )
+        memory = make_memory(self.memory, device=self.device)
+        entries = make_entries(
+            rows,
+            np.searchsorted(classes, labels),
+            ids=ids,
+            groups=groups,
+            importance=importance,
+            payloads=payloads,
+        )
+        self.memory_ = memory.remember(entries, self.metric)  # type: ignore[arg-type]
+        self.classes_ = classes
+        self._drop_caches()
+        self._fit_parts()
+        return self
+
+    def _fit_parts(self) -> None:
+        from attnknn.training.fitting import FitSettings, fit_parts
+
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        settings = FitSettings(
+            n_neighbors=self.n_neighbors,
+            calibration=self.calibration,  # type: ignore[arg-type]
+            label_noise=self.label_noise,  # type: ignore[arg-type]
+            random_state=seed,
+            verbose=self.verbose,
+        )
+        outcome = fit_parts(self.memory_, self._counts(), self.attention, settings)
+        self.attention_ = outcome.parts.attention
+        self.calibration_ = outcome.parts.calibration
+        self.n_neighbors_ = outcome.parts.n_neighbors
+        self.fit_report_ = outcome.report
+        self.memory_.entries = replace(self.memory_.entries, fresh=outcome.fresh)
+        if self.verbose:
+            from rich.console import Console
+
+            Console(stderr=True).print(str(self.fit_report_), highlight=False)
+
+    def _encoded(self, X: Any, *, reset: bool) -> NDArray[Any]:
+        from attnknn.encoders import IdentityEncoder, make_encoder
+
+        encoder = make_encoder(self.encoder) if reset else self.encoder_
+        if isinstance(encoder, IdentityEncoder):
+            encoder.refuse_text(X)
+            X = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
+        else:
+            validate_data(self, X, reset=reset, skip_check_array=True)
+        if reset:
+            self.encoder_: Encoder = encoder.fit(X)
+        return self.encoder_.transform(X)
+
+    def _queries(self, X: Any, method: str) -> NDArray[np.float32]:
+        self._check_fitted(method)
+        if not len(self.memory_):
+            raise InvalidInputError("Nothing is remembered: every entry was forgotten. Call `add`.")
+        return self.memory_.prepare(self._encoded(X, reset=False))
+
+    def _answers(self, X: Any) -> Iterator[tuple[slice, Any]]:
+        queries = self._queries(X, "predict")
+        parts = self._parts()
+        for start in range(0, len(queries), ROWS_AT_ONCE):
+            block = slice(start, start + ROWS_AT_ONCE)
+            yield block, parts.answer(queries[block])
+
+    def _parts(self) -> Any:
+        from attnknn.pipeline import Parts
+
+        trust = self._trust()
+        return Parts(
+            self.memory_,
+            self.attention_,
+            self.calibration_,
+            self.n_neighbors_,
+            self._counts(),
+            None if trust is None else trust.of_all,
+        )
+
+    def _counts(self) -> Integers:
+        return np.bincount(self.memory_.entries.labels, minlength=len(self.classes_))
+
+    def _everyone(self) -> Any:
+        """All entries judged by the others; built when first needed, dropped by an edit."""
+        from attnknn.leave_one_out import judge
+
+        if "_judged" not in self.__dict__:
+            self._judged = judge(self.memory_, self._counts(), self.n_neighbors_)
+        return self._judged
+
+    def _trust(self) -> Any:
+        from attnknn.leave_one_out import Trust
+
+        if not self.attention_.needs_trust:
+            return None
+        if "_trusted" not in self.__dict__:
+            self._trusted = Trust(self._everyone(), self.attention_.first_look_)
+        return self._trusted
+
+    def _codes(self, labels: NDArray[Any]) -> Integers:
+        place = {label: code for code, label in enumerate(self.classes_.tolist())}
+        return np.array([place[label] for label in labels.tolist()], dtype=np.int64)
+
+    def _admit(self, labels: NDArray[Any], rows: NDArray[Any]) -> None:
+        """Append unseen labels to `classes_`, with what the learned parts know per class."""
+        known = set(self.classes_.tolist())
+        unseen = [label for label in np.unique(labels).tolist() if label not in known]
+        if not unseen:
+            return
+        both = np.concatenate([self.classes_, np.asarray(unseen)])
+        if both.dtype.kind != self.classes_.dtype.kind and both.dtype.kind in "US":
+            raise InvalidInputError(
+                f"Labels must be of one kind, {unseen[0]!r} is unlike {self.classes_[0]!r}."
+            )
+        prepared = self.memory_.prepare(rows)
+        for label in unseen:
+            self.attention_.admit_class(prepared[labels == label])
+        self.calibration_ = self.calibration_.with_classes(len(both))
+        self.classes_ = both
+
+    def _next_id(self, ids: ArrayLike | None) -> int:
+        known = self.memory_.entries.ids
+        if ids is not None or not len(known):
+            return 0
+        if known.dtype == object:
+            raise InvalidInputError("This memory's ids are strings: give `ids` for the new rows.")
+        return max(int(known.max()) + 1, self.__dict__.get("_least_next_id", 0))
+
+    @contextmanager
+    def _edit(self) -> Iterator[None]:
+        """All of an edit or nothing of it; caches are dropped after it."""
+        before = self.__dict__.copy()
+        self.memory_, self.attention_ = copy(self.memory_), self.attention_.copy()
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+        self._drop_caches()
+
+    def _drop_caches(self) -> None:
+        for name in _CACHES:
+            self.__dict__.pop(name, None)
+
+    def _check_fitted(self, method: str) -> None:
+        if not hasattr(self, "memory_"):
+            raise NotFittedYetError(f"Call `fit` before `{method}`: nothing is remembered yet.")
+
+
+_CACHES = ("_judged", "_trusted")

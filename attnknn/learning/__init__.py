@@ -1,0 +1,1 @@
+"""What any training needs; knows nothing of neighbors."""

@@ -1,0 +1,139 @@
+"""Each entry judged by the others: never by itself, never by its own group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from attnknn.attention.base import Attention, Situation
+from attnknn.calibration import Trial
+from attnknn.memory.base import Memory
+from attnknn.pipeline import Answer, Parts, situation_of
+from attnknn.records import Floats, Integers, Neighbors
+from attnknn.vote import class_prior
+
+BLOCK = 1 << 22  # pairs of entries held at once
+TRUST_WIDTH = 32  # nearest others that vouch for an entry
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Entries and the others that judge them.
+
+    Parameters
+    ----------
+    rows : (B,) positions of the entries in the memory
+    situation : what attention sees of them, each left out of its own neighbors
+    own : (B,) their observed labels
+    counts : (C,) entries per class
+    """
+
+    rows: Integers
+    situation: Situation
+    own: Integers
+    counts: Integers
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def prior(self) -> Floats:
+        """Class frequencies (B, C) as each entry sees them: without itself."""
+        return class_prior(self.counts, self.own)
+
+    def part(self, chosen: Any) -> Judged:
+        """Some of the entries."""
+        return replace(
+            self,
+            rows=self.rows[chosen],
+            situation=self.situation.rows(chosen),
+            own=self.own[chosen],
+        )
+
+    def nearest(self, k: int) -> Judged:
+        """The same entries judged by their `k` nearest others only."""
+        return replace(self, situation=self.situation.nearest(k))
+
+    def trusting(self, trust: Trust | None) -> Judged:
+        """The same with the trust of each judge, the judged entry having no say in it."""
+        if trust is None:
+            return self
+        values = trust.without(self.rows, self.situation.neighbors)
+        return replace(self, situation=replace(self.situation, trust=values))
+
+    def trial(self, attention: Attention) -> Trial:
+        """These entries as calibration wants them."""
+        return Trial(
+            scores=attention.scores(self.situation),
+            log_importance=np.log(self.situation.importance),
+            labels=self.situation.neighbors.labels,
+            mask=self.situation.neighbors.mask,
+            own=self.own,
+            prior=self.prior,
+        )
+
+    def answer(self, parts: Parts) -> Answer:
+        """What the fitted parts say of these entries."""
+        return parts.finish(self.situation.nearest(parts.n_neighbors), self.prior)
+
+
+def judge(memory: Memory, counts: Integers, k: int, rows: Integers | None = None) -> Judged:
+    """The entries at `rows` (default: all) with their `k` nearest others.
+
+    >>> from attnknn.memory import NumpyMemory, make_entries
+    >>> memory = NumpyMemory().remember(make_entries([[0.0], [1.0], [5.0]], [0, 0, 1]))
+    >>> judge(memory, np.array([2, 1]), k=1).situation.neighbors.positions.ravel().tolist()
+    [1, 0, 1]
+    """
+    if rows is None:
+        rows = np.arange(len(memory), dtype=np.int64)
+    queries = memory.entries.embeddings[rows]
+    neighbors = memory.search_prepared(queries, max(1, min(k, len(memory) - 1)), exclude=rows)
+    situation = situation_of(queries, neighbors, memory)
+    return Judged(rows, situation, memory.entries.labels[rows], counts)
+
+
+class Trust:
+    """How far the surroundings of each entry agree with its label.
+
+    The leave-one-out share of an entry's own label under distance attention: an entry that its
+    surroundings contradict has little trust. One entry can be taken out of another's trust: a row
+    being judged must not vouch for its judges.
+
+    Parameters
+    ----------
+    everyone : all N entries, judged
+    first_look : fitted distance attention
+    """
+
+    def __init__(self, everyone: Judged, first_look: Attention) -> None:
+        situation = everyone.situation.nearest(TRUST_WIDTH)
+        weights = first_look.weigh(situation)
+        self.table: Neighbors = situation.neighbors
+        self.weights = weights.neighbors  # (N, K)
+        self.own = everyone.own
+        agrees = np.where(self.table.labels == self.own[:, None], self.weights, 0.0).sum(axis=1)
+        prior = class_prior(everyone.counts)[self.own]
+        self.of_all = agrees + weights.prior * prior  # (N,)
+
+    def without(self, rows: Integers, neighbors: Neighbors) -> Floats:
+        """Trust (B, K) of the neighbors of the entries at `rows`, those entries taken out."""
+        say = self._say_of(rows, neighbors)
+        vouched = np.where(self.own[neighbors.positions] == self.own[rows][:, None], say, 0.0)
+        left = 1.0 - say
+        trust = (self.of_all[neighbors.positions] - vouched) / np.maximum(left, 1e-12)
+        return np.where(left > 1e-9, np.clip(trust, 0.0, 1.0), 0.5)  # 0.5: nobody else to ask
+
+    def _say_of(self, rows: Integers, neighbors: Neighbors) -> Floats:
+        """The weight (B, K) of entry `rows[b]` among the neighbors of its k-th neighbor."""
+        say = np.zeros(neighbors.positions.shape)
+        step = max(1, BLOCK // max(1, neighbors.positions.shape[1] * self.weights.shape[1]))
+        for start in range(0, len(rows), step):
+            part = slice(start, start + step)
+            judges = neighbors.positions[part]  # (b, K)
+            is_row = self.table.positions[judges] == rows[part, None, None]  # (b, K, K)
+            is_row &= self.table.mask[judges]
+            say[part] = np.where(is_row, self.weights[judges], 0.0).sum(axis=2)
+        return say

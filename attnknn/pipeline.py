@@ -1,0 +1,80 @@
+"""The stages in order: search, weigh, vote. Who needs an answer calls this."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnknn.attention.base import Attention, Situation, Weights
+from attnknn.calibration import Calibration
+from attnknn.memory.base import Memory
+from attnknn.records import Floats, Integers, Neighbors
+from attnknn.vote import class_prior, vote
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Everything that led to the probabilities of B queries."""
+
+    neighbors: Neighbors
+    weights: Weights
+    prior: Floats  # (C,), or (B, C) where the queries are entries
+    shares: Floats  # (B, C)
+    probabilities: Floats  # (B, C)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The fitted parts that an answer needs.
+
+    Parameters
+    ----------
+    counts : (C,) how many entries each class has
+    trust : (N,) per entry, or None where the attention does not ask for it
+    """
+
+    memory: Memory
+    attention: Attention
+    calibration: Calibration
+    n_neighbors: int
+    counts: Integers
+    trust: Floats | None = None
+
+    def answer(self, queries: NDArray[np.float32]) -> Answer:
+        """Answers for prepared queries (B, D) that are not entries."""
+        neighbors = self.memory.search_prepared(queries, self.n_neighbors)
+        trust = None if self.trust is None else self.trust[neighbors.positions]
+        situation = situation_of(queries, neighbors, self.memory, trust)
+        return self.finish(situation, class_prior(self.counts))
+
+    def finish(self, situation: Situation, prior: Floats) -> Answer:
+        """Weigh and vote, the search being done."""
+        weights = self.attention.weigh(situation)
+        shares = vote(situation.neighbors.labels, weights, prior)
+        probabilities = self.calibration.probabilities(shares)
+        return Answer(situation.neighbors, weights, prior, shares, probabilities)
+
+
+def situation_of(
+    queries: NDArray[np.float32], neighbors: Neighbors, memory: Memory, trust: Floats | None = None
+) -> Situation:
+    """What attention looks at when `memory` gave these `neighbors`."""
+    return Situation(
+        queries=queries,
+        neighbors=neighbors,
+        squared=squared(neighbors.distances, memory.metric_),
+        importance=memory.entries.importance[neighbors.positions],
+        entries=memory.entries.embeddings,
+        trust=trust,
+    )
+
+
+def squared(distances: Floats, metric: str) -> Floats:
+    """Squared Euclidean distances; for the other metrics the same up to a constant.
+
+    Between unit vectors 2 (1 − cosine) is the squared distance; minus twice an inner product
+    differs from it by the two squared lengths.
+    """
+    return np.square(distances) if metric == "euclidean" else 2.0 * distances

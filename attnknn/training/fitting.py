@@ -1,0 +1,290 @@
+"""Fits the parts of a classifier on its memory: which attention, how many neighbors, how sure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from attnknn.attention import (
+    Attention,
+    DistanceAttention,
+    LearnedAttention,
+    UniformAttention,
+    make_attention,
+)
+from attnknn.calibration import (
+    LEAST_NOISE,
+    Calibration,
+    Fitted,
+    LabelNoise,
+    fit,
+    rule_of_thumb,
+    sample_of,
+)
+from attnknn.leave_one_out import Judged, Trust, judge
+from attnknn.memory.base import Memory
+from attnknn.pipeline import Parts
+from attnknn.records import Booleans, Integers
+from attnknn.training.report import FitReport, describe
+
+FEWEST_ROWS_TO_LEARN = 300  # below, fresh rows are too few to tell whether learning helped
+MOST_ROWS_FOR_TRUST = 200_000
+BEYOND_NOISE = 1.64  # standard errors by which learned attention must be better to be kept
+ROWS_TO_CHOOSE_K = 3_000
+FEWEST_NEIGHBORS = 4
+
+CalibrationName = Literal["auto", "scores"]
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """What the user chose, beside the attention.
+
+    Parameters
+    ----------
+    n_neighbors : the largest K
+    calibration : 'auto' fits scalars and map, 'scores' leaves the map out, None fits nothing
+    """
+
+    n_neighbors: int
+    calibration: CalibrationName | None
+    label_noise: LabelNoise | None
+    random_state: int
+    verbose: int = 0
+
+
+@dataclass(frozen=True)
+class FitOutcome:
+    """The fitted parts; which entries no learned part was trained on; and the report."""
+
+    parts: Parts
+    fresh: Booleans
+    report: FitReport
+
+
+def fit_parts(
+    memory: Memory, counts: Integers, attention: str | Attention, settings: FitSettings
+) -> FitOutcome:
+    """Fit everything between memory and probabilities."""
+    fitting = _Fitting(memory, counts, settings)
+    if isinstance(attention, str) and attention == "auto":
+        reason = _reason_not_to_learn(len(memory), counts, settings)
+        if reason:
+            return fitting.by_scalars(DistanceAttention(), reason)
+        return fitting.learned(LearnedAttention(), is_asked_for=False)
+    made = make_attention(attention)
+    if isinstance(made, LearnedAttention):
+        return fitting.learned(made, is_asked_for=True)
+    if isinstance(made, UniformAttention):
+        return fitting.as_given(made)
+    return fitting.by_scalars(made, "asked for")
+
+
+def _reason_not_to_learn(n_rows: int, counts: Integers, settings: FitSettings) -> str:
+    if int((counts > 0).sum()) < 2:
+        return "there is one class only"
+    if n_rows < FEWEST_ROWS_TO_LEARN:
+        return f"with fewer than {FEWEST_ROWS_TO_LEARN} rows none can be spared to judge learning"
+    if settings.calibration is None:
+        return "without calibration nothing can judge learning"
+    return ""
+
+
+class _Fitting:
+    """One run of fitting over one memory."""
+
+    def __init__(self, memory: Memory, counts: Integers, settings: FitSettings) -> None:
+        self.memory, self.counts, self.settings = memory, counts, settings
+        self.generator = np.random.default_rng(settings.random_state)
+        self.k = max(1, min(settings.n_neighbors, len(memory)))
+
+    def as_given(self, attention: Attention) -> FitOutcome:
+        """The classical vote: nothing is fitted."""
+        parts = self._parts(attention, Calibration(), self.k)
+        return self._outcome(parts, self._judged(), "asked for; nothing is fitted")
+
+    def by_scalars(self, attention: Attention, reason: str) -> FitOutcome:
+        """A few scalars, leave-one-out: every entry is fresh."""
+        if len(self.memory) < 2:
+            parts = self._parts(attention, Calibration(), 1)
+            return self._outcome(parts, self._judged(), "one entry only, nothing to fit")
+        judged = self._judged()
+        parts, _ = self._fit_scalars(attention, judged)
+        return self._outcome(parts, judged, reason)
+
+    def learned(self, attention: LearnedAttention, *, is_asked_for: bool) -> FitOutcome:
+        """Distance attention, then learned attention; the better one, or the one asked for."""
+        judged = self._judged(attention.max_rows)
+        distance, by_distance = self._fit_scalars(DistanceAttention(), judged)
+        first_look = self._first_look(judged)
+        trust = self._trust(attention, judged, first_look)
+        judged = judged.trusting(trust)
+        is_trained_on = self._split(len(judged), attention.holdout)
+        interrupted = self._teach(attention, judged, first_look, by_distance, is_trained_on)
+        fresh_rows = judged.part(~is_trained_on)
+        fitted = self._calibrate(attention, fresh_rows, by_distance)
+        comparison = _Comparison.of(self._losses(distance, fresh_rows), fitted, interrupted)
+        if not (is_asked_for or comparison.is_better):
+            return self._outcome(distance, judged, f"kept, {comparison.words}")
+        parts = self._parts(attention, fitted.calibration, self.k, trust)
+        fresh = np.ones(len(self.memory), dtype=bool)
+        fresh[judged.rows[is_trained_on]] = False
+        reason = f"asked for; {comparison.words}" if is_asked_for else f"kept, {comparison.words}"
+        return self._outcome(parts, fresh_rows, reason, fresh)
+
+    def _judged(self, most: int | None = None) -> Judged:
+        """A sample of entries with their others: enough for a few scalars, or at most `most`."""
+        n = len(self.memory)
+        rows = sample_of(n, len(self.counts), self.generator, most)
+        return judge(self.memory, self.counts, self.k, rows)
+
+    def _fit_scalars(self, attention: Attention, judged: Judged) -> tuple[Parts, Fitted]:
+        k = self._best_k(attention, judged)
+        fitted = self._fit_at(attention, judged, k)
+        _apply(fitted, attention)
+        return self._parts(attention, fitted.calibration, k), fitted
+
+    def _best_k(self, attention: Attention, judged: Judged) -> int:
+        """The K with the least leave-one-out log-loss on a part of the rows."""
+        if self.settings.calibration is None:
+            return self.k
+        part = sample_of(len(judged), len(self.counts), self.generator, ROWS_TO_CHOOSE_K)
+        trial = judged.part(part).trial(attention)
+        sizes = [self.k]
+        while sizes[-1] // 2 >= FEWEST_NEIGHBORS:
+            sizes.append(sizes[-1] // 2)
+        fits = [fit(trial.nearest(k), label_noise=None, fixed=_fixed(attention)) for k in sizes]
+        return sizes[int(np.argmin([fitted.loss for fitted in fits]))]
+
+    def _fit_at(self, attention: Attention, judged: Judged, k: int) -> Fitted:
+        part = sample_of(len(judged), len(self.counts), self.generator)
+        trial = judged.part(part).nearest(k).trial(attention)
+        if self.settings.calibration is None:
+            return rule_of_thumb(trial, _fixed(attention))
+        return fit(
+            trial,
+            label_noise=self.settings.label_noise,
+            fits_map=self.settings.calibration == "auto",
+            fixed=_fixed(attention),
+        )
+
+    def _first_look(self, judged: Judged) -> DistanceAttention:
+        """Distance attention over all K neighbors: where learning starts from."""
+        attention = DistanceAttention()
+        _apply(self._fit_at(attention, judged, self.k), attention)
+        return attention
+
+    def _trust(
+        self, attention: LearnedAttention, judged: Judged, first_look: Attention
+    ) -> Trust | None:
+        wanted = attention.trust
+        if wanted == "auto":
+            wanted = len(self.memory) <= MOST_ROWS_FOR_TRUST
+        if not wanted:
+            return None
+        has_all = len(judged) == len(self.memory)
+        everyone = judged if has_all else judge(self.memory, self.counts, self.k)
+        return Trust(everyone, first_look)
+
+    def _split(self, n: int, holdout: float) -> Booleans:
+        n_out = min(max(1, round(n * holdout)), n - 1)
+        is_trained_on = np.ones(n, dtype=bool)
+        is_trained_on[self.generator.permutation(n)[:n_out]] = False
+        return is_trained_on
+
+    def _teach(
+        self,
+        attention: LearnedAttention,
+        judged: Judged,
+        first_look: DistanceAttention,
+        by_distance: Fitted,
+        is_trained_on: Booleans,
+    ) -> bool:
+        from attnknn.training.attention import teach
+
+        outcome = teach(
+            attention,
+            judged,
+            first_look=first_look,
+            noise=by_distance.calibration,
+            is_trained_on=is_trained_on,
+            random_state=int(self.generator.integers(2**31)),
+            verbose=self.settings.verbose,
+        )
+        return outcome.was_interrupted
+
+    def _calibrate(self, attention: Attention, fresh: Judged, by_distance: Fitted) -> Fitted:
+        """Fit the scalars of learned attention on fresh rows.
+
+        Whether there is noise at all was decided on all rows by distance attention; how much of it
+        is left is decided here.
+        """
+        trial = fresh.trial(attention)
+        noise = self.settings.label_noise
+        if noise == "auto":
+            noise = "symmetric" if by_distance.calibration.label_noise > 0 else None
+        fits_map = self.settings.calibration == "auto"
+        fitted = fit(trial, label_noise=noise, fits_map=fits_map, start=(1.0, 0.0))
+        is_little = fitted.calibration.label_noise < LEAST_NOISE
+        if self.settings.label_noise == "auto" and noise is not None and is_little:
+            fitted = fit(trial, label_noise=None, fits_map=fits_map, start=(1.0, 0.0))
+        _apply(fitted, attention)
+        return fitted
+
+    def _losses(self, parts: Parts, judged: Judged) -> np.ndarray:
+        return parts.calibration.losses(judged.answer(parts).shares, judged.own)
+
+    def _parts(
+        self, attention: Attention, calibration: Calibration, k: int, trust: Trust | None = None
+    ) -> Parts:
+        of_all = None if trust is None else trust.of_all
+        return Parts(self.memory, attention, calibration, k, self.counts, of_all)
+
+    def _outcome(
+        self, parts: Parts, judged: Judged, reason: str, fresh: Booleans | None = None
+    ) -> FitOutcome:
+        if fresh is None:
+            fresh = np.ones(len(self.memory), dtype=bool)
+        return FitOutcome(parts, fresh, describe(parts, judged, reason))
+
+
+def _fixed(attention: Attention) -> dict[str, float]:
+    """What the user set by hand and calibration must leave alone."""
+    chosen = {
+        "temperature": getattr(attention, "temperature", None),
+        "prior_score": getattr(attention, "prior_score", None),
+    }
+    return {name: value for name, value in chosen.items() if value is not None}
+
+
+def _apply(fitted: Fitted, attention: Attention) -> None:
+    attention.temperature_ = fitted.temperature
+    attention.prior_score_ = fitted.prior_score
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """Learned against distance attention on rows that neither learned from."""
+
+    gain: float
+    error: float
+    words: str
+
+    @property
+    def is_better(self) -> bool:
+        return self.gain > BEYOND_NOISE * self.error
+
+    @classmethod
+    def of(cls, distance: np.ndarray, learned: Fitted, was_interrupted: bool) -> _Comparison:
+        gains = distance - learned.losses
+        gain, error = float(gains.mean()), float(gains.std() / math.sqrt(len(gains)))
+        words = (
+            f"log-loss on {len(gains)} fresh rows is {distance.mean():.4f} by distance and "
+            f"{learned.loss:.4f} learned (gain {gain:+.4f} ± {error:.4f})"
+        )
+        if was_interrupted:
+            words += "; training was stopped by hand, the best so far was kept"
+        return cls(gain, error, words)

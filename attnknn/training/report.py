@@ -1,0 +1,76 @@
+"""What `fit` did and found, for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnknn.leave_one_out import Judged
+from attnknn.pipeline import Parts
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """What `fit` did and found; the numbers are leave-one-out, on fresh rows.
+
+    Parameters
+    ----------
+    attention : the one in use, and the `reason` for it
+    n_neighbors : the K in use
+    n_rows : fresh rows that the numbers below were computed on
+    effective_neighbors : how many equal voters the weights are worth, on average
+    oracle_accuracy : share of rows with at least one neighbor of their label; no weighting of these
+        neighbors can be right more often
+    accuracy, log_loss : of the observed labels
+    duplicates : share of rows with an exact copy among the others
+    """
+
+    attention: str
+    reason: str
+    n_neighbors: int
+    n_rows: int
+    effective_neighbors: float
+    oracle_accuracy: float
+    accuracy: float
+    log_loss: float
+    label_noise: float
+    exponent: float
+    duplicates: float
+
+    def __str__(self) -> str:
+        lines = {
+            "attention": f"{self.attention}: {self.reason}",
+            "neighbors": f"{self.n_neighbors}, worth {self.effective_neighbors:.1f} equal voters",
+            "leave-one-out": f"accuracy {self.accuracy:.4f} (with these neighbors at most "
+            f"{self.oracle_accuracy:.4f}), log-loss {self.log_loss:.4f}, {self.n_rows} fresh rows",
+            "label noise": f"{self.label_noise:.3f}",
+            "exact duplicates": f"{self.duplicates:.1%} of rows",
+        }
+        return "\n".join(f"{name:<17} {text}" for name, text in lines.items())
+
+
+def describe(parts: Parts, judged: Judged, reason: str) -> FitReport:
+    """The report for fitted parts, measured on `judged` entries."""
+    judged = judged.nearest(parts.n_neighbors)
+    neighbors = judged.situation.neighbors
+    answer = judged.answer(parts)
+    has_own = ((neighbors.labels == judged.own[:, None]) & neighbors.mask).any(axis=1)
+    nearest = neighbors.distances[:, :1]
+    return FitReport(
+        attention=type(parts.attention).__name__.removesuffix("Attention").lower(),
+        reason=reason,
+        n_neighbors=parts.n_neighbors,
+        n_rows=len(judged),
+        effective_neighbors=_mean(answer.weights.effective_neighbors),
+        oracle_accuracy=_mean(has_own),
+        accuracy=_mean(answer.probabilities.argmax(axis=1) == judged.own),
+        log_loss=_mean(parts.calibration.losses(answer.shares, judged.own)),
+        label_noise=parts.calibration.label_noise,
+        exponent=parts.calibration.exponent,
+        duplicates=_mean((nearest == 0).any(axis=1)),
+    )
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(np.mean(values)) if len(values) else float("nan")
