@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +21,7 @@ from attnknn.memory.preparation import Vectors, center_of, centered, refuse_infi
 from attnknn.records import Floats, Integers, Neighbors
 
 Metric = Literal["euclidean", "cosine", "inner_product"]
+_Other = TypeVar("_Other", bound="Memory")
 METRICS = ("euclidean", "cosine", "inner_product")
 
 
@@ -36,16 +37,21 @@ class Memory(ABC, BaseEstimator):
 
     entries: Entries
     metric_: Metric
-    is_exact: bool = True
+    center_: Floats | None
     _derived: ClassVar[tuple[str, ...]] = ("_lookup", "_exclusion")
 
-    def remember(self, entries: Entries, metric: Metric = "euclidean") -> Self:
+    @property
+    def is_exact(self) -> bool:
+        """Whether the neighbors found are the nearest for sure."""
+        return True
+
+    def remember(self, entries: Entries, metric: str = "euclidean") -> Self:
         """Start anew with `entries`."""
         if metric not in METRICS:
             raise unknown_name("metric", metric, METRICS)
         with self._all_or_nothing():
             self.__dict__.pop("entries", None)  # the width may change
-            self.metric_ = metric
+            self.metric_ = cast(Metric, metric)
             self.center_ = center_of(entries.embeddings) if metric == "euclidean" else None
             self._set(self._prepared(entries))
             self._index()
@@ -192,8 +198,18 @@ class Memory(ABC, BaseEstimator):
 
     def _set(self, entries: Entries) -> None:
         self.entries = entries
-        for name in Memory._derived:
+        self._drop(*Memory._derived)
+
+    def _drop(self, *names: str) -> None:
+        for name in names:
             self.__dict__.pop(name, None)
+
+    def _twin(self, other: _Other) -> _Other:
+        """The `other` memory with these same entries, which are not copied."""
+        other.metric_, other.center_ = self.metric_, self.center_
+        other._set(self.entries)
+        other._index()
+        return other
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:

@@ -54,8 +54,7 @@ class TorchMemory(NumpyMemory):
     def _index(self) -> None:
         if self.device not in DEVICES:
             raise unknown_name("device", self.device, DEVICES)
-        for name in self._built:
-            self.__dict__.pop(name, None)
+        self._drop(*self._built)
 
     def _nearest(
         self, queries: Vectors, k: int, exclude: Integers | None

@@ -8,12 +8,15 @@ from typing import cast
 from sklearn.base import clone
 
 from attnknn.errors import InvalidSettingError, unknown_name
+from attnknn.memory.auto import AutoMemory
 from attnknn.memory.base import Memory
+from attnknn.memory.in_faiss import FaissMemory
 from attnknn.memory.in_numpy import NumpyMemory
 from attnknn.memory.in_torch import TorchMemory
 
 MEMORIES: dict[str, Callable[[str], Memory]] = {
-    "auto": lambda device: TorchMemory(device=device),
+    "auto": lambda device: AutoMemory(device=device),
+    "faiss": lambda device: FaissMemory(),  # noqa: ARG005
     "numpy": lambda device: NumpyMemory(),  # noqa: ARG005
     "torch": lambda device: TorchMemory(device=device),
 }

@@ -58,3 +58,15 @@ class Slack:
         with np.errstate(over="ignore"):
             lowest = (similarity - slack - SMALLEST).astype(np.float32)
         return np.nextafter(lowest, np.float32(-np.inf))
+
+
+def product_error(queries: Vectors, kth_key: Floats, slack: Slack) -> Floats:
+    """How far a key |q|² + |e|² − 2q·e from float32 may be off for an entry as near as the k-th.
+
+    Such an entry is no longer than |q| plus its distance, so its length need not be known.
+    """
+    lengths = np.sqrt(squared_lengths(queries))
+    if slack.is_inner_product:
+        return slack.share * lengths * slack.reach + SMALLEST
+    farthest = lengths + np.sqrt(np.where(kth_key < np.inf, kth_key, 0.0))
+    return slack.share * 2 * (np.square(lengths) + np.square(farthest)) + SMALLEST

@@ -1,0 +1,119 @@
+"""The memory that chooses: exact while that is fast, an index that finds nearly all beyond."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attnknn.errors import MissingExtraError
+from attnknn.memory.base import Memory
+from attnknn.memory.in_faiss import FaissMemory
+from attnknn.memory.in_torch import TorchMemory
+from attnknn.memory.preparation import Vectors
+from attnknn.records import Floats, Integers
+
+N_PROBES = 200
+WIDTHS = (64, 128, 256, 512)  # how widely an index may look before exact search is as good
+
+
+class AutoMemory(Memory):
+    """Exact search, or above a size the index that reaches the recall asked for.
+
+    `reason_` says what was chosen and why, `chosen_` is the memory that does the work. The choice
+    is made by `remember`, and again once the entries have doubled.
+
+    Parameters
+    ----------
+    device : where exact products run; see `TorchMemory`
+    exact_up_to : numbers (entries times columns) up to which search is exact. The default costs
+        about five milliseconds for a single query on two cores, and one in a batch
+    recall : share of the nearest entries that an index must find to be taken
+    n_neighbors : the number of neighbors that recall is measured for
+    random_state : seed of the choice of entries that the recall is measured on
+
+    >>> from attnknn.memory import make_entries
+    >>> memory = AutoMemory().remember(make_entries([[0.0], [1.0], [5.0]], [0, 0, 1]))
+    >>> memory.search([[4.0]], k=2).distances.tolist()
+    [[1.0, 3.0]]
+    >>> memory.reason_
+    'Search is exact: 3 entries of 1 column take milliseconds.'
+    """
+
+    def __init__(
+        self,
+        device: str = "cpu",
+        *,
+        exact_up_to: int = 1 << 25,
+        recall: float = 0.99,
+        n_neighbors: int = 32,
+        random_state: int = 0,
+    ) -> None:
+        self.device = device
+        self.exact_up_to = exact_up_to
+        self.recall = recall
+        self.n_neighbors = n_neighbors
+        self.random_state = random_state
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the memory chosen finds the nearest entries for sure."""
+        return not hasattr(self, "chosen_") or self.chosen_.is_exact
+
+    def _index(self) -> None:
+        n, width = self.entries.embeddings.shape
+        self.n_when_chosen_ = n
+        self.chosen_: Memory = self._twin(TorchMemory(device=self.device))
+        if n * width <= self.exact_up_to:
+            columns = "column" if width == 1 else "columns"
+            entries = "entry" if n == 1 else "entries"
+            self.reason_ = (
+                f"Search is exact: {n:,} {entries} of {width:,} {columns} take milliseconds."
+            )
+            return
+        try:
+            self._try_indexes()
+        except MissingExtraError as error:
+            self.reason_ = f"Search is exact, which is slow for {n:,} entries: {error}"
+
+    def _try_indexes(self) -> None:
+        """Take the first index that reaches the recall, looking ever more widely."""
+        best = 0.0
+        for kind in ("ivf", "hnsw"):
+            index = self._twin(FaissMemory(kind))
+            for width in WIDTHS:
+                index.set_params(ef_search=width, n_probe=width // 4)
+                reached = self._recall_of(index)
+                best = max(best, reached)
+                if reached >= self.recall:
+                    self.chosen_ = index
+                    self.reason_ = (
+                        f"Search goes through an index ({kind}) that finds {reached:.1%} of the "
+                        f"{self.n_neighbors} nearest of {len(self):,} entries."
+                    )
+                    return
+        self.reason_ = (
+            f"Search is exact: the indexes find {best:.1%} of the {self.n_neighbors} nearest of "
+            f"{len(self):,} entries, less than `recall={self.recall}`."
+        )
+
+    def _recall_of(self, index: FaissMemory) -> float:
+        chooser = np.random.default_rng(self.random_state)
+        rows = chooser.choice(len(self), size=min(N_PROBES, len(self)), replace=False)
+        return index.recall_prepared(self.entries.embeddings[rows], self.n_neighbors, exclude=rows)
+
+    def _append(self, n_new: int) -> None:
+        if len(self) > 2 * self.n_when_chosen_:
+            self._index()
+            return
+        with self.chosen_._all_or_nothing():
+            self.chosen_._set(self.entries)
+            self.chosen_._append(n_new)
+
+    def _remove(self, positions: Integers) -> None:
+        with self.chosen_._all_or_nothing():
+            self.chosen_._set(self.entries)
+            self.chosen_._remove(positions)
+
+    def _nearest(
+        self, queries: Vectors, k: int, exclude: Integers | None
+    ) -> tuple[Integers, Floats]:
+        return self.chosen_._nearest(queries, k, exclude)
