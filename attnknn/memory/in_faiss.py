@@ -25,7 +25,8 @@ KINDS = ("flat", "hnsw", "ivf")
 MARGIN = 8  # candidates beyond the k asked for
 MOST_LEFT_OUT = 64  # a query whose group is larger is searched exactly
 PER_LIST = 39  # entries that FAISS wants for each list it trains
-FEW = 8  # rows below which one thread is faster than several
+FEW = 8  # queries below which one thread is faster than several
+SMALL = 1 << 18  # numbers in an index below which the same holds
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,7 @@ class FaissMemory(Memory):
 
     def _candidates(self, built: Built, queries: Vectors, wanted: int) -> tuple[Integers, Floats]:
         """Positions (B, wanted), -1 for none, and the worst key that FAISS gave to each query."""
-        with _threads(self._faiss, len(queries)):
+        with _threads(self._faiss, len(queries) < FEW or self.entries.embeddings.size < SMALL):
             keys, slots = built.index.search(queries, wanted, params=self._how(built, wanted))
         candidates = np.where(slots < 0, -1, built.positions[np.maximum(slots, 0)])
         worst = keys[:, -1].astype(np.float64)
@@ -205,14 +206,15 @@ class FaissMemory(Memory):
         elif self.index == "ivf":
             quantizer = faiss.IndexFlat(width, metric)
             index = faiss.IndexIVFFlat(quantizer, width, self._n_lists, metric)
-            index.train(vectors)
+            with _threads(faiss, vectors.size < SMALL):
+                index.train(vectors)
         else:
             index = faiss.IndexFlat(width, metric)
         self._put(index, vectors, 0)
         return Built(index, np.arange(len(vectors)), len(vectors))
 
     def _put(self, index: Any, vectors: Vectors, first_slot: int) -> None:
-        with _threads(self._faiss, len(vectors)):
+        with _threads(self._faiss, vectors.size < SMALL):
             if self.index == "ivf":
                 index.add_with_ids(vectors, np.arange(first_slot, first_slot + len(vectors)))
             else:
@@ -265,10 +267,11 @@ class FaissMemory(Memory):
 
 
 @contextmanager
-def _threads(faiss: Any, n_rows: int) -> Iterator[None]:
-    """One thread for a few rows: starting several takes far longer on a busy machine."""
+def _threads(faiss: Any, is_small: bool) -> Iterator[None]:
+    """One thread for small work: starting several takes far longer on a busy machine."""
     usual = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1 if n_rows < FEW else usual)
+    if is_small:
+        faiss.omp_set_num_threads(1)
     try:
         yield
     finally:

@@ -1,0 +1,5 @@
+"""The public contracts that every part must keep, ours or yours."""
+
+from attnknn.testing.memory import check_memory
+
+__all__ = ["check_memory"]

@@ -1,0 +1,27 @@
+"""What the tests of the memories share."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attnknn.memory import in_torch, selection
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(7)
+
+
+@pytest.fixture
+def products_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even the smallest search goes through the matrix product."""
+    monkeypatch.setattr(in_torch, "SMALL", 0)
+
+
+@pytest.fixture
+def many_blocks(products_always: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks so small that a short test crosses many of their borders."""
+    monkeypatch.setattr(in_torch, "ROWS", 8)
+    monkeypatch.setattr(in_torch, "COLUMNS", 256)
+    monkeypatch.setattr(selection, "SMALL", 0)

@@ -1,0 +1,142 @@
+"""FAISS proposes: flat gives the reference's answer, graphs and lists survive every edit."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+
+import numpy as np
+import pytest
+
+from attnknn.errors import InvalidSettingError, MissingExtraError
+from attnknn.memory import METRICS, FaissMemory, NumpyMemory, make_entries
+
+faiss = pytest.importorskip("faiss")
+
+
+def entries_of(vectors, **options):
+    return make_entries(vectors, np.arange(len(vectors)) % 3, **options)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("scale", [1.0, 1e-4, 1e18])
+def test_flat_gives_the_answer_of_the_reference(metric, scale, rng) -> None:
+    vectors = np.round(rng.standard_normal((300, 4)), 1) * scale + 3 * scale
+    plain = NumpyMemory().remember(entries_of(vectors), metric)
+    flat = FaissMemory().remember(entries_of(vectors), metric)
+    for queries in (vectors[:30], vectors[:1]):
+        one, other = flat.search(queries, 6), plain.search(queries, 6)
+        np.testing.assert_array_equal(one.positions, other.positions)
+        np.testing.assert_array_equal(one.distances, other.distances)
+
+
+@pytest.mark.parametrize("kind", ["hnsw", "ivf"])
+def test_missing_places_are_searched_for_and_not_padded(kind, rng) -> None:
+    vectors = rng.standard_normal((400, 4))
+    memory = FaissMemory(kind, n_lists=10, n_probe=1, ef_search=1)
+    memory.remember(entries_of(vectors))
+    found = memory.search(vectors[:20], 300)
+    assert found.mask.all()
+    assert (np.diff(np.sort(found.positions, axis=1), axis=1) > 0).all()
+
+
+@pytest.mark.parametrize("kind", ["flat", "hnsw", "ivf"])
+def test_forgotten_entries_are_never_found(kind, rng) -> None:
+    vectors = rng.standard_normal((600, 4))
+    memory = FaissMemory(kind, n_lists=5, rebuild_share=0.5).remember(entries_of(vectors))
+    for ids in (np.arange(0, 600, 5), [1, 2, 3], np.arange(301, 600, 5)):
+        memory.forget(ids)
+        found = memory.search(vectors, 4)
+        assert not np.isin(memory.entries.ids[found.positions], ids).any()
+        assert memory.recall(vectors[:50], 4) > 0.8
+    memory.add(make_entries(vectors[:1], [0], ids=[10_000]))
+    assert memory.entries.ids[memory.search(vectors[:1], 1).positions].tolist() == [[10_000]]
+
+
+def test_graph_is_rebuilt_once_too_much_of_it_is_forgotten(rng) -> None:
+    memory = FaissMemory("hnsw", rebuild_share=0.2)
+    memory.remember(entries_of(rng.standard_normal((100, 3))))
+    memory.forget(np.arange(20))
+    assert memory._built.index.ntotal == 100
+    memory.forget(np.arange(20, 25))
+    assert memory._built.index.ntotal == 75
+
+
+def test_lists_wait_for_enough_entries_to_train(rng) -> None:
+    vectors = rng.standard_normal((80, 3))
+    memory = FaissMemory("ivf", n_lists=2).remember(entries_of(vectors[:50]))
+    assert memory.recall(vectors, 5) == 1.0
+    assert "_built" not in vars(memory)
+    memory.add(make_entries(vectors[50:], np.zeros(30), first_id=50))
+    memory.search(vectors, 5)
+    assert memory._built.index.nlist == 2
+
+
+def test_recall_grows_with_the_width_of_the_search(rng) -> None:
+    vectors = rng.standard_normal((2000, 16))
+    memory = FaissMemory("ivf", n_lists=20, n_probe=1).remember(entries_of(vectors))
+    own = np.arange(100)
+    narrow = memory.recall(vectors[own], 10, exclude=own)
+    wide = memory.set_params(n_probe=20).recall(vectors[own], 10, exclude=own)
+    assert narrow < wide == 1.0
+    assert not memory.is_exact
+
+
+def test_large_groups_are_left_out_whole(rng) -> None:
+    vectors = rng.standard_normal((500, 4))
+    memory = FaissMemory("hnsw").remember(entries_of(vectors, groups=np.arange(500) // 250))
+    found = memory.search_prepared(memory.entries.embeddings, 5, exclude=np.arange(500))
+    assert found.mask.all()
+    assert (found.positions // 250 != np.arange(500)[:, None] // 250).all()
+
+
+def test_an_add_that_fails_inside_faiss_leaves_everything(rng, monkeypatch) -> None:
+    vectors = rng.standard_normal((50, 3)).astype(np.float32)
+    memory = FaissMemory().remember(entries_of(vectors))
+    expected = memory.search(vectors, 3)
+
+    def add_half(self, index, new, first_slot):
+        index.add(new[:1])
+        raise MemoryError
+
+    more = make_entries(vectors[:2], [0, 0], ids=[90, 91])
+    with monkeypatch.context() as patched:
+        patched.setattr(FaissMemory, "_put", add_half)
+        with pytest.raises(MemoryError):
+            memory.add(more)
+    assert len(memory) == 50
+    np.testing.assert_array_equal(memory.search(vectors, 3).positions, expected.positions)
+
+
+def test_search_leaves_the_number_of_threads_as_it_was(rng) -> None:
+    before = faiss.omp_get_max_threads()
+    vectors = rng.standard_normal((20, 3))
+    FaissMemory().remember(entries_of(vectors)).search(vectors[:1], 3)
+    assert faiss.omp_get_max_threads() == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"index": "hsnw"}, "No index is called 'hsnw'. Did you mean 'hnsw'"),
+        ({"n_probe": 0}, "`n_probe` must be an integer of at least 1, got 0"),
+        ({"m": 1}, "`m` must be an integer of at least 2, got 1"),
+    ],
+)
+def test_impossible_settings_are_refused(settings, message) -> None:
+    with pytest.raises(InvalidSettingError, match=message):
+        FaissMemory(**settings).remember(entries_of(np.eye(3)))
+
+
+def test_missing_faiss_names_the_extra(monkeypatch) -> None:
+    find = builtins.__import__
+
+    def without_faiss(name, *args, **kwargs):
+        if name.split(".")[0] == "faiss":
+            raise ImportError(name)
+        return find(name, *args, **kwargs)
+
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    monkeypatch.setattr(builtins, "__import__", without_faiss)
+    with pytest.raises(MissingExtraError, match=r"Install `attnknn\[faiss\]`, or use `memory="):
+        FaissMemory().remember(entries_of(np.eye(3)))
