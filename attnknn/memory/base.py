@@ -57,6 +57,14 @@ class Memory(ABC, BaseEstimator):
             self._index()
         return self
 
+    def restore(self, entries: Entries, metric: str, center: Floats | None) -> Self:
+        """Start anew with entries that another memory has prepared, as a model folder holds them."""
+        with self._all_or_nothing():
+            self.metric_, self.center_ = cast(Metric, metric), center
+            self._set(entries)
+            self._index()
+        return self
+
     def search(self, queries: ArrayLike, k: int, *, exclude: Integers | None = None) -> Neighbors:
         """The `k` entries nearest to each query, nearest first, ties by id.
 
