@@ -43,6 +43,9 @@ def check_labels(y: Any) -> NDArray[Any]:
     missing = _first_missing(labels)
     if missing is not None:
         raise InvalidInputError(f"Every row needs a label, row {missing} has none (NaN or None).")
+    if labels.dtype.kind == "f" and np.isinf(labels).any():
+        row = int(np.flatnonzero(np.isinf(labels))[0])
+        raise InvalidInputError(f"Labels must be finite, row {row} has {labels[row]} (inf).")
     check_classification_targets(labels)
     if labels.dtype == object and all(isinstance(label, str) for label in labels.tolist()):
         labels = labels.astype(str)

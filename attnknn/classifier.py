@@ -122,7 +122,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable label of each row of `X`."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        probabilities = self.predict_proba(X)
+        return self.classes_[probabilities.argmax(axis=1)]
 
     def predict_proba(self, X: Any) -> Floats:
         """Class probabilities (n, C) of each row of `X`; columns follow `classes_`."""
@@ -158,7 +159,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         Entries that learned attention was trained on are judged a little too well; `fresh_` says
         which entries were not.
         """
-        self._check_fitted("leave_one_out_proba")
+        self._check_remembers("leave_one_out_proba")
         judged = self._everyone().trusting(self._trust())
         blocks = range(0, len(judged), ROWS_AT_ONCE)
         parts = self._parts()
@@ -187,7 +188,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         if len(rows) != len(labels):
             raise InvalidInputError(f"`X` has {len(rows)} rows but `y` has {len(labels)} labels.")
         with self._edit():
-            self._admit(labels, rows)
+            self._admit(labels, self.memory_.prepare(rows))
             entries = make_entries(
                 rows,
                 self._codes(labels),
@@ -225,7 +226,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
 
         The encoder stays: the rows it was fitted on are not kept, only their embeddings.
         """
-        self._check_fitted("refit")
+        self._check_remembers("refit")
         self._check_settings()
         with self._edit():
             self._fit_parts()
@@ -262,7 +263,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
-        return {name: value for name, value in state.items() if name not in _CACHES}
+        state.pop("_built", None)
+        return state
 
     def _check_settings(self) -> None:
         check_at_least("n_neighbors", self.n_neighbors, 1)
@@ -280,9 +282,25 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         importance: ArrayLike | None,
         payloads: Any,
     ) -> Self:
+        with self._all_or_nothing():
+            rows = self._encoded(X, reset=True, labels=labels)
+            self._remember(rows, labels, classes, ids, groups, importance, payloads)
+            self._drop_caches()
+            self._fit_parts()
+        return self
+
+    def _remember(
+        self,
+        rows: NDArray[Any],
+        labels: NDArray[Any],
+        classes: NDArray[Any],
+        ids: ArrayLike | None,
+        groups: ArrayLike | None,
+        importance: ArrayLike | None,
+        payloads: Any,
+    ) -> None:
         from attnknn.memory import make_memory
 
-        rows = self._encoded(X, reset=True)
         if len(rows) != len(labels):
             raise InvalidInputError(
                 "Found input variables with inconsistent numbers of samples: "
@@ -297,11 +315,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             importance=importance,
             payloads=payloads,
         )
-        self.memory_ = memory.remember(entries, self.metric)  # type: ignore[arg-type]
+        self.memory_ = memory.remember(entries, self.metric)
         self.classes_ = classes
-        self._drop_caches()
-        self._fit_parts()
-        return self
 
     def _fit_parts(self) -> None:
         from attnknn.training.fitting import FitSettings, fit_parts
@@ -325,7 +340,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
 
             Console(stderr=True).print(str(self.fit_report_), highlight=False)
 
-    def _encoded(self, X: Any, *, reset: bool) -> NDArray[Any]:
+    def _encoded(self, X: Any, *, reset: bool, labels: NDArray[Any] | None = None) -> NDArray[Any]:
         from attnknn.encoders import IdentityEncoder, make_encoder
 
         encoder = make_encoder(self.encoder) if reset else self.encoder_
@@ -335,13 +350,11 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         else:
             validate_data(self, X, reset=reset, skip_check_array=True)
         if reset:
-            self.encoder_: Encoder = encoder.fit(X)
+            self.encoder_: Encoder = encoder.fit(X, labels)
         return self.encoder_.transform(X)
 
     def _queries(self, X: Any, method: str) -> NDArray[np.float32]:
-        self._check_fitted(method)
-        if not len(self.memory_):
-            raise InvalidInputError("Nothing is remembered: every entry was forgotten. Call `add`.")
+        self._check_remembers(method)
         return self.memory_.prepare(self._encoded(X, reset=False))
 
     def _answers(self, X: Any) -> Iterator[tuple[slice, Any]]:
@@ -371,35 +384,36 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         """All entries judged by the others; built when first needed, dropped by an edit."""
         from attnknn.leave_one_out import judge
 
-        if "_judged" not in self.__dict__:
-            self._judged = judge(self.memory_, self._counts(), self.n_neighbors_)
-        return self._judged
+        if "judged" not in self._cache:
+            self._cache["judged"] = judge(self.memory_, self._counts(), self.n_neighbors_)
+        return self._cache["judged"]
 
     def _trust(self) -> Any:
         from attnknn.leave_one_out import Trust
 
         if not self.attention_.needs_trust:
             return None
-        if "_trusted" not in self.__dict__:
-            self._trusted = Trust(self._everyone(), self.attention_.first_look_)
-        return self._trusted
+        if "trust" not in self._cache:
+            self._cache["trust"] = Trust(self._everyone(), self.attention_.first_look_)
+        return self._cache["trust"]
 
     def _codes(self, labels: NDArray[Any]) -> Integers:
         place = {label: code for code, label in enumerate(self.classes_.tolist())}
         return np.array([place[label] for label in labels.tolist()], dtype=np.int64)
 
-    def _admit(self, labels: NDArray[Any], rows: NDArray[Any]) -> None:
+    def _admit(self, labels: NDArray[Any], prepared: NDArray[np.float32]) -> None:
         """Append unseen labels to `classes_`, with what the learned parts know per class."""
         known = set(self.classes_.tolist())
         unseen = [label for label in np.unique(labels).tolist() if label not in known]
         if not unseen:
             return
+        known_one = self.classes_.tolist()[0]
+        for kind in (str, bool):
+            if isinstance(unseen[0], kind) != isinstance(known_one, kind):
+                raise InvalidInputError(
+                    f"Labels must be of one kind, {unseen[0]!r} is unlike {known_one!r}."
+                )
         both = np.concatenate([self.classes_, np.asarray(unseen)])
-        if both.dtype.kind != self.classes_.dtype.kind and both.dtype.kind in "US":
-            raise InvalidInputError(
-                f"Labels must be of one kind, {unseen[0]!r} is unlike {self.classes_[0]!r}."
-            )
-        prepared = self.memory_.prepare(rows)
         for label in unseen:
             self.attention_.admit_class(prepared[labels == label])
         self.calibration_ = self.calibration_.with_classes(len(both))
@@ -416,23 +430,36 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     @contextmanager
     def _edit(self) -> Iterator[None]:
         """All of an edit or nothing of it; caches are dropped after it."""
+        with self._all_or_nothing():
+            self.memory_, self.attention_ = copy(self.memory_), self.attention_.copy()
+            yield
+            self._drop_caches()
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
         before = self.__dict__.copy()
-        self.memory_, self.attention_ = copy(self.memory_), self.attention_.copy()
         try:
             yield
         except BaseException:
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
-        self._drop_caches()
+
+    @property
+    def _cache(self) -> dict[str, Any]:
+        """What follows from the memory and is built when first needed."""
+        return self.__dict__.setdefault("_built", {})
 
     def _drop_caches(self) -> None:
-        for name in _CACHES:
-            self.__dict__.pop(name, None)
+        self._built: dict[
+            str, Any
+        ] = {}  # there from `fit` on: scikit-learn wants no new attributes
 
     def _check_fitted(self, method: str) -> None:
         if not hasattr(self, "memory_"):
             raise NotFittedYetError(f"Call `fit` before `{method}`: nothing is remembered yet.")
 
-
-_CACHES = ("_judged", "_trusted")
+    def _check_remembers(self, method: str) -> None:
+        self._check_fitted(method)
+        if not len(self.memory_):
+            raise InvalidInputError("Nothing is remembered: every entry was forgotten. Call `add`.")
