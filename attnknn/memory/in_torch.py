@@ -14,7 +14,15 @@ from attnknn.memory.in_numpy import NumpyMemory
 from attnknn.memory.preparation import Vectors
 from attnknn.memory.products import multiply
 from attnknn.memory.rounding import Slack
-from attnknn.memory.selection import largest, padded
+from attnknn.memory.selection import (
+    Candidates,
+    largest,
+    largest_on_device,
+    merged,
+    padded,
+    stacked,
+)
+from attnknn.memory.threads import share_rows
 from attnknn.records import Floats, Integers
 
 if TYPE_CHECKING:
@@ -72,13 +80,10 @@ class TorchMemory(NumpyMemory):
     def _nearest_by_product(
         self, queries: Vectors, k: int, exclude: Integers | None
     ) -> tuple[Integers, Floats]:
-        candidates, worst = self._candidates(queries, min(k + 8 + k // 8, len(self)), exclude)
-        keys = keys_at(queries, self.entries.embeddings, np.maximum(candidates, 0), self.metric_)
-        keys[candidates < 0] = np.inf
-        positions, keys = in_order(candidates, keys, self._lookup, k)
-        is_certain = self._slack.threshold(queries, keys[:, -1]) > worst
-        is_complete = (candidates < 0).any(axis=1) | (candidates.shape[1] == len(self))
-        doubtful = np.flatnonzero(~(is_certain | is_complete))
+        found = self._candidates(queries, k + 8 + k // 8, exclude)
+        positions, keys = self._decide(queries, found.columns, k)
+        is_certain = self._slack.threshold(queries, keys[:, -1]) > found.rest
+        doubtful = np.flatnonzero(~(is_certain | (found.rest == -np.inf)))
         step = max(1, PAIRS // len(self))
         for start in range(0, len(doubtful), step):
             some = doubtful[start : start + step]
@@ -87,26 +92,42 @@ class TorchMemory(NumpyMemory):
             positions[some], keys[some] = nearest
         return positions, keys
 
-    def _candidates(
-        self, queries: Vectors, m: int, exclude: Integers | None
-    ) -> tuple[Integers, Vectors]:
-        """Positions (B, m) with the largest bounds, -1 where nothing is left, and the worst bound.
-
-        Every other entry has a bound of at most the worst one.
-        """
-        import torch
-
-        tops, places = [], []
+    def _candidates(self, queries: Vectors, m: int, exclude: Integers | None) -> Candidates:
+        """The entries with the largest bounds, at least `m` of them where there are so many."""
+        parts = []
         for first, bounds in self._bounds(queries, exclude):
-            top, columns = largest(bounds, min(m, bounds.shape[1]))
-            tops.append(top)
-            places.append(columns + first)
-        top, place = torch.cat(tops, dim=1), torch.cat(places, dim=1)
-        if len(tops) > 1:
-            top, chosen = top.topk(m, sorted=False)
-            place = place.gather(1, chosen)
-        place[top == -torch.inf] = -1
-        return place.cpu().numpy(), top.amin(dim=1).cpu().numpy()
+            found = self._largest(bounds, m)
+            positions = np.where(found.columns < 0, -1, found.columns + first)
+            parts.append(Candidates(positions, found.values, found.rest))
+        return merged(parts, m)
+
+    def _largest(self, bounds: Tensor, m: int) -> Candidates:
+        if bounds.device.type != "cpu":
+            return largest_on_device(bounds, m)
+        parts: dict[int, Candidates] = {}
+        values = bounds.numpy()
+
+        def select(rows: slice) -> None:
+            parts[rows.start] = largest(values[rows], m)
+
+        share_rows(select, len(values), values.size, _n_threads())
+        return stacked([parts[start] for start in sorted(parts)])
+
+    def _decide(self, queries: Vectors, candidates: Integers, k: int) -> tuple[Integers, Floats]:
+        """The `k` nearest of the candidates (B, M), by direct differences."""
+        positions = np.full((len(queries), k), -1, dtype=np.int64)
+        keys = np.full((len(queries), k), np.inf)
+        width = min(k, candidates.shape[1])
+
+        def decide(rows: slice) -> None:
+            theirs = np.maximum(candidates[rows], 0)
+            exact = keys_at(queries[rows], self.entries.embeddings, theirs, self.metric_)
+            exact[candidates[rows] < 0] = np.inf
+            best = in_order(candidates[rows], exact, self._lookup, k)
+            positions[rows, :width], keys[rows, :width] = best
+
+        share_rows(decide, len(queries), candidates.size * queries.shape[1], _n_threads())
+        return positions, keys
 
     def _nearest_within(
         self, queries: Vectors, kth_key: Floats, k: int, exclude: Integers | None
@@ -135,22 +156,40 @@ class TorchMemory(NumpyMemory):
 
         asked = torch.from_numpy(queries).to(self._vectors.device)
         left_out = None if exclude is None else self._left_out(exclude)
-        n_columns = min(COLUMNS, padded(len(self)))
-        scratch = self.__dict__.pop("_scratch", None)  # taken, so that no other thread writes to it
-        if scratch is None or scratch.numel() < len(queries) * n_columns:
-            scratch = asked.new_empty(len(queries) * n_columns)
+        scratch = self._taken_scratch(len(queries) * min(COLUMNS, padded(len(self))))
         for first in range(0, len(self), COLUMNS):
             stop = min(first + COLUMNS, len(self))
             width = padded(stop - first)
             bounds = scratch[: len(queries) * width].view(len(queries), width)
             bounds[:, stop - first :] = -torch.inf
-            penalties = None if self._penalties is None else self._penalties[first:stop]
-            multiply(asked, self._vectors[first:stop], penalties, bounds[:, : stop - first])
+            multiply(asked, self._vectors[first:stop], bounds[:, : stop - first])
+            self._subtract_penalties(bounds[:, : stop - first], slice(first, stop))
             if left_out is not None:
                 rows, columns = _in_range(left_out, first, stop)
                 bounds[torch.from_numpy(rows), torch.from_numpy(columns)] = -torch.inf
             yield first, bounds
         self._scratch = scratch
+
+    def _subtract_penalties(self, products: Tensor, part: slice) -> None:
+        if self._penalties is None:
+            return
+        penalties = self._penalties[part]
+        if products.device.type != "cpu":
+            products.sub_(penalties)
+            return
+        values, less = products.numpy(), penalties.numpy()
+
+        def subtract(rows: slice) -> None:
+            np.subtract(values[rows], less, out=values[rows])
+
+        share_rows(subtract, len(values), values.size, _n_threads())
+
+    def _taken_scratch(self, n_numbers: int) -> Tensor:
+        """Room for products; taken from the memory, so that no other thread writes to it."""
+        scratch: Tensor | None = self.__dict__.pop("_scratch", None)
+        if scratch is None or scratch.numel() < n_numbers:
+            scratch = self._vectors.new_empty(n_numbers)
+        return scratch
 
     @property
     def _slack(self) -> Slack:
@@ -177,6 +216,12 @@ class TorchMemory(NumpyMemory):
         if self.metric_ == "inner_product":
             return None
         return torch.from_numpy(self._slack.penalties).to(self._vectors.device)
+
+
+def _n_threads() -> int:
+    import torch
+
+    return torch.get_num_threads()
 
 
 def _in_range(pairs: tuple[Integers, Integers], first: int, stop: int) -> tuple[Integers, Integers]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnknn.memory import in_torch, selection
+from attnknn.memory import in_torch, threads
 
 
 @pytest.fixture
@@ -24,4 +24,4 @@ def many_blocks(products_always: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks so small that a short test crosses many of their borders."""
     monkeypatch.setattr(in_torch, "ROWS", 8)
     monkeypatch.setattr(in_torch, "COLUMNS", 256)
-    monkeypatch.setattr(selection, "SMALL", 0)
+    monkeypatch.setattr(threads, "PART", 1)

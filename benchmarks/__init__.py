@@ -1,0 +1,1 @@
+"""Speed, one file per room."""
