@@ -1,0 +1,29 @@
+"""What a model folder holds, before it is written and after it was read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.typing import NDArray
+
+SETTINGS = "settings.json"
+TENSORS = "attention.safetensors"
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Everything of one classifier, each kind in files of its own.
+
+    Parameters
+    ----------
+    settings : plain values, written as JSON
+    arrays : by name; each becomes a .npy file
+    lines : by name; one JSON value per line
+    tensors : what learned attention was trained to, for safetensors
+    """
+
+    settings: dict[str, Any]
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+    lines: dict[str, list[str]] = field(default_factory=dict)
+    tensors: dict[str, Any] = field(default_factory=dict)

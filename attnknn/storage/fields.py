@@ -1,0 +1,91 @@
+"""Stored settings by name, each of the type it must have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from attnknn.errors import ModelFolderError
+
+
+class Fields:
+    """A JSON object whose values are taken out with their type checked.
+
+    >>> Fields({"n": 3}, "settings").integer("n", least=1)
+    3
+    >>> Fields({"n": True}, "settings").integer("n")
+    Traceback (most recent call last):
+    attnknn.errors.ModelFolderError: The stored `settings.n` must be an integer, got True.
+    """
+
+    def __init__(self, values: Any, where: str) -> None:
+        if not isinstance(values, dict):
+            raise ModelFolderError(f"The stored `{where}` must be an object, got {_short(values)}.")
+        self._values, self._where = values, where
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The values as they are."""
+        return dict(self._values)
+
+    def of(self, name: str) -> Fields:
+        """An object inside this one."""
+        return Fields(self.anything(name), f"{self._where}.{name}")
+
+    def anything(self, name: str) -> Any:
+        """A value of any type, but it must be there."""
+        if name not in self._values:
+            raise ModelFolderError(f"The stored `{self._where}.{name}` is missing.")
+        return self._values[name]
+
+    def integer(self, name: str, least: int = 0) -> int:
+        """An integer of at least `least` that 64 bits can hold."""
+        value = self.anything(name)
+        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        if not is_integer or not least <= value < 2**63:
+            raise self._wrong(name, "an integer" + (f" of at least {least}" if least else ""))
+        return int(value)
+
+    def number(self, name: str, least: float = -math.inf, most: float = math.inf) -> float:
+        """A finite number from `least` to `most`."""
+        value = self.anything(name)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not (least <= value <= most and abs(value) < 1e308):
+            raise self._wrong(name, f"a number from {least} to {most}")
+        return float(value)
+
+    def number_or_nan(self, name: str) -> float:
+        """A finite number, or NaN where null is stored."""
+        return math.nan if self.anything(name) is None else self.number(name)
+
+    def text(self, name: str) -> str:
+        """A text."""
+        value = self.anything(name)
+        if not isinstance(value, str):
+            raise self._wrong(name, "a text")
+        return value
+
+    def flag(self, name: str) -> bool:
+        """True or False."""
+        value = self.anything(name)
+        if not isinstance(value, bool):
+            raise self._wrong(name, "true or false")
+        return value
+
+    def texts(self, name: str) -> list[str]:
+        """A list of texts."""
+        value = self.anything(name)
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self._wrong(name, "a list of texts")
+        return value
+
+    def _wrong(self, name: str, wanted: str) -> ModelFolderError:
+        value = _short(self._values[name])
+        return ModelFolderError(f"The stored `{self._where}.{name}` must be {wanted}, got {value}.")
+
+
+def _short(value: Any) -> str:
+    return repr(value)[:60]

@@ -1,0 +1,153 @@
+"""A folder is replaced whole or not at all, and found again after a crash.
+
+The new folder is written beside the old one, every file and the folder itself synced to disk.
+Then the old one is renamed to *previous*, the new one takes its place, and *previous* is removed.
+A process that is killed leaves one of three states:
+
+- before the first rename: the old folder in place, and perhaps an unfinished one beside it;
+- between the two renames: no folder in place, the old one whole under the name *previous*;
+- after the second: the new folder in place, and perhaps a part of *previous* beside it.
+
+So a folder in place is always whole, and *previous* counts only where there is none. The next save
+clears away what is left over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from attnknn.errors import ModelFolderError
+
+FORMAT = "attnknn-model"
+VERSION = 1
+MANIFEST = "manifest.json"
+LARGEST_MANIFEST = 1 << 20
+
+
+def previous_of(path: Path) -> Path:
+    """Where the old folder is while a new one takes its place."""
+    return path.with_name(f".{path.name}.attnknn-previous")
+
+
+def is_model(path: Path) -> bool:
+    """Whether the folder `path` says that it is a model of ours, whole or damaged."""
+    return manifest_names(path) is not None
+
+
+def manifest_names(path: Path) -> set[str] | None:
+    """The names of the files of a model, its manifest's too, or None for another folder."""
+    try:
+        text = (path / MANIFEST).read_bytes()[:LARGEST_MANIFEST]
+        manifest = json.loads(text)
+        return {MANIFEST, *manifest["files"]} if manifest["format"] == FORMAT else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+@contextlib.contextmanager
+def replace_folder(path: Path) -> Iterator[Path]:
+    """A new, empty folder to fill; it takes the place of `path` when the block ends well."""
+    path = path.resolve()
+    refuse_foreign(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _only_one(path.parent):
+        _clear_leftovers(path)
+        new = path.with_name(f".{path.name}.attnknn-saving-{secrets.token_hex(4)}")
+        new.mkdir()
+        try:
+            yield new
+            sync(new)
+            _swap(new, path)
+        except BaseException:
+            shutil.rmtree(new, ignore_errors=True)
+            raise
+
+
+def refuse_foreign(path: Path) -> None:
+    """An error where `path` holds anything that is not a part of a model."""
+    if not os.path.lexists(path):
+        return
+    if not path.is_dir():
+        raise ModelFolderError(f"{path} is a file; a model is saved to a folder of its own.")
+    held = {item.name for item in path.iterdir()}
+    names = manifest_names(path)
+    if held and names is None:
+        raise ModelFolderError(
+            f"{path} is not a model folder (it holds {_listed(held)}) and is left as it is. "
+            "Save to another path."
+        )
+    strangers = held - (names or set())
+    if strangers:
+        raise ModelFolderError(
+            f"The model folder {path} also holds {_listed(strangers)}, which saving would remove. "
+            "Move that away, or save to another path."
+        )
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the list of names in a folder, is on the disk."""
+    if path.is_dir() and os.name == "nt":
+        return  # Windows cannot open folders
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _swap(new: Path, path: Path) -> None:
+    previous = previous_of(path)
+    has_old = path.exists()
+    if has_old:
+        os.rename(path, previous)
+    try:
+        os.rename(new, path)
+    except BaseException:
+        if has_old:
+            os.rename(previous, path)
+        raise
+    sync(path.parent)  # else the old folder might be gone before the new one is there
+    shutil.rmtree(previous, ignore_errors=True)
+
+
+def _clear_leftovers(path: Path) -> None:
+    """Put things in order after a save that was killed."""
+    previous = previous_of(path)
+    if previous.exists() and not path.exists():
+        os.rename(previous, path)
+    leftovers = [previous, *path.parent.glob(f".{_plain(path.name)}.attnknn-saving-*")]
+    for leftover in leftovers:
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _plain(name: str) -> str:
+    """A name with what `glob` would read as a pattern taken literally."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+
+
+@contextlib.contextmanager
+def _only_one(parent: Path) -> Iterator[None]:
+    """Other saves into the same parent wait; where the system has no such lock, they do not."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    handle = os.open(parent, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # some network drives cannot lock
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _listed(names: set[str]) -> str:
+    shown = ", ".join(repr(name) for name in sorted(names)[:3])
+    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown

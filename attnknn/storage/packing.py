@@ -1,0 +1,199 @@
+"""A fitted classifier becomes contents; whatever cannot be stored is found here."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnknn.attention import Attention, LearnedAttention
+from attnknn.errors import InvalidInputError, InvalidSettingError
+from attnknn.storage.contents import Contents
+from attnknn.storage.folder import FORMAT, VERSION
+from attnknn.storage.plain import part_to_plain, to_plain
+
+if TYPE_CHECKING:
+    from attnknn.classifier import AttnKNNClassifier
+
+PARTS = ("attention", "memory", "encoder")
+
+
+def pack(classifier: AttnKNNClassifier, notes: dict[str, str]) -> Contents:
+    """Everything that a folder must hold to give the same answers."""
+    encoder_settings, encoder_arrays = classifier.encoder_.to_settings()
+    settings = {
+        "format": FORMAT,
+        "version": VERSION,
+        "params": _params(classifier),
+        "n_features_in": int(classifier.n_features_in_),
+        "feature_names_in": _names(classifier),
+        "classes": _classes(classifier.classes_),
+        "n_neighbors": int(classifier.n_neighbors_),
+        "fit_report": _report(classifier.fit_report_),
+        "encoder": encoder_settings,
+        "encoder_arrays": sorted(encoder_arrays),
+        "attention": _attention(classifier.attention_),
+        "calibration": {
+            "exponent": float(classifier.calibration_.exponent),
+            "label_noise": float(classifier.calibration_.label_noise),
+            "has_transition": classifier.calibration_.transition is not None,
+        },
+        "memory": _memory(classifier),
+        "notes": _notes(notes),
+    }
+    _check_json(settings)
+    contents = Contents(settings, lines=_lines(classifier), tensors=_tensors(classifier))
+    contents.arrays.update(_arrays(classifier))
+    contents.arrays.update({f"encoder_{name}": array for name, array in encoder_arrays.items()})
+    return contents
+
+
+def _params(classifier: AttnKNNClassifier) -> dict[str, Any]:
+    params = classifier.get_params(deep=False)
+    return {
+        name: part_to_plain(name, value)
+        if name in PARTS and not isinstance(value, str)
+        else to_plain(name, value)
+        for name, value in params.items()
+    }
+
+
+def _names(classifier: AttnKNNClassifier) -> list[str] | None:
+    names = getattr(classifier, "feature_names_in_", None)
+    return None if names is None else [str(name) for name in names]
+
+
+def _classes(classes: NDArray[Any]) -> dict[str, Any]:
+    if classes.dtype.kind not in "biufU":
+        raise InvalidInputError(
+            f"Labels of type {classes.dtype} cannot be stored: use texts, numbers or booleans."
+        )
+    return {"dtype": classes.dtype.str, "values": classes.tolist()}
+
+
+def _report(report: Any) -> dict[str, Any]:
+    """The fields of the report; what could not be measured (NaN) is null."""
+    fields = {name: to_plain(name, _or_none(value)) for name, value in asdict(report).items()}
+    return fields
+
+
+def _or_none(value: Any) -> Any:
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _attention(attention: Attention) -> dict[str, Any]:
+    stored: dict[str, Any] = {
+        "part": part_to_plain("attention", attention),
+        "temperature": float(attention.temperature_),
+        "prior_score": float(attention.prior_score_),
+    }
+    if isinstance(attention, LearnedAttention):
+        stored["first_look"] = _attention(attention.first_look_)
+        stored["shape"] = asdict(attention.module_.shape)
+    return stored
+
+
+def _memory(classifier: AttnKNNClassifier) -> dict[str, Any]:
+    memory = classifier.memory_
+    return {
+        "part": part_to_plain("memory", memory),
+        "metric": memory.metric_,
+        "has_center": memory.center_ is not None,
+        "has_text_ids": memory.entries.ids.dtype == object,
+        "has_payloads": memory.entries.payloads is not None,
+        "least_next_id": int(classifier.__dict__.get("_least_next_id", 0)),
+    }
+
+
+def _arrays(classifier: AttnKNNClassifier) -> dict[str, NDArray[Any]]:
+    memory, transition = classifier.memory_, classifier.calibration_.transition
+    entries = memory.entries
+    arrays: dict[str, NDArray[Any]] = {
+        "embeddings": entries.embeddings,
+        "labels": entries.labels,
+        "groups": entries.groups,
+        "importance": entries.importance,
+        "fresh": entries.fresh,
+    }
+    optional: dict[str, NDArray[Any] | None] = {
+        "ids": None if entries.ids.dtype == object else entries.ids,
+        "center": memory.center_,
+        "transition": transition,
+    }
+    return arrays | {name: array for name, array in optional.items() if array is not None}
+
+
+def _lines(classifier: AttnKNNClassifier) -> dict[str, list[str]]:
+    entries = classifier.memory_.entries
+    lines = {}
+    if entries.ids.dtype == object:
+        lines["ids"] = [json.dumps(name) for name in entries.ids.tolist()]
+    if entries.payloads is not None:
+        named = zip(entries.ids.tolist(), entries.payloads.tolist(), strict=True)
+        lines["payloads"] = [_payload_line(name, payload) for name, payload in named]
+    return lines
+
+
+def _payload_line(name: Any, payload: Any) -> str:
+    try:
+        line = json.dumps(payload, default=_scalar)
+        is_kept = isinstance(payload, str | int | None) or _is_same(json.loads(line), payload)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInputError(
+            f"The payload of entry {name!r} cannot be stored as JSON: {error}. Use texts, numbers, "
+            "lists and dicts with text keys."
+        ) from error
+    if not is_kept:
+        raise InvalidInputError(
+            f"The payload of entry {name!r} would come back as something else: {line[:60]}. Use "
+            "lists, not tuples, and text keys in dicts."
+        )
+    return line
+
+
+def _scalar(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def _is_same(back: Any, payload: Any) -> bool:
+    if isinstance(back, dict):
+        return (
+            isinstance(payload, dict)
+            and list(back) == list(payload)
+            and all(_is_same(back[key], payload[key]) for key in back)
+        )
+    if isinstance(back, list):
+        return (
+            isinstance(payload, list)
+            and len(back) == len(payload)
+            and all(map(_is_same, back, payload))
+        )
+    return bool(back == payload) or (back != back and payload != payload)
+
+
+def _tensors(classifier: AttnKNNClassifier) -> dict[str, Any]:
+    attention = classifier.attention_
+    if not isinstance(attention, LearnedAttention):
+        return {}
+    state = attention.module_.state_dict()
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
+
+
+def _notes(notes: dict[str, str]) -> dict[str, str]:
+    for name, text in notes.items():
+        if not (isinstance(name, str) and isinstance(text, str)):
+            raise InvalidSettingError(f"`notes` must be texts by name, got {name!r}: {text!r}.")
+    return notes
+
+
+def _check_json(settings: dict[str, Any]) -> None:
+    try:
+        json.dumps(settings, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidSettingError(f"The settings cannot be stored as JSON: {error}.") from error

@@ -1,0 +1,78 @@
+"""Settings that are objects become plain values, and back; only classes on a list are made."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+
+from attnknn.attention import DistanceAttention, LearnedAttention, UniformAttention
+from attnknn.encoders import IdentityEncoder, TableEncoder
+from attnknn.errors import InvalidSettingError, ModelFolderError
+from attnknn.memory import AutoMemory, FaissMemory, NumpyMemory, TorchMemory
+
+STORABLE: dict[str, dict[str, type[Any]]] = {
+    "attention": {c.__name__: c for c in (UniformAttention, DistanceAttention, LearnedAttention)},
+    "memory": {c.__name__: c for c in (AutoMemory, FaissMemory, NumpyMemory, TorchMemory)},
+    "encoder": {c.__name__: c for c in (IdentityEncoder, TableEncoder)},
+}
+LARGEST_NUMBER = 1 << 63
+
+
+def part_to_plain(kind: str, part: Any) -> dict[str, Any]:
+    """A part's class and settings, or an error for code of the user's own.
+
+    >>> part_to_plain("attention", UniformAttention(0.1))
+    {'class': 'UniformAttention', 'params': {'prior_weight': 0.1}}
+    """
+    name = type(part).__name__
+    if STORABLE[kind].get(name) is not type(part):
+        raise InvalidSettingError(
+            f"A model folder holds no code, so `{kind}={name}(...)` cannot be stored. "
+            f"Known: {', '.join(STORABLE[kind])}."
+        )
+    params: dict[str, Any] = part.get_params(deep=False)
+    return {"class": name, "params": {key: to_plain(key, value) for key, value in params.items()}}
+
+
+def part_from_plain(kind: str, stored: Any) -> Any:
+    """The unfitted part that `part_to_plain` described."""
+    if not isinstance(stored, dict) or set(stored) != {"class", "params"}:
+        raise ModelFolderError(f"The stored {kind} must be a class with params, got {stored!r}.")
+    name, params = stored["class"], stored["params"]
+    if not isinstance(name, str) or name not in STORABLE[kind]:
+        raise ModelFolderError(
+            f"The stored {kind} must be one of {', '.join(STORABLE[kind])}, got {name!r}."
+        )
+    cls = STORABLE[kind][name]
+    known = set(inspect.signature(cls).parameters)
+    if not isinstance(params, dict) or set(params) != known:
+        raise ModelFolderError(f"The stored settings of {name} must be {sorted(known)}.")
+    return cls(**{key: from_plain(key, value) for key, value in params.items()})
+
+
+def to_plain(name: str, value: Any) -> Any:
+    """A setting as JSON can hold it; tuples of numbers become lists."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float) and np.isfinite(value):
+        return value
+    if isinstance(value, tuple):
+        return [to_plain(name, item) for item in value]
+    shown = type(value).__name__ if not isinstance(value, float) else repr(value)
+    raise InvalidSettingError(
+        f"`{name}` must be a number, a text or None to be stored in a model folder, got {shown}."
+    )
+
+
+def from_plain(name: str, value: Any) -> Any:
+    """The setting that `to_plain` wrote."""
+    if isinstance(value, list):
+        return tuple(from_plain(name, item) for item in value)
+    is_wild = isinstance(value, int | float) and not abs(value) <= LARGEST_NUMBER
+    if is_wild or not (value is None or isinstance(value, bool | int | float | str)):
+        raise ModelFolderError(f"The stored setting `{name}` cannot be {str(value)[:40]!r}.")
+    return value

@@ -1,0 +1,254 @@
+"""The files of a model folder, each checked against the manifest before anything is made of it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import stat
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnknn.errors import ModelFolderError
+from attnknn.storage.contents import SETTINGS, TENSORS
+from attnknn.storage.folder import FORMAT, LARGEST_MANIFEST, MANIFEST, VERSION, previous_of
+
+NAME = re.compile(r"[a-z0-9_]{1,64}\.(json|jsonl|npy|safetensors)")
+SHA256 = re.compile(r"[0-9a-f]{64}")
+ATTEMPTS = 5  # a save may replace the folder while it is being read
+BLOCK = 1 << 20
+_Result = TypeVar("_Result")
+
+
+def read_latest(path: Path, read: Callable[[ModelFolder], _Result]) -> _Result:
+    """What `read` makes of the model at `path`, or of the one that a killed save moved aside."""
+    for attempt in range(ATTEMPTS):
+        folder = ModelFolder(_find(path))
+        try:
+            return read(folder)
+        except ModelFolderError:
+            if attempt + 1 == ATTEMPTS or not folder.was_replaced():
+                raise
+        except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as error:
+            raise folder.refuse(f"its contents do not fit together ({error})") from error
+    raise AssertionError("unreachable")
+
+
+def _find(path: Path) -> Path:
+    path = path.resolve()
+    previous = previous_of(path)
+    if not path.exists() and (previous / MANIFEST).exists():
+        if path.exists():
+            return path  # a save was under way, and has come to its end just now
+        warnings.warn(
+            f"The last save to {path} was cut short; loading the model from before it.",
+            stacklevel=5,
+        )
+        return previous
+    if not path.exists():
+        raise ModelFolderError(f"There is no model folder at {path}.")
+    if not path.is_dir():
+        raise ModelFolderError(f"{path} is a file, not a model folder.")
+    return path
+
+
+class ModelFolder:
+    """A folder with a manifest; hands out the contents of its files."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._manifest = self._read_manifest()
+        self._files = self._checked_manifest(self._manifest)
+
+    def refuse(self, why: str) -> ModelFolderError:
+        """The error to raise, which names the folder."""
+        return ModelFolderError(f"The model folder {self.path} cannot be used: {why}.")
+
+    def was_replaced(self) -> bool:
+        """Whether another save has come in since this folder was opened."""
+        try:
+            return self._read_manifest() != self._manifest
+        except ModelFolderError:
+            return True
+
+    def settings(self) -> dict[str, Any]:
+        """What settings.json holds."""
+        settings = self._json(self._bytes(SETTINGS), SETTINGS)
+        if not isinstance(settings, dict):
+            raise self.refuse(f"{SETTINGS} must hold an object")
+        return settings
+
+    def array(self, name: str, dtype: Any, shape: tuple[int | None, ...]) -> NDArray[Any]:
+        """An array of a type and shape that are known beforehand; None fits any length."""
+        file_name = f"{name}.npy"
+        with self._open(file_name) as (file, size):
+            digest = hashlib.sha256()
+            array = self._empty_array(file, size, file_name, dtype, shape, digest)
+            _fill(array, file, digest)
+            self._check_digest(file_name, digest.hexdigest(), file)
+        return array
+
+    def lines(self, name: str, n_lines: int) -> list[Any]:
+        """One JSON value from each line."""
+        file_name = f"{name}.jsonl"
+        lines = self._bytes(file_name).split(b"\n")
+        if len(lines) != n_lines + 1 or lines[-1]:
+            raise self.refuse(f"{file_name} must have {n_lines} lines, one per entry")
+        return [self._json(line, file_name, numbers="any") for line in lines[:-1]]
+
+    def tensors(self) -> dict[str, Any]:
+        """The tensors of learned attention."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+
+        try:
+            return load(bytes(self._bytes(TENSORS)))
+        except (SafetensorError, ValueError, KeyError, TypeError) as error:
+            raise self.refuse(f"{TENSORS} is not a safetensors file ({error})") from error
+
+    def _read_manifest(self) -> bytes:
+        path = self.path / MANIFEST
+        try:
+            with _open_regular(path) as file:
+                return file.read(LARGEST_MANIFEST)
+        except OSError as error:
+            raise ModelFolderError(
+                f"{self.path} is not a model folder: it has no readable {MANIFEST}."
+            ) from error
+
+    def _checked_manifest(self, text: bytes) -> dict[str, dict[str, Any]]:
+        manifest = self._json(text, MANIFEST)
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+            raise ModelFolderError(f"{self.path} is not a model folder: {MANIFEST} is another's.")
+        if manifest.get("version") != VERSION or isinstance(manifest["version"], bool):
+            raise self.refuse(
+                f"it has the format version {manifest.get('version')!r}, this program reads "
+                f"{VERSION}"
+            )
+        files = manifest.get("files")
+        if not isinstance(files, dict):
+            raise self.refuse(f"{MANIFEST} lists no files")
+        for name, known in files.items():
+            if not NAME.fullmatch(name) or name == MANIFEST:
+                raise self.refuse(f"{MANIFEST} lists the file name {name!r}, which is not ours")
+            if not _is_file_record(known):
+                raise self.refuse(f"{MANIFEST} has no size and checksum for {name}")
+        return files
+
+    def _open(self, name: str) -> _Opened:
+        if name not in self._files:
+            raise self.refuse(f"{MANIFEST} does not list {name}")
+        path, size = self.path / name, self._files[name]["bytes"]
+        try:
+            file = _open_regular(path)
+        except OSError as error:
+            raise self.refuse(f"{name} cannot be read ({error.strerror or error})") from error
+        actual = os.fstat(file.fileno()).st_size
+        if actual != size:
+            file.close()
+            raise self.refuse(f"{name} has {actual} bytes, {size} were written")
+        return _Opened(file, size)
+
+    def _bytes(self, name: str) -> bytes:
+        with self._open(name) as (file, _):
+            data = file.read()
+            self._check_digest(name, hashlib.sha256(data).hexdigest(), file)
+        return data
+
+    def _check_digest(self, name: str, found: str, file: BinaryIO) -> None:
+        if found != self._files[name]["sha256"] or file.read(1):
+            raise self.refuse(f"{name} is not what was written (its checksum differs)")
+
+    def _json(self, text: bytes, name: str, numbers: str = "finite") -> Any:
+        def refuse_constant(constant: str) -> Any:
+            raise ValueError(f"{constant} is not a number")
+
+        try:
+            constants = None if numbers == "any" else refuse_constant
+            return json.loads(text.decode("utf-8"), parse_constant=constants)
+        except (ValueError, RecursionError) as error:
+            raise self.refuse(f"{name} is not JSON ({error})") from error
+
+    def _empty_array(
+        self,
+        file: BinaryIO,
+        size: int,
+        name: str,
+        dtype: Any,
+        shape: tuple[int | None, ...],
+        digest: Any,
+    ) -> NDArray[Any]:
+        """Room for the numbers of a .npy file, whose header and size say the same."""
+        head = file.read(10)
+        length = int.from_bytes(head[8:10], "little") if len(head) == 10 else 0
+        head += file.read(length)
+        digest.update(head)
+        try:
+            stream = io.BytesIO(head)
+            if np.lib.format.read_magic(stream) != (1, 0):
+                raise ValueError("another version of the format")
+            found_shape, is_fortran, found = np.lib.format.read_array_header_1_0(stream)
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError) as error:
+            raise self.refuse(f"{name} is not a .npy file") from error
+        wanted = np.dtype(dtype)
+        if found != wanted or is_fortran:
+            raise self.refuse(f"{name} must hold {wanted} numbers, it holds {found}")
+        fits = len(found_shape) == len(shape) and all(
+            want is None or want == have for want, have in zip(shape, found_shape, strict=True)
+        )
+        n_bytes = wanted.itemsize
+        for axis in found_shape:
+            n_bytes *= axis
+        if not fits or min(found_shape, default=0) < 0 or n_bytes != size - len(head):
+            raise self.refuse(f"{name} has the shape {found_shape}, which does not fit")
+        return np.empty(found_shape, dtype=wanted)
+
+
+class _Opened:
+    """An open file and its size; closed at the end of a `with`."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self.file, self.size = file, size
+
+    def __enter__(self) -> tuple[BinaryIO, int]:
+        return self.file, self.size
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+
+def _open_regular(path: Path) -> BinaryIO:
+    """A file that is neither a link nor a device nor a pipe, which might never end."""
+    if not stat.S_ISREG(os.lstat(path).st_mode):
+        raise OSError("not a regular file")
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    file = os.fdopen(os.open(path, flags), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError("not a regular file")
+    return file
+
+
+def _fill(array: NDArray[Any], file: BinaryIO, digest: Any) -> None:
+    if not array.size:
+        return
+    view = array.data.cast("B")
+    for start in range(0, len(view), BLOCK):
+        part = view[start : start + BLOCK]
+        n_read = file.readinto(part)  # type: ignore[attr-defined]
+        digest.update(part[:n_read])
+
+
+def _is_file_record(known: Any) -> bool:
+    if not isinstance(known, dict) or set(known) != {"bytes", "sha256"}:
+        return False
+    size, checksum = known["bytes"], known["sha256"]
+    is_size = isinstance(size, int) and not isinstance(size, bool) and size >= 0
+    return is_size and isinstance(checksum, str) and bool(SHA256.fullmatch(checksum))

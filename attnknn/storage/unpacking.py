@@ -1,0 +1,217 @@
+"""Contents become a fitted classifier; nothing is believed that was not checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnknn.attention import Attention, DistanceAttention, LearnedAttention
+from attnknn.calibration import Calibration
+from attnknn.encoders import Encoder, encoder_from_settings
+from attnknn.errors import AttnKNNError, ModelFolderError
+from attnknn.memory import METRICS, Entries, FaissMemory, Memory
+from attnknn.memory.ids import refuse_repeated
+from attnknn.storage.fields import Fields
+from attnknn.storage.folder import FORMAT, VERSION
+from attnknn.storage.modules import module_from
+from attnknn.storage.packing import PARTS
+from attnknn.storage.plain import from_plain, part_from_plain
+from attnknn.storage.reading import ModelFolder
+from attnknn.training.report import FitReport
+
+if TYPE_CHECKING:
+    from attnknn.classifier import AttnKNNClassifier
+
+_Classifier = TypeVar("_Classifier", bound="AttnKNNClassifier")
+LARGEST_INDEX = {"m": 1 << 12, "ef_construction": 1 << 20, "ef_search": 1 << 20}
+
+
+def unpack(folder: ModelFolder, cls: type[_Classifier]) -> _Classifier:
+    """The classifier that `pack` took apart."""
+    stored = _settings(folder)
+    classifier = cls(**_params(stored, cls))
+    classifier.classes_ = _classes(stored.of("classes"))
+    classifier.n_features_in_ = stored.integer("n_features_in", least=1)
+    if stored.anything("feature_names_in") is not None:
+        names = stored.texts("feature_names_in")
+        if len(names) != classifier.n_features_in_:
+            raise ModelFolderError("The stored `feature_names_in` must name every column.")
+        classifier.feature_names_in_ = np.array(names, dtype=object)
+    n_classes = len(classifier.classes_)
+    classifier.encoder_ = _encoder(folder, stored)
+    classifier.memory_ = _memory(folder, stored.of("memory"), n_classes)
+    least_next_id = stored.of("memory").integer("least_next_id")
+    if least_next_id:
+        classifier._least_next_id = least_next_id
+    dim = classifier.memory_.entries.embeddings.shape[1]
+    classifier.attention_ = _attention(folder, stored.of("attention"), dim, n_classes)
+    classifier.calibration_ = _calibration(folder, stored.of("calibration"), n_classes)
+    classifier.n_neighbors_ = stored.integer("n_neighbors", least=1)
+    classifier.fit_report_ = _report(stored.of("fit_report"))
+    return classifier
+
+
+def notes_of(folder: ModelFolder) -> dict[str, str]:
+    """The notes that were stored beside a classifier."""
+    notes = _settings(folder).of("notes")
+    return {name: notes.text(name) for name in notes}
+
+
+def _settings(folder: ModelFolder) -> Fields:
+    stored = Fields(folder.settings(), "settings")
+    if stored.text("format") != FORMAT or stored.integer("version") != VERSION:
+        raise folder.refuse("its settings are of another format or version")
+    return stored
+
+
+def _params(stored: Fields, cls: type[AttnKNNClassifier]) -> dict[str, Any]:
+    params = stored.of("params")
+    if set(params) != set(cls._get_param_names()):
+        raise ModelFolderError(f"The stored `params` must be {cls._get_param_names()}.")
+    return {name: _param(name, params.anything(name)) for name in params}
+
+
+def _param(name: str, value: Any) -> Any:
+    return (
+        part_from_plain(name, value)
+        if isinstance(value, dict) and name in PARTS
+        else (from_plain(name, value))
+    )
+
+
+def _classes(stored: Fields) -> NDArray[Any]:
+    values, name = stored.anything("values"), stored.text("dtype")
+    kinds = {"b": bool, "i": int, "u": int, "f": float, "U": str}
+    kind = kinds.get(name[1:2])
+    is_list = isinstance(values, list) and len(values) > 0
+    if kind is None or not is_list or not all(type(value) is kind for value in values):
+        raise ModelFolderError("The stored `classes` must be texts, numbers or booleans.")
+    dtype = np.array(values, dtype=str).dtype if kind is str else np.dtype(name)
+    classes = np.array(values, dtype=dtype)
+    if classes.dtype.str != name or len(set(classes.tolist())) != len(values):
+        raise ModelFolderError("The stored `classes` must be distinct and of their type.")
+    return classes
+
+
+def _encoder(folder: ModelFolder, stored: Fields) -> Encoder:
+    names = stored.texts("encoder_arrays")
+    arrays = {name: folder.array(f"encoder_{name}", np.float64, (None,)) for name in names}
+    encoder = encoder_from_settings(stored.of("encoder").to_dict(), arrays)
+    if getattr(encoder, "n_features_in_", None) != stored.integer("n_features_in"):
+        raise ModelFolderError("The stored encoder must take the columns of the classifier.")
+    return encoder
+
+
+def _memory(folder: ModelFolder, stored: Fields, n_classes: int) -> Memory:
+    memory: Memory = part_from_plain("memory", stored.anything("part"))
+    metric = stored.text("metric")
+    has_center = stored.flag("has_center")
+    if metric not in METRICS or has_center != (metric == "euclidean"):
+        raise ModelFolderError(f"The stored metric must be one of {METRICS}, got {metric!r}.")
+    entries = _entries(folder, stored, n_classes)
+    dim = entries.embeddings.shape[1]
+    center = folder.array("center", np.float64, (dim,)) if has_center else None
+    if center is not None and not np.isfinite(center).all():
+        raise folder.refuse("center.npy must hold finite numbers")
+    if isinstance(memory, FaissMemory):
+        _check_index(memory, len(entries))
+    try:
+        return memory.restore(entries, metric, center)
+    except AttnKNNError as error:
+        raise folder.refuse(f"its memory cannot be built ({error})") from error
+
+
+def _entries(folder: ModelFolder, stored: Fields, n_classes: int) -> Entries:
+    embeddings = folder.array("embeddings", np.float32, (None, None))
+    n = len(embeddings)
+    payloads = None
+    if stored.flag("has_payloads"):
+        payloads = np.full(n, None, dtype=object)
+        payloads[:] = folder.lines("payloads", n)
+    entries = Entries(
+        embeddings=embeddings,
+        labels=folder.array("labels", np.int64, (n,)),
+        ids=_ids(folder, stored, n),
+        groups=folder.array("groups", np.int64, (n,)),
+        importance=folder.array("importance", np.float64, (n,)),
+        fresh=folder.array("fresh", np.bool_, (n,)),
+        payloads=payloads,
+    )
+    _check_entries(folder, entries, n_classes)
+    return entries
+
+
+def _ids(folder: ModelFolder, stored: Fields, n: int) -> NDArray[Any]:
+    if not stored.flag("has_text_ids"):
+        return folder.array("ids", np.int64, (n,))
+    names = folder.lines("ids", n)
+    if not all(isinstance(name, str) for name in names):
+        raise folder.refuse("ids.jsonl must hold texts")
+    ids = np.full(n, "", dtype=object)
+    ids[:] = names
+    return ids
+
+
+def _check_entries(folder: ModelFolder, entries: Entries, n_classes: int) -> None:
+    if not np.isfinite(entries.embeddings).all():
+        raise folder.refuse("embeddings.npy must hold finite numbers")
+    if len(entries) and not 0 <= entries.labels.min() <= entries.labels.max() < n_classes:
+        raise folder.refuse(f"labels.npy must hold codes from 0 to {n_classes - 1}")
+    if not (np.isfinite(entries.importance).all() and (entries.importance > 0).all()):
+        raise folder.refuse("importance.npy must hold positive numbers")
+    if (entries.fresh.view(np.uint8) > 1).any():
+        raise folder.refuse("fresh.npy must hold zeros and ones")
+    try:
+        refuse_repeated(entries.ids)
+    except AttnKNNError as error:
+        raise folder.refuse(str(error).rstrip(".")) from error
+
+
+def _check_index(memory: FaissMemory, n: int) -> None:
+    """Sizes that FAISS would reserve memory for before anything else could complain."""
+    largest = {**LARGEST_INDEX, "n_lists": max(n, 1), "n_probe": 1 << 20}
+    for name, most in largest.items():
+        value = getattr(memory, name)
+        is_size = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
+        if not (is_size or (name == "n_lists" and value is None)):
+            raise ModelFolderError(f"The stored `{name}` must be from 1 to {most}, got {value!r}.")
+
+
+def _attention(folder: ModelFolder, stored: Fields, dim: int, n_classes: int) -> Attention:
+    attention: Attention = part_from_plain("attention", stored.anything("part"))
+    attention.temperature_ = stored.number("temperature", least=1e-300)
+    attention.prior_score_ = stored.number("prior_score")
+    if isinstance(attention, LearnedAttention):
+        first_look = _attention(folder, stored.of("first_look"), dim, n_classes)
+        if type(first_look) is not DistanceAttention:
+            raise ModelFolderError("The stored first look must be distance attention.")
+        attention.first_look_ = first_look
+        attention.module_ = module_from(stored.of("shape"), folder, dim, n_classes)
+    return attention
+
+
+def _calibration(folder: ModelFolder, stored: Fields, n_classes: int) -> Calibration:
+    transition = None
+    if stored.flag("has_transition"):
+        transition = folder.array("transition", np.float64, (n_classes, n_classes))
+        sums = transition.sum(axis=1)
+        if not (transition >= 0).all() or not (np.abs(sums - 1) < 1e-6).all():
+            raise folder.refuse("the rows of transition.npy must be probabilities")
+    return Calibration(
+        exponent=stored.number("exponent", least=1e-6, most=1e6),
+        label_noise=stored.number("label_noise", least=0.0, most=1.0),
+        transition=transition,
+    )
+
+
+def _report(stored: Fields) -> FitReport:
+    readers: dict[str, Callable[[str], Any]] = {
+        "str": stored.text,
+        "int": stored.integer,
+        "float": stored.number_or_nan,
+    }
+    return FitReport(**{f.name: readers[str(f.type)](f.name) for f in fields(FitReport)})
