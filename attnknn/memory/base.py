@@ -58,7 +58,7 @@ class Memory(ABC, BaseEstimator):
         return self
 
     def restore(self, entries: Entries, metric: str, center: Floats | None) -> Self:
-        """Start anew with entries that a memory has prepared before, as a model folder holds them."""
+        """Start anew with entries that were prepared before, as a model folder holds them."""
         with self._all_or_nothing():
             self.metric_, self.center_ = cast(Metric, metric), center
             self._set(entries)

@@ -15,7 +15,7 @@ from attnknn.memory.ids import IdLookup
 from attnknn.memory.preparation import Vectors
 from attnknn.records import Booleans, Floats, Integers
 
-BLOCK = 1 << 20  # numbers widened at once
+BLOCK = 1 << 16  # numbers widened at once: they stay in the cache
 
 
 def keys_between(left: NDArray[Any], right: NDArray[Any], metric: str) -> Floats:

@@ -12,11 +12,12 @@ from attnknn.errors import unknown_name
 from attnknn.memory.differences import first_of_each, in_order, keys_at, keys_of_pairs
 from attnknn.memory.in_numpy import NumpyMemory
 from attnknn.memory.preparation import Vectors
-from attnknn.memory.products import multiply
+from attnknn.memory.products import dot, multiply
 from attnknn.memory.rounding import Slack
 from attnknn.memory.selection import (
     Candidates,
     largest,
+    largest_of_one,
     largest_on_device,
     merged,
     padded,
@@ -69,6 +70,8 @@ class TorchMemory(NumpyMemory):
     ) -> tuple[Integers, Floats]:
         if len(queries) * self.entries.embeddings.size <= SMALL or self._slack.overflows(queries):
             return super()._nearest(queries, k, exclude)
+        if len(queries) == 1 and self._vectors.device.type == "cpu":
+            return self._nearest_to_one(queries, k, exclude)
         positions = np.empty((len(queries), k), dtype=np.int64)
         keys = np.empty((len(queries), k))
         for start in range(0, len(queries), ROWS):
@@ -80,7 +83,7 @@ class TorchMemory(NumpyMemory):
     def _nearest_by_product(
         self, queries: Vectors, k: int, exclude: Integers | None
     ) -> tuple[Integers, Floats]:
-        found = self._candidates(queries, k + 8 + k // 8, exclude)
+        found = self._candidates(queries, _with_margin(k), exclude)
         positions, keys = self._decide(queries, found.columns, k)
         is_certain = self._slack.threshold(queries, keys[:, -1]) > found.rest
         doubtful = np.flatnonzero(~(is_certain | (found.rest == -np.inf)))
@@ -91,6 +94,34 @@ class TorchMemory(NumpyMemory):
             nearest = self._nearest_within(queries[some], keys[some, -1], k, own)
             positions[some], keys[some] = nearest
         return positions, keys
+
+    def _nearest_to_one(
+        self, query: Vectors, k: int, exclude: Integers | None
+    ) -> tuple[Integers, Floats]:
+        """The same for a single query (1, D), in a few steps on one row."""
+        bounds = dot(self.entries.embeddings, query[0], _n_threads())
+        if self.metric_ != "inner_product":
+            bounds -= self._slack.penalties
+        if exclude is not None:
+            bounds[self._left_out(exclude)[1]] = -np.inf
+        found = largest_of_one(bounds, _with_margin(k))
+        positions, keys = self._decide_for_one(query, found.columns[0], k)
+        lowest = self._slack.threshold(query, keys[:, -1])
+        if found.rest[0] > -np.inf and not lowest[0] > found.rest[0]:
+            inside = np.flatnonzero((bounds >= lowest[0]) & (bounds > -np.inf))
+            positions, keys = self._decide_for_one(query, inside, k)
+        return positions, keys
+
+    def _decide_for_one(
+        self, query: Vectors, candidates: Integers, k: int
+    ) -> tuple[Integers, Floats]:
+        everyone = np.zeros(len(candidates), dtype=np.int64)
+        exact = keys_of_pairs(query, self.entries.embeddings, everyone, candidates, self.metric_)
+        positions, keys = in_order(candidates[None], exact[None], self._lookup, k)
+        missing = ((0, 0), (0, k - positions.shape[1]))
+        if not missing[1][1]:
+            return positions, keys
+        return np.pad(positions, missing), np.pad(keys, missing, constant_values=np.inf)
 
     def _candidates(self, queries: Vectors, m: int, exclude: Integers | None) -> Candidates:
         """The entries with the largest bounds, at least `m` of them where there are so many."""
@@ -216,6 +247,11 @@ class TorchMemory(NumpyMemory):
         if self.metric_ == "inner_product":
             return None
         return torch.from_numpy(self._slack.penalties).to(self._vectors.device)
+
+
+def _with_margin(k: int) -> int:
+    """How many candidates to look at, so that the k-th is nearly always certain at once."""
+    return k + 8 + k // 8
 
 
 def _n_threads() -> int:

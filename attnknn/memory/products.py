@@ -19,29 +19,32 @@ def multiply(queries: Tensor, vectors: Tensor, out: Tensor) -> None:
     """Write queries (B, D) times vectors (N, D) to `out` (B, N).
 
     >>> import torch
-    >>> out = torch.empty(1, 2)
-    >>> multiply(torch.ones(1, 3), torch.ones(2, 3), out)
+    >>> out = torch.empty(2, 1)
+    >>> multiply(torch.ones(2, 3), torch.ones(1, 3), out)
     >>> out.tolist()
-    [[3.0, 3.0]]
+    [[3.0], [3.0]]
     """
     import torch
 
-    if len(queries) == 1 and queries.device.type == "cpu":
-        query, entries, products = queries[0].numpy(), vectors.numpy(), out[0].numpy()
-        share_rows(
-            lambda part: _dot(entries[part], query, products[part]),
-            len(entries),
-            entries.size,
-            torch.get_num_threads(),
-        )
-    elif len(queries) < FEW:
+    if len(queries) < FEW:
         out.copy_(torch.mm(vectors, queries.T).T)
     else:
         torch.mm(queries, vectors.T, out=out)
 
 
-def _dot(vectors: Vectors, query: Vectors, out: Vectors) -> None:
-    if hasattr(np, "vecdot"):  # NumPy 2
-        np.vecdot(vectors, query, out=out)
-    else:
-        np.einsum("nd,d->n", vectors, query, out=out)
+def dot(vectors: Vectors, query: Vectors, n_threads: int) -> Vectors:
+    """Vectors (N, D) times one query (D,), which takes as long as reading the vectors.
+
+    >>> dot(np.ones((2, 3), dtype=np.float32), np.ones(3, dtype=np.float32), 1).tolist()
+    [3.0, 3.0]
+    """
+    out = np.empty(len(vectors), dtype=np.float32)
+
+    def work(part: slice) -> None:
+        if hasattr(np, "vecdot"):  # NumPy 2
+            np.vecdot(vectors[part], query, out=out[part])
+        else:
+            np.einsum("nd,d->n", vectors[part], query, out=out[part])
+
+    share_rows(work, len(vectors), vectors.size, n_threads)
+    return out

@@ -64,6 +64,20 @@ def largest(values: Vectors, m: int) -> Candidates:
     return Candidates(found.columns[:, : CROWD * m], found.values[:, : CROWD * m], rest)
 
 
+def largest_of_one(values: Vectors, m: int) -> Candidates:
+    """`largest` for a single row (N,)."""
+    size = group_size(padded(len(values)), m)
+    n_groups = len(values) // size
+    whole, remainder = values[: n_groups * size], values[n_groups * size :]
+    maxima = np.concatenate([whole.reshape(size, n_groups).max(axis=0), remainder])
+    place = len(maxima) - m
+    level = np.partition(maxima, place)[place] if place >= 0 else np.float32(-np.inf)
+    columns = np.flatnonzero((values >= level) & (values > -np.inf))
+    rest = level if len(columns) <= CROWD * m else np.float32(np.inf)
+    columns = columns[None, : CROWD * m]
+    return Candidates(columns, values[columns], np.array([rest], dtype=np.float32))
+
+
 def largest_on_device(values: Tensor, m: int) -> Candidates:
     """Exactly the `m` largest numbers of each row, on the device that holds them."""
     top, columns = values.topk(min(m, values.shape[1]), sorted=False)

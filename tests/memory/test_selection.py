@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnknn.memory.selection import CROWD, largest, largest_on_device, merged, stacked
+from attnknn.memory.selection import (
+    CROWD,
+    largest,
+    largest_of_one,
+    largest_on_device,
+    merged,
+    stacked,
+)
 
 torch = pytest.importorskip("torch")
 
@@ -41,6 +48,7 @@ def assert_holds_the_largest(found, values, m) -> None:
 def test_groups_find_the_largest(width, m, kind, rng) -> None:
     values = some(kind, width, rng)
     assert_holds_the_largest(largest(values, m), values, m)
+    assert_holds_the_largest(largest_of_one(values[0], m), values[:1], m)
     assert_holds_the_largest(largest_on_device(torch.from_numpy(values), m), values, m)
 
 
