@@ -195,7 +195,7 @@ def _entropy(labels: Integers, say: Floats) -> Floats:
     cells = labels + np.arange(len(labels))[:, None] * n_classes
     shares = np.bincount(cells.ravel(), weights.ravel(), len(labels) * n_classes)[cells]
     logs = np.log(np.where(weights > 0, shares, 1.0))
-    return np.maximum(0.0, -(weights * logs).sum(axis=1))
+    return np.abs((weights * logs).sum(axis=1))
 
 
 def _rises(situation: Situation, sizes: tuple[int, ...]) -> Floats:
