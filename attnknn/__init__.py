@@ -6,7 +6,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attnknn.attention import DistanceAttention, LearnedAttention, UniformAttention
+    from attnknn.attention import (
+        AdaptiveAttention,
+        DistanceAttention,
+        KEnsembleAttention,
+        LearnedAttention,
+        UniformAttention,
+    )
     from attnknn.classifier import AttnKNNClassifier
     from attnknn.encoders import IdentityEncoder, TableEncoder
     from attnknn.memory import AutoMemory, FaissMemory, NumpyMemory, TorchMemory
@@ -15,12 +21,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AdaptiveAttention": "attnknn.attention",
     "AttnKNNClassifier": "attnknn.classifier",
     "AutoMemory": "attnknn.memory",
     "DistanceAttention": "attnknn.attention",
     "Evidence": "attnknn.records",
     "FaissMemory": "attnknn.memory",
     "IdentityEncoder": "attnknn.encoders",
+    "KEnsembleAttention": "attnknn.attention",
     "LearnedAttention": "attnknn.attention",
     "NumpyMemory": "attnknn.memory",
     "TableEncoder": "attnknn.encoders",
@@ -29,12 +37,14 @@ _HOMES = {
 }
 
 __all__ = [
+    "AdaptiveAttention",
     "AttnKNNClassifier",
     "AutoMemory",
     "DistanceAttention",
     "Evidence",
     "FaissMemory",
     "IdentityEncoder",
+    "KEnsembleAttention",
     "LearnedAttention",
     "NumpyMemory",
     "TableEncoder",

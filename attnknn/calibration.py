@@ -100,7 +100,11 @@ class Trial:
     def rows(self, chosen: Any) -> Trial:
         """The same trial for some of the rows."""
         return Trial(
-            Scores(self.scores.neighbors[chosen], self.scores.prior[chosen]),
+            Scores(
+                self.scores.neighbors[chosen],
+                self.scores.prior[chosen],
+                None if self.scores.mixing is None else self.scores.mixing[chosen],
+            ),
             self.log_importance[chosen],
             self.labels[chosen],
             self.mask[chosen],
@@ -112,7 +116,7 @@ class Trial:
         """The same trial with the `k` nearest neighbors only."""
         return replace(
             self,
-            scores=Scores(self.scores.neighbors[:, :, :k], self.scores.prior),
+            scores=replace(self.scores, neighbors=self.scores.neighbors[:, :, :k]),
             log_importance=self.log_importance[:, :k],
             labels=self.labels[:, :k],
             mask=self.mask[:, :k],
@@ -194,14 +198,15 @@ def _is_better(simple: Fitted, rich: Fitted) -> bool:
 
 def _starts(trial: Trial) -> list[tuple[float, float]]:
     """Temperatures at three shares of the typical score, the prior level with a far neighbor."""
-    scores = -trial.scores.neighbors[np.broadcast_to(trial.mask[:, None], _shape(trial))]
+    scores = -trial.scores.neighbors[_has_say(trial)]
     typical = float(scores.mean()) if scores.size else 1.0
     typical = typical if np.isfinite(typical) and typical > 0 else 1.0
     return [(typical * share, -1.0 / share) for share in (0.05, 0.2, 1.0)]
 
 
-def _shape(trial: Trial) -> tuple[int, ...]:
-    return trial.scores.neighbors.shape
+def _has_say(trial: Trial) -> Booleans:
+    """(B, H, K) where a neighbor was found and its head gives it a say."""
+    return trial.mask[:, None] & ~np.isneginf(trial.scores.neighbors)
 
 
 @dataclass(frozen=True)
@@ -221,10 +226,13 @@ class _Problem:
         self.fixed = fixed
         self.trial = trial
         self.n_others = max(trial.prior.shape[1] - 1, 1)
-        self.scores = torch.from_numpy(np.where(trial.mask[:, None], trial.scores.neighbors, 0.0))
+        has_say = _has_say(trial)
+        self.scores = torch.from_numpy(np.where(has_say, trial.scores.neighbors, 0.0))
         self.prior_scores = torch.from_numpy(trial.scores.prior)
         self.log_importance = torch.from_numpy(trial.log_importance)[:, None]
-        self.is_missing = torch.from_numpy(~trial.mask)[:, None]
+        self.is_missing = torch.from_numpy(~has_say)
+        mixing = trial.scores.mixing
+        self.mixing = None if mixing is None else torch.from_numpy(mixing)[:, :, None]
         self.labels = torch.from_numpy(trial.labels)
         self.own = torch.from_numpy(trial.own)
         self.prior = torch.from_numpy(trial.prior)
@@ -235,7 +243,8 @@ class _Problem:
         scores = self.scores / temperature + self.log_importance
         scores = scores.masked_fill(self.is_missing, -torch.inf)
         together = torch.cat([scores, (self.prior_scores + prior_score)[..., None]], dim=2)
-        weights = torch.softmax(together, dim=2).mean(dim=1)
+        per_head = torch.softmax(together, dim=2)
+        weights = per_head.mean(1) if self.mixing is None else (self.mixing * per_head).sum(1)
         shares = vote_in_torch(self.labels, weights[:, :-1], weights[:, -1], self.prior)
         return shares.clamp_min(np.finfo(float).tiny)  # a prior far below the neighbors underflows
 

@@ -10,14 +10,22 @@ from sklearn.base import clone
 from attnknn.attention.base import Attention, Scores, Situation, Weights
 from attnknn.attention.fixed import DistanceAttention, UniformAttention
 from attnknn.attention.learned import LearnedAttention
+from attnknn.attention.several import (
+    AdaptiveAttention,
+    KEnsembleAttention,
+    SeveralSizesAttention,
+)
 from attnknn.errors import InvalidSettingError, unknown_name
 
 __all__ = [
     "ATTENTIONS",
+    "AdaptiveAttention",
     "Attention",
     "DistanceAttention",
+    "KEnsembleAttention",
     "LearnedAttention",
     "Scores",
+    "SeveralSizesAttention",
     "Situation",
     "UniformAttention",
     "Weights",
@@ -28,6 +36,8 @@ ATTENTIONS: dict[str, Callable[[], Attention]] = {
     "uniform": UniformAttention,
     "distance": DistanceAttention,
     "learned": LearnedAttention,
+    "k-ensemble": KEnsembleAttention,
+    "adaptive": AdaptiveAttention,
 }
 
 

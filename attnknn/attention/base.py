@@ -59,10 +59,15 @@ class Situation:
 
 @dataclass(frozen=True)
 class Scores:
-    """Numbers before the softmax: (B, H, K) for the neighbors, (B, H) for the prior."""
+    """Numbers before the softmax: (B, H, K) for the neighbors, (B, H) for the prior.
+
+    A neighbor at minus infinity has no say in that head. `mixing` (B, H) is the say of the heads,
+    one in sum per row; None: all alike.
+    """
 
     neighbors: Floats
     prior: Floats
+    mixing: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -103,14 +108,17 @@ class Attention(ABC, BaseEstimator):
 
     def weigh(self, situation: Situation) -> Weights:
         """The weights of the neighbors and of the prior, heads averaged, in float64."""
-        scores = self.scores(situation)
+        return self.weights(self.scores(situation), situation)
+
+    def weights(self, scores: Scores, situation: Situation) -> Weights:
+        """The weights that these scores give."""
         neighbors = scores.neighbors / self.temperature_
         neighbors = neighbors + np.log(situation.importance)[:, None, :]
         neighbors = np.where(situation.neighbors.mask[:, None, :], neighbors, -np.inf)
-        return _softmax(neighbors, scores.prior + self.prior_score_)
+        return _softmax(neighbors, scores.prior + self.prior_score_, scores.mixing)
 
 
-def _softmax(neighbors: Floats, prior: Floats) -> Weights:
+def _softmax(neighbors: Floats, prior: Floats, mixing: Floats | None) -> Weights:
     """Softmax over K + 1 scores per head, then the mean over heads."""
     top = np.maximum(neighbors.max(axis=2, initial=-np.inf), prior)
     nobody = np.isneginf(top)  # no neighbor found and a prior that does not vote
@@ -118,6 +126,7 @@ def _softmax(neighbors: Floats, prior: Floats) -> Weights:
     neighbor_mass = np.exp(neighbors - top[:, :, None])
     prior_mass = np.where(nobody, 1.0, np.exp(prior - top))  # then the prior is all there is
     total = neighbor_mass.sum(axis=2) + prior_mass
+    share = 1.0 / total / total.shape[1] if mixing is None else mixing / total
     return Weights(
-        (neighbor_mass / total[:, :, None]).mean(axis=1), (prior_mass / total).mean(axis=1)
+        (neighbor_mass * share[:, :, None]).sum(axis=1), (prior_mass * share).sum(axis=1)
     )

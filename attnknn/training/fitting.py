@@ -12,6 +12,7 @@ from attnknn.attention import (
     Attention,
     DistanceAttention,
     LearnedAttention,
+    SeveralSizesAttention,
     UniformAttention,
     make_attention,
 )
@@ -24,6 +25,7 @@ from attnknn.calibration import (
     rule_of_thumb,
     sample_of,
 )
+from attnknn.ensembling import fit_mixing
 from attnknn.leave_one_out import Judged, Trust, judge
 from attnknn.memory.base import Memory
 from attnknn.pipeline import Parts
@@ -80,6 +82,8 @@ def fit_parts(
         return fitting.learned(made, is_asked_for=True)
     if isinstance(made, UniformAttention):
         return fitting.as_given(made)
+    if isinstance(made, SeveralSizesAttention):
+        made.settle(settings.n_neighbors)
     return fitting.by_scalars(made, "asked for")
 
 
@@ -142,6 +146,9 @@ class _Fitting:
         return judge(self.memory, self.counts, self.k, rows)
 
     def _fit_scalars(self, attention: Attention, judged: Judged) -> tuple[Parts, Fitted]:
+        if isinstance(attention, SeveralSizesAttention):
+            _apply(self._fit_at(attention, judged, self.k), attention)
+            fit_mixing(attention, judged.situation, judged.own, judged.prior)
         k = self._best_k(attention, judged)
         fitted = self._fit_at(attention, judged, k)
         _apply(fitted, attention)
@@ -149,7 +156,7 @@ class _Fitting:
 
     def _best_k(self, attention: Attention, judged: Judged) -> int:
         """The K with the least leave-one-out log-loss on a part of the rows."""
-        if self.settings.calibration is None:
+        if self.settings.calibration is None or isinstance(attention, SeveralSizesAttention):
             return self.k
         part = sample_of(len(judged), len(self.counts), self.generator, ROWS_TO_CHOOSE_K)
         trial = judged.part(part).trial(attention)
