@@ -108,11 +108,13 @@ def _swap(new: Path, path: Path) -> None:
         os.rename(path, previous)
     try:
         os.rename(new, path)
+        sync(path.parent)  # else the old folder might be gone before the new one is there
     except BaseException:
+        if path.exists():
+            os.rename(path, new)
         if has_old:
             os.rename(previous, path)
         raise
-    sync(path.parent)  # else the old folder might be gone before the new one is there
     shutil.rmtree(previous, ignore_errors=True)
 
 

@@ -1,0 +1,46 @@
+"""Small fitted classifiers and their folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attnknn import AttnKNNClassifier, LearnedAttention
+
+from .samples import N, labels, quick, rows
+
+
+@pytest.fixture
+def plain() -> AttnKNNClassifier:
+    return quick().fit(rows(), labels())
+
+
+@pytest.fixture(scope="session")
+def learned() -> AttnKNNClassifier:
+    """Every part that learned attention can have."""
+    attention = LearnedAttention(
+        n_heads=2, epochs=1, distance_bias=True, self_attention=True, query_prior=True
+    )
+    classifier = AttnKNNClassifier(attention=attention, n_neighbors=8, random_state=0)
+    return classifier.fit(
+        rows(),
+        labels(),
+        ids=[f"row {i}" for i in range(N)],
+        groups=np.arange(N) // 2,
+        importance=np.linspace(1, 2, N),
+        payloads=[{"place": i, "text": "ä\n", "gap": None} for i in range(N)],
+    )
+
+
+@pytest.fixture
+def saved(plain: AttnKNNClassifier, tmp_path: Path) -> Path:
+    plain.save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def saved_learned(learned: AttnKNNClassifier, tmp_path: Path) -> Path:
+    learned.save(tmp_path / "model")
+    return tmp_path / "model"

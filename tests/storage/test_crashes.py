@@ -1,0 +1,227 @@
+"""A save that fails or is killed at any moment leaves a whole folder."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnknn import AttnKNNClassifier
+from attnknn.errors import ModelFolderError
+from attnknn.storage.folder import previous_of
+
+from .samples import labels, quick, rows
+
+OPERATIONS = ("mkdir", "rename", "fsync", "unlink", "rmdir")
+
+
+class Killed(BaseException):
+    """Stands for a process that is gone."""
+
+
+@contextmanager
+def failing(monkeypatch: pytest.MonkeyPatch, at: int, error: BaseException) -> Iterator[list[str]]:
+    """The file operation number `at` fails; if the process was killed, so do all later ones."""
+    done: list[str] = []
+
+    def guarded(name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any, **options: Any) -> Any:
+            is_dead = isinstance(error, Killed) and len(done) > at
+            done.append(name)
+            if is_dead or len(done) == at + 1:
+                raise error
+            return operation(*arguments, **options)
+
+        return run
+
+    with monkeypatch.context() as patch:
+        for name in OPERATIONS:
+            patch.setattr(os, name, guarded(name, getattr(os, name)))
+        patch.setattr(builtins, "open", guarded("open", open))
+        yield done
+
+
+def old_and_new() -> tuple[AttnKNNClassifier, AttnKNNClassifier]:
+    return quick().fit(rows(), labels()), quick().fit(rows() + 5, labels()[::-1])
+
+
+def answers(classifier: AttnKNNClassifier) -> bytes:
+    return classifier.predict_proba(rows(4, seed=1)).tobytes()
+
+
+def load_quietly(path: Path) -> AttnKNNClassifier:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return AttnKNNClassifier.load(path)
+
+
+def count_operations(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> int:
+    old, new = old_and_new()
+    old.save(tmp_path / "counted")
+    with failing(monkeypatch, 10**6, OSError()) as done:
+        new.save(tmp_path / "counted")
+    return len(done)
+
+
+def test_a_save_killed_at_any_file_operation_leaves_the_old_or_the_new_model(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    n_operations = count_operations(monkeypatch, tmp_path)
+    assert n_operations > 30
+    old, new = old_and_new()
+    seen = set()
+    for at in range(n_operations):
+        path = tmp_path / f"killed {at}" / "model"
+        old.save(path)
+        with failing(monkeypatch, at, Killed()), pytest.raises(Killed):
+            new.save(path)
+        found = answers(load_quietly(path))
+        assert found in (answers(old), answers(new))
+        seen.add(found)
+        new.save(path)  # the next save puts everything in order
+        assert answers(AttnKNNClassifier.load(path)) == answers(new)
+        assert os.listdir(path.parent) == ["model"]
+    assert seen == {answers(old), answers(new)}
+
+
+def test_a_save_that_fails_at_any_file_operation_leaves_the_old_model_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    n_operations = count_operations(monkeypatch, tmp_path)
+    old, new = old_and_new()
+    for at in range(n_operations):
+        path = tmp_path / f"failed {at}" / "model"
+        old.save(path)
+        with failing(monkeypatch, at, OSError("No space left")) as done:
+            try:
+                new.save(path)
+                expected = answers(new)  # only the clearing away of the old one failed
+            except OSError:
+                expected = answers(old)
+        assert len(done) > at
+        assert answers(AttnKNNClassifier.load(path)) == expected
+        new.save(path)
+        assert os.listdir(path.parent) == ["model"]
+
+
+def test_a_first_save_that_fails_leaves_nothing(
+    plain: AttnKNNClassifier, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for at in range(1, 15):
+        with failing(monkeypatch, at, OSError("No space left")), pytest.raises(OSError):
+            plain.save(tmp_path / "model")
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_that_was_moved_aside_is_loaded_with_a_warning(saved: Path) -> None:
+    saved.rename(previous_of(saved))
+    with pytest.warns(UserWarning, match="was cut short"):
+        AttnKNNClassifier.load(saved)
+
+
+def test_a_folder_in_place_wins_over_one_moved_aside(tmp_path: Path) -> None:
+    old, new = old_and_new()
+    new.save(tmp_path / "model")
+    old.save(previous_of(tmp_path / "model"))
+    assert answers(AttnKNNClassifier.load(tmp_path / "model")) == answers(new)
+
+
+def test_a_folder_that_is_not_a_model_is_never_overwritten(
+    plain: AttnKNNClassifier, tmp_path: Path
+) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(ModelFolderError, match=r"not a model folder \(it holds 'thesis.txt'\)"):
+        plain.save(tmp_path)
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_files_that_somebody_put_into_a_model_folder_are_never_removed(
+    plain: AttnKNNClassifier, saved: Path
+) -> None:
+    (saved / "notes.txt").write_text("mine")
+    with pytest.raises(ModelFolderError, match=r"also holds 'notes.txt'"):
+        plain.save(saved)
+    assert (saved / "notes.txt").exists()
+
+
+def test_a_file_is_not_overwritten_by_a_folder(plain: AttnKNNClassifier, tmp_path: Path) -> None:
+    (tmp_path / "model").write_text("mine")
+    with pytest.raises(ModelFolderError, match="is a file"):
+        plain.save(tmp_path / "model")
+    assert (tmp_path / "model").read_text() == "mine"
+
+
+def test_an_empty_folder_and_missing_parents_are_fine(
+    plain: AttnKNNClassifier, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    plain.save(tmp_path / "empty")
+    plain.save(tmp_path / "a" / "b" / "model")
+    AttnKNNClassifier.load(tmp_path / "empty")
+    AttnKNNClassifier.load(tmp_path / "a" / "b" / "model")
+
+
+def test_a_link_to_a_model_stays_a_link(
+    plain: AttnKNNClassifier, saved: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "current").symlink_to(saved)
+    plain.save(tmp_path / "current")
+    assert (tmp_path / "current").is_symlink()
+    AttnKNNClassifier.load(tmp_path / "current")
+
+
+def test_names_with_patterns_in_them_clear_away_only_their_own(
+    plain: AttnKNNClassifier, tmp_path: Path
+) -> None:
+    other = tmp_path / ".modelx.attnknn-saving-1234"
+    other.mkdir()
+    plain.save(tmp_path / "model*")
+    plain.save(tmp_path / "[a-z]odelx")
+    assert other.exists()
+
+
+CHILD = """
+import sys
+import numpy as np
+from attnknn import AttnKNNClassifier
+rows = np.random.default_rng(0).normal(size=(2000, 64))
+models = [
+    AttnKNNClassifier(4, attention="uniform").fit(rows + i, np.arange(2000) % 3) for i in (0, 1)
+]
+print("ready", flush=True)
+while True:
+    for model in models:
+        model.save(sys.argv[1])
+"""
+
+
+@pytest.mark.slow
+def test_a_process_killed_while_it_saves_leaves_a_whole_model(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    generator = np.random.default_rng(0)
+    for _ in range(12):
+        child = subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(path)], stdout=subprocess.PIPE, text=True
+        )
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        while not path.exists():
+            time.sleep(0.01)
+        for _ in range(20):
+            assert len(load_quietly(path).memory_) == 2000  # also while it is being replaced
+        time.sleep(float(generator.uniform(0, 0.2)))
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+        assert len(load_quietly(path).memory_) == 2000

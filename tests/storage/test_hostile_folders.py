@@ -1,0 +1,333 @@
+"""Folders that are damaged, foreign or hostile are refused by name, and run no code."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file, save_file
+
+from attnknn import AttnKNNClassifier
+from attnknn.errors import ModelFolderError
+from attnknn.storage import load_notes
+
+from .samples import N, change_array, change_settings, resign, rows, same_answers
+
+
+def refuses(folder: Path, match: str = ".") -> None:
+    with pytest.raises(ModelFolderError, match=match):
+        AttnKNNClassifier.load(folder)
+
+
+class Trap:
+    """Leaves a file behind when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return (os.mkdir, (str(self.path),))
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    refuses(tmp_path / "nowhere", "no model folder at .*nowhere")
+
+
+def test_a_file_is_not_a_model(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("hello")
+    refuses(tmp_path / "file", "is a file")
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": "other"}', "\x00", "[" * 100_000])
+def test_a_folder_of_something_else_is_not_a_model(text: str, tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text(text)
+    refuses(tmp_path, "model folder")
+
+
+def test_every_missing_file_is_named(saved_learned: Path, tmp_path: Path) -> None:
+    for name in [p.name for p in saved_learned.iterdir() if p.name != "manifest.json"]:
+        broken = tmp_path / f"without {name}"
+        shutil.copytree(saved_learned, broken)
+        (broken / name).unlink()
+        refuses(broken, name)
+
+
+def test_a_wrong_checksum_is_refused(saved: Path) -> None:
+    array = np.load(saved / "importance.npy")
+    array[3] = 2.0
+    np.save(saved / "importance.npy", array)
+    refuses(saved, "importance.npy is not what was written")
+
+
+def test_a_truncated_array_is_refused(saved: Path) -> None:
+    data = (saved / "embeddings.npy").read_bytes()
+    (saved / "embeddings.npy").write_bytes(data[:-5])
+    refuses(saved, "embeddings.npy has")
+    resign(saved, "embeddings.npy")
+    refuses(saved, "shape")
+
+
+def test_pickles_inside_arrays_are_never_opened(saved: Path, tmp_path: Path) -> None:
+    trap = np.full(N, Trap(tmp_path / "sprung"), dtype=object)
+    for name in ("embeddings", "labels", "ids", "importance", "fresh", "groups", "center"):
+        whole = (saved / f"{name}.npy").read_bytes()
+        change_array(saved, name, trap)
+        refuses(saved, f"{name}.npy ")
+        (saved / f"{name}.npy").write_bytes(pickle.dumps(Trap(tmp_path / "sprung")))
+        resign(saved, f"{name}.npy")
+        refuses(saved, f"{name}.npy is not a .npy file")
+        (saved / f"{name}.npy").write_bytes(whole)
+        resign(saved, f"{name}.npy")
+    assert not (tmp_path / "sprung").exists()
+    AttnKNNClassifier.load(saved)
+
+
+@pytest.mark.parametrize("name", ["../secret.npy", "/etc/passwd", "a/b.npy", "..", "x.pkl", ""])
+def test_names_that_lead_out_of_the_folder_are_refused(name: str, saved: Path) -> None:
+    manifest = json.loads((saved / "manifest.json").read_text())
+    manifest["files"][name] = {"bytes": 0, "sha256": "0" * 64}
+    (saved / "manifest.json").write_text(json.dumps(manifest))
+    refuses(saved, "which is not ours")
+
+
+@pytest.mark.parametrize("name", ["embeddings.npy", "settings.json", "manifest.json"])
+def test_links_are_not_followed(name: str, saved: Path, tmp_path: Path) -> None:
+    (saved / name).rename(tmp_path / "elsewhere")
+    (saved / name).symlink_to(tmp_path / "elsewhere")
+    refuses(saved, name)
+
+
+def test_pipes_are_not_waited_for(saved: Path) -> None:
+    (saved / "labels.npy").unlink()
+    os.mkfifo(saved / "labels.npy")
+    refuses(saved, "labels.npy cannot be read")
+
+
+@pytest.mark.parametrize("version", [0, 2, "1", None, 1.5, True])
+def test_another_version_is_refused(version: Any, saved: Path) -> None:
+    manifest = json.loads((saved / "manifest.json").read_text())
+    manifest["version"] = version
+    (saved / "manifest.json").write_text(json.dumps(manifest))
+    refuses(saved, "version")
+
+
+def header(shape: str, descr: str = "'<f4'") -> bytes:
+    text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}".encode()
+    text += b" " * (-(len(text) + 11) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+@pytest.mark.parametrize(
+    "shape", ["(10**12, 3)", "(99999999999999, 99999999999999)", "(-1, -3)", "(40, -3)", "(2,)"]
+)
+def test_a_huge_or_odd_shape_reserves_no_memory(shape: str, saved: Path) -> None:
+    (saved / "embeddings.npy").write_bytes(header(shape) + bytes(16))
+    resign(saved, "embeddings.npy")
+    refuses(saved, "embeddings.npy")
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "match"),
+    [
+        ("embeddings", np.full((N, 3), np.nan, np.float32), "finite"),
+        ("embeddings", np.zeros((N + 1, 3), np.float32), "shape"),
+        ("embeddings", np.zeros((N, 4), np.float32), "shape"),
+        ("embeddings", np.zeros((3, N), np.float32).T, "plain numbers"),
+        ("labels", np.full(N, 3), "codes from 0 to 2"),
+        ("labels", np.full(N, -1), "codes from 0 to 2"),
+        ("labels", np.zeros(N, np.int32), "must hold int64"),
+        ("ids", np.zeros(N, np.int64), "distinct"),
+        ("importance", np.zeros(N), "positive"),
+        ("importance", np.full(N, np.inf), "positive"),
+        ("center", np.full(3, np.nan), "finite"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(
+    name: str, array: np.ndarray, match: str, saved: Path
+) -> None:
+    change_array(saved, name, array)
+    refuses(saved, match)
+
+
+def put(*path_and_value: Any) -> Callable[[dict[str, Any]], None]:
+    *path, value = path_and_value
+
+    def change(settings: dict[str, Any]) -> None:
+        for step in path[:-1]:
+            settings = settings[step]
+        settings[path[-1]] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        put("params", []),
+        put("params", "n_neighbors", {"class": "os.system"}),
+        put("params", "attention", {"class": "Trap", "params": {}}),
+        put("params", "attention", {"class": "UniformAttention", "params": {"evil": 1}}),
+        put("params", "memory", {"class": ["x"], "params": {}}),
+        put("params", "__class__", 1),
+        put("classes", "values", ["ant", "bee", "bee"]),
+        put("classes", "values", ["ant", "bee", 3]),
+        put("classes", "values", []),
+        put("classes", "dtype", "|O"),
+        put("classes", "dtype", "<U999999999"),
+        put("classes", None),
+        put("n_neighbors", "8"),
+        put("n_neighbors", 0),
+        put("n_neighbors", True),
+        put("n_features_in", 4),
+        put("feature_names_in", [1, 2, 3]),
+        put("feature_names_in", ["only one"]),
+        put("fit_report", {}),
+        put("fit_report", "accuracy", "high"),
+        put("encoder", "encoder", "pickle"),
+        put("encoder", "n_features_in", None),
+        put("encoder", []),
+        put("encoder_arrays", ["../../etc"]),
+        put("attention", "temperature", 0),
+        put("attention", "temperature", -1.0),
+        put("attention", "prior_score", None),
+        put("attention", "part", "class", "LearnedAttention"),
+        put("calibration", "exponent", 0),
+        put("calibration", "label_noise", 2.0),
+        put("calibration", "has_transition", True),
+        put("memory", "metric", "manhattan"),
+        put("memory", "metric", "cosine"),
+        put("memory", "has_payloads", True),
+        put("memory", "has_text_ids", True),
+        put("memory", "has_text_ids", 0),
+        put("memory", "part", {"class": "FaissMemory", "params": {}}),
+        put("memory", "part", "params", "device", ["cpu"]),
+        put("memory", "part", "params", "device", "tpu"),
+        put("memory", "part", "params", "exact_up_to", "many"),
+        put("memory", "least_next_id", -1),
+        put("format", "other"),
+        put("version", 99),
+    ],
+)
+def test_settings_of_a_wrong_type_are_refused(
+    change: Callable[[dict[str, Any]], None], saved: Path
+) -> None:
+    change_settings(saved, change)
+    refuses(saved)
+
+
+def test_notes_must_be_texts(saved: Path) -> None:
+    change_settings(saved, put("notes", {"a": 1}))
+    with pytest.raises(ModelFolderError, match="must be a text"):
+        load_notes(saved)
+
+
+def test_every_setting_may_be_missing_or_null_and_is_refused_or_harmless(
+    saved: Path, plain: AttnKNNClassifier
+) -> None:
+    whole = json.loads((saved / "settings.json").read_text())
+    for name in whole:
+        without = {key: value for key, value in whole.items() if key != name}
+        for settings in (without, {**whole, name: None}):
+            (saved / "settings.json").write_text(json.dumps(settings))
+            resign(saved, "settings.json")
+            try:
+                loaded = AttnKNNClassifier.load(saved)
+            except ModelFolderError:
+                continue
+            assert same_answers(plain, loaded, rows(seed=1)), name
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999", "1" * 5000])
+def test_numbers_that_are_no_numbers_are_refused(number: str, saved: Path) -> None:
+    text = (saved / "settings.json").read_text()
+    text = text.replace('"exponent": 1.0', f'"exponent": {number}')
+    (saved / "settings.json").write_text(text)
+    resign(saved, "settings.json")
+    refuses(saved)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        put("attention", "shape", "dim", 10**12),
+        put("attention", "shape", "n_heads", 10**12),
+        put("attention", "shape", "head_dim", 0),
+        put("attention", "shape", "n_classes", 4),
+        put("attention", "shape", "trust", 1),
+        put("attention", "shape", "trust", False),
+        put("attention", "shape", "temperature_bounds", [2.0, 1.0]),
+        put("attention", "first_look", "part", "class", "LearnedAttention"),
+        put("attention", "first_look", None),
+    ],
+)
+def test_learned_attention_of_another_shape_is_refused(
+    change: Callable[[dict[str, Any]], None], saved_learned: Path
+) -> None:
+    change_settings(saved_learned, change)
+    refuses(saved_learned)
+
+
+def test_tensors_that_are_not_finite_or_not_safetensors_are_refused(saved_learned: Path) -> None:
+    path = saved_learned / "attention.safetensors"
+    tensors = load_file(path)
+    tensors["projection"][0, 0, 0] = np.nan
+    save_file(tensors, path)
+    resign(saved_learned, path.name)
+    refuses(saved_learned, "finite")
+    path.write_bytes(pickle.dumps(Trap(saved_learned / "sprung")))
+    resign(saved_learned, path.name)
+    refuses(saved_learned, "not a safetensors file")
+    assert not (saved_learned / "sprung").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"m": 10**9}, {"n_lists": 10**9}, {"ef_construction": 10**12}, {"index": "gpu"}, {"m": "x"}],
+)
+def test_an_index_of_a_hostile_size_is_not_built(change: dict[str, Any], saved: Path) -> None:
+    from attnknn import FaissMemory
+
+    params = {**FaissMemory("hnsw").get_params(), **change}
+    change_settings(saved, put("memory", "part", {"class": "FaissMemory", "params": params}))
+    refuses(saved)
+
+
+def test_text_ids_must_be_texts_one_per_entry(saved_learned: Path) -> None:
+    path = saved_learned / "ids.jsonl"
+    lines = path.read_text().splitlines()
+    for changed in (lines[:-1], [*lines, '"more"'], ["7", *lines[1:]], ["{", *lines[1:]]):
+        path.write_text("".join(f"{line}\n" for line in changed))
+        resign(saved_learned, path.name)
+        refuses(saved_learned, "ids.jsonl")
+
+
+def test_flipped_and_cut_bytes_never_change_an_answer(
+    saved_learned: Path, learned: AttnKNNClassifier
+) -> None:
+    generator = np.random.default_rng(0)
+    queries = rows(5, seed=1)
+    expected = learned.predict_proba(queries).tobytes()
+    for path in sorted(saved_learned.iterdir()):
+        whole = path.read_bytes()
+        for trial in range(12):
+            damaged = bytearray(whole)
+            place = int(generator.integers(len(whole)))
+            if trial % 3 == 0:
+                damaged = damaged[:place]
+            else:
+                damaged[place] ^= 1 << int(generator.integers(8))
+            path.write_bytes(damaged)
+            try:
+                loaded = AttnKNNClassifier.load(saved_learned)
+            except ModelFolderError:
+                continue
+            assert loaded.predict_proba(queries).tobytes() == expected, path.name
+        path.write_bytes(whole)
+    AttnKNNClassifier.load(saved_learned)
