@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from numbers import Integral
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,52 @@ def check_at_least(name: str, value: Any, least: int) -> int:
             f"`{name}` must be an integer of at least {least}, got {value!r}."
         )
     return int(value)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The range of a number: from `least` or beyond `above`, to `most` or short of `below`."""
+
+    least: float | None = None
+    above: float | None = None
+    below: float | None = None
+    is_whole: bool = False
+    may_be_none: bool = False
+
+    def allow(self, value: Any) -> bool:
+        """Whether `value` is such a number."""
+        if value is None:
+            return self.may_be_none
+        if isinstance(value, bool) or not isinstance(value, Integral if self.is_whole else Real):
+            return False
+        number = float(value)
+        return (
+            math.isfinite(number)
+            and (self.least is None or number >= self.least)
+            and (self.above is None or number > self.above)
+            and (self.below is None or number < self.below)
+        )
+
+    def __str__(self) -> str:
+        bounds = {"of at least": self.least, "above": self.above, "below": self.below}
+        stated = " and ".join(f"{word} {b:g}" for word, b in bounds.items() if b is not None)
+        kind = "an integer" if self.is_whole else "a finite number"
+        return " ".join(filter(None, [kind, stated, "or None" * self.may_be_none]))
+
+
+def check_limits(part: object, limits: Mapping[str, Limits]) -> None:
+    """An error for the first setting of `part` outside its limits.
+
+    >>> from types import SimpleNamespace
+    >>> check_limits(SimpleNamespace(dropout=1.0), {"dropout": Limits(least=0, below=1)})
+    Traceback (most recent call last):
+    attnknn.errors.InvalidSettingError: `dropout` must be a finite number of at least 0 and below 1,
+    got 1.0.
+    """
+    for name, limit in limits.items():
+        value = getattr(part, name)
+        if not limit.allow(value):
+            raise InvalidSettingError(f"`{name}` must be {limit}, got {value!r}.")
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str | None]) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 from attnknn.attention.base import Attention, Situation
 from attnknn.calibration import Trial
 from attnknn.memory.base import Memory
+from attnknn.memory.entries import NO_GROUP
 from attnknn.pipeline import Answer, Parts, situation_of
 from attnknn.records import Floats, Integers, Neighbors
 from attnknn.vote import class_prior
@@ -27,12 +28,14 @@ class Judged:
     rows : (B,) positions of the entries in the memory
     situation : what attention sees of them, each left out of its own neighbors
     own : (B,) their observed labels
+    groups : (B,) theirs; -1 is no group
     counts : (C,) entries per class
     """
 
     rows: Integers
     situation: Situation
     own: Integers
+    groups: Integers
     counts: Integers
 
     def __len__(self) -> int:
@@ -50,6 +53,7 @@ class Judged:
             rows=self.rows[chosen],
             situation=self.situation.rows(chosen),
             own=self.own[chosen],
+            groups=self.groups[chosen],
         )
 
     def nearest(self, k: int) -> Judged:
@@ -92,15 +96,16 @@ def judge(memory: Memory, counts: Integers, k: int, rows: Integers | None = None
     queries = memory.entries.embeddings[rows]
     neighbors = memory.search_prepared(queries, max(1, min(k, len(memory) - 1)), exclude=rows)
     situation = situation_of(queries, neighbors, memory)
-    return Judged(rows, situation, memory.entries.labels[rows], counts)
+    entries = memory.entries
+    return Judged(rows, situation, entries.labels[rows], entries.groups[rows], counts)
 
 
 class Trust:
     """How far the surroundings of each entry agree with its label.
 
     The leave-one-out share of an entry's own label under distance attention: an entry that its
-    surroundings contradict has little trust. One entry can be taken out of another's trust: a row
-    being judged must not vouch for its judges.
+    surroundings contradict has little trust. A row can be taken out of the trust of others, with
+    its group: a row being judged must not vouch for its judges.
 
     Parameters
     ----------
@@ -113,27 +118,42 @@ class Trust:
         weights = first_look.weigh(situation)
         self.table: Neighbors = situation.neighbors
         self.weights = weights.neighbors  # (N, K)
-        self.own = everyone.own
-        agrees = np.where(self.table.labels == self.own[:, None], self.weights, 0.0).sum(axis=1)
-        prior = class_prior(everyone.counts)[self.own]
-        self.of_all = agrees + weights.prior * prior  # (N,)
+        self.prior_weight = weights.prior  # (N,)
+        self.own, self.groups, self.counts = everyone.own, everyone.groups, everyone.counts
+        self.agrees = np.where(self.table.labels == self.own[:, None], self.weights, 0.0).sum(
+            axis=1
+        )
+        without_itself = everyone.prior[np.arange(len(everyone)), self.own]
+        self.of_all = self.agrees + self.prior_weight * without_itself  # (N,)
 
     def without(self, rows: Integers, neighbors: Neighbors) -> Floats:
         """Trust (B, K) of the neighbors of the entries at `rows`, those entries taken out."""
-        say = self._say_of(rows, neighbors)
-        vouched = np.where(self.own[neighbors.positions] == self.own[rows][:, None], say, 0.0)
+        judges = neighbors.positions
+        say, vouched = self._say_of(rows, judges)
+        is_alike = self.own[judges] == self.own[rows][:, None]
+        smoothed = self.counts[self.own[judges]] + 0.5 - 1.0 - is_alike  # neither judge nor row
+        prior = smoothed / max(self.counts.sum() + 0.5 * len(self.counts) - 2.0, 0.5)
         left = 1.0 - say
-        trust = (self.of_all[neighbors.positions] - vouched) / np.maximum(left, 1e-12)
+        trust = self.agrees[judges] - vouched + self.prior_weight[judges] * prior
+        trust = trust / np.maximum(left, 1e-12)
         return np.where(left > 1e-9, np.clip(trust, 0.0, 1.0), 0.5)  # 0.5: nobody else to ask
 
-    def _say_of(self, rows: Integers, neighbors: Neighbors) -> Floats:
-        """The weight (B, K) of entry `rows[b]` among the neighbors of its k-th neighbor."""
-        say = np.zeros(neighbors.positions.shape)
-        step = max(1, BLOCK // max(1, neighbors.positions.shape[1] * self.weights.shape[1]))
+    def _say_of(self, rows: Integers, judges: Integers) -> tuple[Floats, Floats]:
+        """The weight (B, K) of each row and its group among the neighbors of its judges.
+
+        And the part of it that agrees with the label of the judge.
+        """
+        say, vouched = np.zeros(judges.shape), np.zeros(judges.shape)
+        step = max(1, BLOCK // max(1, judges.shape[1] * self.weights.shape[1]))
         for start in range(0, len(rows), step):
             part = slice(start, start + step)
-            judges = neighbors.positions[part]  # (b, K)
-            is_row = self.table.positions[judges] == rows[part, None, None]  # (b, K, K)
-            is_row &= self.table.mask[judges]
-            say[part] = np.where(is_row, self.weights[judges], 0.0).sum(axis=2)
-        return say
+            who = self.table.positions[judges[part]]  # (b, K, K)
+            is_row = who == rows[part, None, None]
+            group = self.groups[rows[part]][:, None, None]
+            is_row |= (self.groups[who] == group) & (group != NO_GROUP)
+            is_row &= self.table.mask[judges[part]]
+            weights = np.where(is_row, self.weights[judges[part]], 0.0)
+            is_alike = self.table.labels[judges[part]] == self.own[judges[part]][..., None]
+            say[part] = weights.sum(axis=2)
+            vouched[part] = np.where(is_alike, weights, 0.0).sum(axis=2)
+        return say, vouched

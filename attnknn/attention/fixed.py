@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from attnknn._validation import Limits, check_limits
 from attnknn.attention.base import Attention, Scores, Situation
 from attnknn.errors import InvalidSettingError
+
+LIMITS = {
+    "temperature": Limits(above=0, may_be_none=True),
+    "prior_score": Limits(may_be_none=True),
+}
 
 
 class UniformAttention(Attention):
@@ -49,5 +55,6 @@ class DistanceAttention(Attention):
 
     def scores(self, situation: Situation) -> Scores:
         """Minus the squared distances, and zero for the prior."""
+        check_limits(self, LIMITS)
         squared = np.where(situation.neighbors.mask, situation.squared, 0.0)
         return Scores(-squared[:, None, :], np.zeros((len(squared), 1)))
