@@ -8,23 +8,21 @@ the likelihood of the observed labels, what is answered is the probability of th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from attnknn.attention.base import Scores
+from attnknn.attention.base import Scores, mixed, softmax_weights
 from attnknn.records import Booleans, Floats, Integers
-from attnknn.vote import vote_in_torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from attnknn.vote import vote
 
 LabelNoise = Literal["auto", "symmetric", "by_class"]
 LEAST_NOISE = 0.03  # below this the prior does the smoothing, and modelling noise costs log-loss
 BEYOND_NOISE = 2.0  # standard errors by which a richer model must be better
 MOST_ROWS = 20_000  # a few scalars need no more
+ROWS_TO_START = 1_000  # rows on which starts are tried
+TINY = np.finfo(float).tiny  # a prior far below the neighbors underflows
 MOST_CELLS = 8_000_000  # rows × classes held at once
 
 
@@ -75,7 +73,7 @@ class Calibration:
     def losses(self, shares: Floats, own: Integers) -> Floats:
         """Log-loss (B,) of the observed labels."""
         likely = self.observed(self.probabilities(shares))[np.arange(len(own)), own]
-        return -np.log(np.maximum(likely, np.finfo(float).tiny))
+        return -np.log(np.maximum(likely, TINY))
 
 
 @dataclass(frozen=True)
@@ -154,7 +152,7 @@ def fit(
     *,
     label_noise: LabelNoise | None = "auto",
     fits_map: bool = True,
-    start: tuple[float, float] | None = None,
+    start: tuple[float, float] | Fitted | None = None,
     fixed: dict[str, float] | None = None,
 ) -> Fitted:
     """Fit temperature, prior's score, exponent and noise; richer models must earn their place.
@@ -163,12 +161,13 @@ def fit(
     ----------
     label_noise : None leaves noise out; 'auto' keeps symmetric noise only where the likelihood
         asks for it beyond the noise; 'symmetric' and 'by_class' keep it always
-    start : temperature and prior's score to start from; None finds a start
+    start : temperature and prior's score, or an earlier fit, to start from; None finds a start
     fixed : 'temperature' or 'prior_score' that the user has set
     """
+    if trial.prior.shape[1] < 2:
+        label_noise = None  # with one class no label can be wrong
     problem = _Problem(trial, fixed or {})
-    starts = [start] if start else _starts(trial)
-    kept = min((problem.solve(_Free(), begin) for begin in starts), key=lambda f: f.loss)
+    kept = problem.solve(_Free(), start or _best_start(trial, fixed or {}))
     richer = kept
     if fits_map:
         richer = problem.solve(_Free(exponent=True), kept)
@@ -196,6 +195,13 @@ def _is_better(simple: Fitted, rich: Fitted) -> bool:
     return bool(gains.mean() > BEYOND_NOISE * error and gains.mean() > 0)
 
 
+def _best_start(trial: Trial, fixed: dict[str, float]) -> Fitted:
+    """The best of several starts on a part of the rows: the loss has flat and steep valleys."""
+    step = max(1, len(trial.own) // ROWS_TO_START)
+    problem = _Problem(trial.rows(slice(None, None, step)), fixed)
+    return min((problem.solve(_Free(), start) for start in _starts(trial)), key=lambda f: f.loss)
+
+
 def _starts(trial: Trial) -> list[tuple[float, float]]:
     """Temperatures at three shares of the typical score, the prior level with a far neighbor."""
     scores = -trial.scores.neighbors[_has_say(trial)]
@@ -221,45 +227,12 @@ class _Problem:
     """The log-loss of a trial as a function of at most four numbers, with its gradient."""
 
     def __init__(self, trial: Trial, fixed: dict[str, float]) -> None:
-        import torch
-
-        self.fixed = fixed
-        self.trial = trial
+        self.trial, self.fixed = trial, fixed
         self.n_others = max(trial.prior.shape[1] - 1, 1)
-        has_say = _has_say(trial)
-        self.scores = torch.from_numpy(np.where(has_say, trial.scores.neighbors, 0.0))
-        self.prior_scores = torch.from_numpy(trial.scores.prior)
-        self.log_importance = torch.from_numpy(trial.log_importance)[:, None]
-        self.is_missing = torch.from_numpy(~has_say)
-        mixing = trial.scores.mixing
-        self.mixing = None if mixing is None else torch.from_numpy(mixing)[:, :, None]
-        self.labels = torch.from_numpy(trial.labels)
-        self.own = torch.from_numpy(trial.own)
-        self.prior = torch.from_numpy(trial.prior)
-
-    def shares(self, temperature: Tensor, prior_score: Tensor) -> Tensor:
-        import torch
-
-        scores = self.scores / temperature + self.log_importance
-        scores = scores.masked_fill(self.is_missing, -torch.inf)
-        together = torch.cat([scores, (self.prior_scores + prior_score)[..., None]], dim=2)
-        per_head = torch.softmax(together, dim=2)
-        weights = per_head.mean(1) if self.mixing is None else (self.mixing * per_head).sum(1)
-        shares = vote_in_torch(self.labels, weights[:, :-1], weights[:, -1], self.prior)
-        return shares.clamp_min(np.finfo(float).tiny)  # a prior far below the neighbors underflows
-
-    def losses(self, shares: Tensor, exponent: Tensor, noise: Tensor | None) -> Tensor:
-        powers = exponent * shares.log()
-        likely = (powers.gather(1, self.own[:, None])[:, 0] - powers.logsumexp(dim=1)).exp()
-        if noise is not None:
-            likely = (1 - noise) * likely + noise * (1 - likely) / self.n_others
-        return -likely.clamp_min(np.finfo(float).tiny).log()
-
-    def losses_by_class(self, shares: Tensor, exponent: Tensor, transition: Tensor) -> Tensor:
-        import torch
-
-        probabilities = torch.softmax(exponent * shares.log(), dim=1)
-        return -(probabilities * transition.T[self.own]).sum(dim=1).log()
+        missing = ~trial.mask[:, None]
+        self.scores = np.where(missing, 0.0, trial.scores.neighbors)
+        self.importance = np.where(missing, -np.inf, trial.log_importance[:, None])
+        self.everyone = np.arange(len(trial.own))
 
     def solve(
         self,
@@ -268,45 +241,97 @@ class _Problem:
         transition: Floats | None = None,
     ) -> Fitted:
         """Minimize over the free numbers, from a start or an earlier fit."""
-        import torch
+        from scipy.optimize import minimize
 
-        given = None if transition is None else torch.from_numpy(transition)
+        def mean_loss(values: Floats) -> tuple[float, Floats]:
+            losses, gradients = self._losses(values, free, transition)
+            return float(losses.mean()), gradients / len(losses)
 
-        def losses(numbers: Tensor) -> Tensor:
-            temperature, prior_score, exponent, noise = self._named(numbers)
-            shares = self.shares(temperature, prior_score)
-            exponent = exponent if free.exponent else torch.ones_like(exponent)
-            if given is not None:
-                return self.losses_by_class(shares, exponent, given)
-            return self.losses(shares, exponent, noise if free.noise else None)
-
-        found = _minimize(losses, self._packed(begin))
-        with torch.no_grad():
-            numbers = torch.from_numpy(found)
-            temperature, prior_score, exponent, noise = (v.item() for v in self._named(numbers))
-            per_row = losses(numbers).numpy()
-        calibration = Calibration(
-            exponent if free.exponent else 1.0,
-            _overall(transition, self.trial)
-            if transition is not None
-            else (noise if free.noise else 0.0),
-            transition,
+        found = minimize(mean_loss, self._packed(begin), jac=True, method="L-BFGS-B").x
+        numbers = self._named(found)
+        noise = numbers.noise if free.noise else 0.0
+        if transition is not None:
+            noise = _overall(transition, self.trial)
+        exponent = numbers.exponent if free.exponent else 1.0
+        return Fitted(
+            numbers.temperature,
+            numbers.prior_score,
+            Calibration(exponent, noise, transition),
+            self._losses(found, free, transition)[0],
         )
-        return Fitted(temperature, prior_score, calibration, per_row)
 
-    def _named(self, numbers: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        import torch
+    def shares(self, temperature: float, prior_score: float) -> Floats:
+        """Shares (B, C) of the trial at these scalars."""
+        heads = softmax_weights(
+            self.scores / temperature + self.importance, self.trial.scores.prior + prior_score
+        )
+        weights = mixed(*heads, self.trial.scores.mixing)
+        return np.maximum(vote(self.trial.labels, weights, self.trial.prior), TINY)
 
-        def chosen(name: str, value: Tensor) -> Tensor:
-            is_set = name in self.fixed
-            return torch.tensor(self.fixed[name], dtype=value.dtype) if is_set else value
+    def _losses(
+        self, values: Floats, free: _Free, transition: Floats | None
+    ) -> tuple[Floats, Floats]:
+        """Losses (B,), and the gradient of their sum by the four packed values."""
+        numbers = self._named(values)
+        exponent = numbers.exponent if free.exponent else 1.0
+        scaled = self.scores / numbers.temperature
+        heads = softmax_weights(
+            scaled + self.importance, self.trial.scores.prior + numbers.prior_score
+        )
+        weights = mixed(*heads, self.trial.scores.mixing)
+        shares = np.maximum(vote(self.trial.labels, weights, self.trial.prior), TINY)
+        logs = np.log(shares)
+        powers = exponent * logs
+        likely = np.exp(powers - powers.max(axis=1, keepdims=True))
+        likely /= likely.sum(axis=1, keepdims=True)  # (B, C) probabilities of the true labels
+        observed = self._observed(likely, numbers.noise if free.noise else 0.0, transition)
+        by_power = self._by_power(
+            likely, observed, numbers.noise if free.noise else 0.0, transition
+        )
+        by_scores = _by_scores(self.trial, heads, exponent * by_power / shares, scaled)
+        own = likely[self.everyone, self.trial.own]
+        by_noise = -((1 - own) / self.n_others - own) / observed
+        gradient = np.array(
+            [
+                by_scores[0] * ("temperature" not in self.fixed),
+                by_scores[1] * ("prior_score" not in self.fixed),
+                (by_power * logs).sum() * exponent * free.exponent,
+                by_noise.sum() * numbers.noise_slope * (free.noise and transition is None),
+            ]
+        )
+        return -np.log(observed), gradient
 
+    def _observed(self, likely: Floats, noise: float, transition: Floats | None) -> Floats:
+        """The chance (B,) of the labels that were observed."""
+        if transition is not None:
+            chance = (likely * transition.T[self.trial.own]).sum(axis=1)
+        else:
+            own = likely[self.everyone, self.trial.own]
+            chance = (1 - noise) * own + noise * (1 - own) / self.n_others
+        return np.maximum(chance, TINY)
+
+    def _by_power(
+        self, likely: Floats, observed: Floats, noise: float, transition: Floats | None
+    ) -> Floats:
+        """Derivative (B, C) of the losses by exponent × log share."""
+        if transition is not None:
+            pull = transition.T[self.trial.own] / observed[:, None]
+            return -likely * (pull - (likely * pull).sum(axis=1, keepdims=True))
+        own = likely[self.everyone, self.trial.own]
+        pull = (1 - noise - noise / self.n_others) * own / observed
+        slopes = likely * pull[:, None]
+        slopes[self.everyone, self.trial.own] -= pull
+        return slopes
+
+    def _named(self, values: Floats) -> _Numbers:
         most = 0.95 * self.n_others / (self.n_others + 1)  # beyond, labels say what they are not
-        return (
-            chosen("temperature", numbers[0].clamp(-60, 60).exp()),
-            chosen("prior_score", numbers[1]),
-            numbers[2].clamp(-2.5, 2.5).exp(),
-            most * torch.sigmoid(numbers[3]),
+        level = 1 / (1 + math.exp(-min(max(values[3], -30.0), 30.0)))
+        return _Numbers(
+            self.fixed.get("temperature", math.exp(min(max(values[0], -60.0), 60.0))),
+            self.fixed.get("prior_score", float(values[1])),
+            math.exp(min(max(values[2], -2.5), 2.5)),
+            most * level,
+            most * level * (1 - level),
         )
 
     def _packed(self, begin: tuple[float, float] | Fitted) -> Floats:
@@ -324,18 +349,36 @@ class _Problem:
         )
 
 
-def _minimize(losses: Callable[[Tensor], Tensor], start: Floats) -> Floats:
-    import torch
-    from scipy.optimize import minimize
+@dataclass(frozen=True)
+class _Numbers:
+    """What the four packed values mean; `noise_slope` is the noise's derivative by its own."""
 
-    def value_and_gradient(numbers: Floats) -> tuple[float, Floats]:
-        tensor = torch.from_numpy(numbers.copy()).requires_grad_()
-        loss = losses(tensor).mean()
-        loss.backward()
-        assert tensor.grad is not None
-        return loss.item(), tensor.grad.numpy()
+    temperature: float
+    prior_score: float
+    exponent: float
+    noise: float
+    noise_slope: float
 
-    return minimize(value_and_gradient, start, jac=True, method="L-BFGS-B").x
+
+def _by_scores(
+    trial: Trial, heads: tuple[Floats, Floats], by_share: Floats, scaled: Floats
+) -> tuple[float, float]:
+    """Derivatives of the summed loss by log temperature and by the prior's score.
+
+    Parameters
+    ----------
+    heads : weights (B, H, K) and (B, H), before the mean over heads
+    by_share : (B, C) derivative by the shares
+    scaled : (B, H, K) scores over temperature
+    """
+    neighbors, prior = heads
+    gain = np.take_along_axis(by_share, trial.labels, axis=1)[:, None]  # (B, 1, K)
+    prior_gain = (by_share * trial.prior).sum(axis=1)[:, None]  # (B, 1)
+    mean_gain = (neighbors * gain).sum(axis=2) + prior * prior_gain  # (B, H)
+    by_temperature = -(neighbors * (gain - mean_gain[:, :, None]) * scaled).sum(axis=2)
+    by_prior = prior * (prior_gain - mean_gain)
+    say = trial.scores.mixing if trial.scores.mixing is not None else 1.0 / prior.shape[1]
+    return float((by_temperature * say).sum()), float((by_prior * say).sum())
 
 
 def _overall(transition: Floats, trial: Trial) -> float:
@@ -360,13 +403,7 @@ def _expected_confusions(
     problem: _Problem, fitted: Fitted, transition: Floats, symmetric: Floats
 ) -> Floats:
     """Twenty steps of expectation-maximization; each class starts with one symmetric example."""
-    import torch
-
-    with torch.no_grad():
-        shares = problem.shares(
-            torch.tensor(fitted.temperature, dtype=torch.float64),
-            torch.tensor(fitted.prior_score, dtype=torch.float64),
-        ).numpy()
+    shares = problem.shares(fitted.temperature, fitted.prior_score)
     probabilities = fitted.calibration.probabilities(shares)
     own = problem.trial.own
     for _ in range(20):

@@ -115,18 +115,25 @@ class Attention(ABC, BaseEstimator):
         neighbors = scores.neighbors / self.temperature_
         neighbors = neighbors + np.log(situation.importance)[:, None, :]
         neighbors = np.where(situation.neighbors.mask[:, None, :], neighbors, -np.inf)
-        return _softmax(neighbors, scores.prior + self.prior_score_, scores.mixing)
+        heads = softmax_weights(neighbors, scores.prior + self.prior_score_)
+        return mixed(*heads, scores.mixing)
 
 
-def _softmax(neighbors: Floats, prior: Floats, mixing: Floats | None) -> Weights:
-    """Softmax over K + 1 scores per head, then the mean over heads."""
+def softmax_weights(neighbors: Floats, prior: Floats) -> tuple[Floats, Floats]:
+    """Softmax over the K + 1 scores of each head: weights (B, H, K) and (B, H)."""
     top = np.maximum(neighbors.max(axis=2, initial=-np.inf), prior)
     nobody = np.isneginf(top)  # no neighbor found and a prior that does not vote
     top = np.where(nobody, 0.0, top)
     neighbor_mass = np.exp(neighbors - top[:, :, None])
     prior_mass = np.where(nobody, 1.0, np.exp(prior - top))  # then the prior is all there is
     total = neighbor_mass.sum(axis=2) + prior_mass
-    share = 1.0 / total / total.shape[1] if mixing is None else mixing / total
-    return Weights(
-        (neighbor_mass * share[:, :, None]).sum(axis=1), (prior_mass * share).sum(axis=1)
-    )
+    return neighbor_mass / total[:, :, None], prior_mass / total
+
+
+def mixed(neighbors: Floats, prior: Floats, mixing: Floats | None) -> Weights:
+    """Heads into one: their mean, or the sum weighed by `mixing` (B, H)."""
+    if prior.shape[1] == 1 and mixing is None:
+        return Weights(neighbors[:, 0], prior[:, 0])
+    if mixing is None:
+        return Weights(neighbors.mean(axis=1), prior.mean(axis=1))
+    return Weights((neighbors * mixing[:, :, None]).sum(axis=1), (prior * mixing).sum(axis=1))

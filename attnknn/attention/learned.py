@@ -7,15 +7,35 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnknn._validation import Limits, check_limits
 from attnknn.attention.base import Attention, Scores, Situation
-from attnknn.attention.fixed import DistanceAttention
-from attnknn.errors import NotFittedYetError
+from attnknn.errors import InvalidSettingError, NotFittedYetError
 from attnknn.records import Floats, Integers
 
 if TYPE_CHECKING:
     from attnknn.attention.scores import Features, NeighborScores
 
 BLOCK = 1 << 23  # numbers of projected neighbors held at once
+
+LIMITS = {
+    "n_heads": Limits(least=1, is_whole=True),
+    "head_dim": Limits(least=1, is_whole=True, may_be_none=True),
+    "temperature": Limits(above=0, may_be_none=True),
+    "dropout": Limits(least=0, below=1),
+    "entropy_weight": Limits(),
+    "epochs": Limits(least=1, is_whole=True),
+    "batch_size": Limits(least=1, is_whole=True),
+    "learning_rate": Limits(above=0),
+    "weight_decay": Limits(least=0),
+    "holdout": Limits(above=0, below=1),
+    "max_rows": Limits(least=2, is_whole=True),
+}
+CHOICES: dict[str, tuple[bool | str, ...]] = {
+    **dict.fromkeys(
+        ("distance_bias", "support", "prototypes", "self_attention", "query_prior"), (True, False)
+    ),
+    "trust": (True, False, "auto"),
+}
 
 
 class LearnedAttention(Attention):
@@ -86,12 +106,27 @@ class LearnedAttention(Attention):
         self.max_rows = max_rows
 
     module_: NeighborScores
-    first_look_: DistanceAttention
+    first_look_: Attention
 
     @property
     def needs_trust(self) -> bool:  # type: ignore[override]
         """Whether the fitted module reads trust."""
         return bool(self.module_.shape.trust)
+
+    def check_settings(self) -> None:
+        """An error for the first setting that training cannot use."""
+        check_limits(self, LIMITS)
+        for name, choices in CHOICES.items():
+            value = getattr(self, name)
+            if not any(value is choice or value == choice == "auto" for choice in choices):
+                known = ", ".join(map(repr, choices))
+                raise InvalidSettingError(f"`{name}` must be one of {known}, got {value!r}.")
+        bounds = tuple(np.ravel(self.temperature_bounds))
+        if len(bounds) != 2 or not 0 < bounds[0] < bounds[1] < np.inf:
+            raise InvalidSettingError(
+                "`temperature_bounds` must be two positive numbers, the lower one first, "
+                f"got {self.temperature_bounds!r}."
+            )
 
     def scores(self, situation: Situation) -> Scores:
         """What the trained module says, heads apart."""
@@ -122,13 +157,13 @@ class LearnedAttention(Attention):
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         import torch
 
-        from attnknn.attention.scores import learned_by_gather
+        from attnknn.attention.scores import learned_distances
 
         part = slice(start, start + step)
         block = slice_features(features, part)
         places = torch.from_numpy(positions[part])
         queries = self.module_.project(block.queries)
-        learned = learned_by_gather(self.module_, queries, entries, places, block.mask)
+        learned = learned_distances(self.module_, queries, entries, places, block.mask)
         neighbors, prior = self.module_(learned, block)
         return neighbors.numpy(), prior.numpy()
 
@@ -160,7 +195,7 @@ def support_of(labels: Integers, weights: Floats, n_classes: int) -> Floats:
     return np.divide(same, others, out=np.zeros_like(same), where=others > 1e-300)
 
 
-def features_of(situation: Situation, first_look: DistanceAttention) -> Features:
+def features_of(situation: Situation, first_look: Attention) -> Features:
     """The situation as tensors, with the support that a first look by distance gives."""
     import torch
 

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 N_KNOTS = 6  # bends of the monotone distance bias
+BLOCK = 1 << 22  # numbers of projected neighbors held in one tensor
 PRIOR_REACH = 3.0  # how far a query may move the prior's score
 
 
@@ -163,25 +164,23 @@ class NeighborScores(nn.Module):
         return neighbors + self.mixing[:, None] * (mean - neighbors)
 
 
-def learned_by_gather(
+def learned_distances(
     module: NeighborScores, queries: Tensor, entries: Tensor, positions: Tensor, mask: Tensor
 ) -> Tensor:
     """Squared distances (B, H, K) of projected queries (B, H, E) to entries[positions].
 
-    The plain way: fetch the K projected neighbors of each query and subtract.
+    In blocks: tensors above 32 MB are handed back to the system after every use, and fetching
+    their pages anew costs more than the arithmetic.
     """
-    neighbors = entries[positions]  # (B, K, H, E)
+    step = max(1, BLOCK // (positions.shape[1] * entries[0].numel()))
+    parts = zip(queries.split(step), positions.split(step), mask.split(step), strict=True)
+    return torch.cat([_learned_block(module, q, entries, p, m) for q, p, m in parts])
+
+
+def _learned_block(
+    module: NeighborScores, queries: Tensor, entries: Tensor, positions: Tensor, mask: Tensor
+) -> Tensor:
+    neighbors = F.embedding(positions, entries.flatten(1)).unflatten(2, entries.shape[1:])
     if module.shape.self_attention:
         neighbors = module.mix(neighbors, mask)
-    return (queries[:, None] - neighbors).square().sum(-1).transpose(1, 2)
-
-
-def learned_by_product(queries: Tensor, entries: Tensor, positions: Tensor) -> Tensor:
-    """The same by one product with all entries (N, H, E), which is faster while N is small."""
-    per_head = []
-    for head in range(queries.shape[1]):
-        query, entry = queries[:, head], entries[:, head]
-        inner = (query @ entry.T).gather(1, positions)
-        lengths = query.square().sum(1, keepdim=True) + entry.square().sum(1)[positions]
-        per_head.append((lengths - 2 * inner).clamp_min(0.0))
-    return torch.stack(per_head, dim=1)
+    return (queries[:, None] - neighbors).square().sum(-1).transpose(1, 2)  # (B, H, K)

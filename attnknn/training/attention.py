@@ -9,30 +9,28 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnknn.attention.fixed import DistanceAttention
+from attnknn.attention.base import Attention
 from attnknn.attention.learned import LearnedAttention, features_of, slice_features
-from attnknn.attention.scores import (
-    NeighborScores,
-    Shape,
-    learned_by_gather,
-    learned_by_product,
-)
+from attnknn.attention.scores import NeighborScores, Shape, learned_distances
 from attnknn.calibration import Calibration
 from attnknn.learning.loop import Course, Outcome, train
+from attnknn.learning.threads import one_thread_if
 from attnknn.leave_one_out import Judged
 from attnknn.vote import class_prior, vote_in_torch
 
 WIDEST_HEAD = 128
 HEAD_NOISE = 0.02  # else several heads would start, and stay, the same
 SCALAR_PACE = 5.0  # scalars may move faster than the entries of a projection
-PRODUCT_WINS_BELOW = 256  # entries per neighbor; measured: above, fetching the neighbors is faster
+SMALL_STEP = (
+    1 << 22
+)  # numbers a step works on, below which a second thread costs more than it gives
 
 
 def teach(
     attention: LearnedAttention,
     lesson: Judged,
     *,
-    first_look: DistanceAttention,
+    first_look: Attention,
     noise: Calibration,
     is_trained_on: NDArray[np.bool_],
     random_state: int,
@@ -48,28 +46,39 @@ def teach(
     generator = torch.Generator().manual_seed(random_state)
     attention.first_look_ = first_look
     attention.temperature_, attention.prior_score_ = 1.0, 0.0
-    attention.module_ = _new_module(attention, lesson, first_look, generator)
+    trained_rows = lesson.part(is_trained_on)
+    attention.module_ = _new_module(attention, lesson, trained_rows, first_look, generator)
     classroom = _Classroom(attention, lesson, noise, generator)
     trained = torch.from_numpy(np.flatnonzero(is_trained_on))
     judges = torch.from_numpy(np.flatnonzero(~is_trained_on))
-    return train(
-        classroom,
-        lambda rows: classroom.loss(trained[rows]),
-        lambda: classroom.judge(judges),
-        len(trained),
-        _course(attention, classroom),
-        generator,
-        title="Learning attention",
-        verbose=verbose,
-    )
+    with one_thread_if(_numbers_per_step(attention, lesson) < SMALL_STEP):
+        return train(
+            classroom,
+            lambda rows: classroom.loss(trained[rows]),
+            lambda: classroom.judge(judges),
+            len(trained),
+            _course(attention, classroom),
+            generator,
+            title="Learning attention",
+            verbose=verbose,
+        )
+
+
+def _numbers_per_step(attention: LearnedAttention, lesson: Judged) -> int:
+    """How many numbers the projected neighbors of a batch are."""
+    rows = min(attention.batch_size, len(lesson))
+    n_neighbors = lesson.situation.squared.shape[1]
+    return rows * n_neighbors * attention.module_.projection[:, :, 0].numel()
 
 
 def _new_module(
     attention: LearnedAttention,
     lesson: Judged,
-    first_look: DistanceAttention,
+    trained: Judged,
+    first_look: Attention,
     generator: torch.Generator,
 ) -> NeighborScores:
+    """A module at its start; it sees the labels of the `trained` rows only."""
     entries = lesson.situation.entries
     module = NeighborScores(_shape(attention, lesson))
     found = lesson.situation.neighbors.mask
@@ -83,7 +92,7 @@ def _new_module(
         jitter = torch.randn(module.projection.shape, generator=generator)
         module.projection.copy_(axes + HEAD_NOISE * jitter)
         if module.shape.prototypes:
-            module.prototypes.copy_(_class_means(lesson))
+            module.prototypes.copy_(_class_means(trained))
     return module
 
 
@@ -203,11 +212,7 @@ class _Classroom(nn.Module):
         places = self.positions[rows] if places is None else places
         features = slice_features(self.features, rows)
         queries = self.scores.project(features.queries)
-        n_neighbors = places.shape[1]
-        if self.scores.shape.self_attention or len(entries) > PRODUCT_WINS_BELOW * n_neighbors:
-            learned = learned_by_gather(self.scores, queries, entries, places, features.mask)
-        else:
-            learned = learned_by_product(queries, entries, places)
+        learned = learned_distances(self.scores, queries, entries, places, features.mask)
         neighbors, prior = self.scores(learned, features)
         is_out = ~features.mask
         if dropout:

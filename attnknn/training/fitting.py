@@ -26,6 +26,7 @@ from attnknn.calibration import (
     sample_of,
 )
 from attnknn.ensembling import fit_mixing
+from attnknn.errors import InvalidInputError
 from attnknn.leave_one_out import Judged, Trust, judge
 from attnknn.memory.base import Memory
 from attnknn.pipeline import Parts
@@ -35,7 +36,7 @@ from attnknn.training.report import FitReport, describe
 FEWEST_ROWS_TO_LEARN = 300  # below, fresh rows are too few to tell whether learning helped
 MOST_ROWS_FOR_TRUST = 200_000
 BEYOND_NOISE = 1.64  # standard errors by which learned attention must be better to be kept
-ROWS_TO_CHOOSE_K = 3_000
+ROWS_TO_CHOOSE_K = 2_000
 FEWEST_NEIGHBORS = 4
 
 CalibrationName = Literal["auto", "scores"]
@@ -121,9 +122,12 @@ class _Fitting:
 
     def learned(self, attention: LearnedAttention, *, is_asked_for: bool) -> FitOutcome:
         """Distance attention, then learned attention; the better one, or the one asked for."""
+        attention.check_settings()
+        if len(self.memory) < 2:
+            raise InvalidInputError("Learned attention needs at least 2 rows, got 1 sample.")
         judged = self._judged(attention.max_rows)
         distance, by_distance = self._fit_scalars(DistanceAttention(), judged)
-        first_look = self._first_look(judged)
+        first_look = self._first_look(judged, distance)
         trust = self._trust(attention, judged, first_look)
         judged = judged.trusting(trust)
         is_trained_on = self._split(len(judged), attention.holdout)
@@ -160,11 +164,12 @@ class _Fitting:
             return self.k
         part = sample_of(len(judged), len(self.counts), self.generator, ROWS_TO_CHOOSE_K)
         trial = judged.part(part).trial(attention)
-        sizes = [self.k]
-        while sizes[-1] // 2 >= FEWEST_NEIGHBORS:
-            sizes.append(sizes[-1] // 2)
-        fits = [fit(trial.nearest(k), label_noise=None, fixed=_fixed(attention)) for k in sizes]
-        return sizes[int(np.argmin([fitted.loss for fitted in fits]))]
+        best_k, best, fitted = self.k, math.inf, None
+        for k in _halvings(self.k):
+            fitted = fit(trial.nearest(k), label_noise=None, start=fitted, fixed=_fixed(attention))
+            if fitted.loss < best:
+                best_k, best = k, fitted.loss
+        return best_k
 
     def _fit_at(self, attention: Attention, judged: Judged, k: int) -> Fitted:
         part = sample_of(len(judged), len(self.counts), self.generator)
@@ -178,8 +183,10 @@ class _Fitting:
             fixed=_fixed(attention),
         )
 
-    def _first_look(self, judged: Judged) -> DistanceAttention:
+    def _first_look(self, judged: Judged, distance: Parts) -> Attention:
         """Distance attention over all K neighbors: where learning starts from."""
+        if distance.n_neighbors == self.k:
+            return distance.attention
         attention = DistanceAttention()
         _apply(self._fit_at(attention, judged, self.k), attention)
         return attention
@@ -206,7 +213,7 @@ class _Fitting:
         self,
         attention: LearnedAttention,
         judged: Judged,
-        first_look: DistanceAttention,
+        first_look: Attention,
         by_distance: Fitted,
         is_trained_on: Booleans,
     ) -> bool:
@@ -256,6 +263,14 @@ class _Fitting:
         if fresh is None:
             fresh = np.ones(len(self.memory), dtype=bool)
         return FitOutcome(parts, fresh, describe(parts, judged, reason))
+
+
+def _halvings(k: int) -> list[int]:
+    """K, half of it, and so on down to a few: how many neighbors are worth a try."""
+    sizes = [k]
+    while sizes[-1] // 2 >= FEWEST_NEIGHBORS:
+        sizes.append(sizes[-1] // 2)
+    return sizes
 
 
 def _fixed(attention: Attention) -> dict[str, float]:
