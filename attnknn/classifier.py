@@ -137,6 +137,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
 
     def kneighbors(self, X: Any, n_neighbors: int | None = None) -> tuple[Floats, NDArray[Any]]:
         """Distances and ids (n, K) of the nearest entries, nearest first."""
+        self._check_fitted("kneighbors")
         k = self.n_neighbors_ if n_neighbors is None else n_neighbors
         check_at_least("n_neighbors", k, 1)
         queries = self._queries(X, "kneighbors")
@@ -215,6 +216,11 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         labels = check_labels(np.atleast_1d(np.asarray(y)))
         if len(labels) == 1:
             labels = np.repeat(labels, len(wanted))
+        if len(labels) != len(wanted):
+            raise InvalidInputError(
+                f"`y` must hold one label, or one for each of the {len(wanted)} ids, "
+                f"got {len(labels)}."
+            )
         with self._edit():
             positions = self.memory_.positions_of(wanted)
             self._admit(labels, self.memory_.entries.embeddings[positions])
