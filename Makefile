@@ -31,7 +31,7 @@ bench: .venv/installed
 	$(BIN)/python -m benchmarks
 
 tables: .venv/installed
-	$(BIN)/python -m experiments.tables
+	$(BIN)/python -m experiments tables
 
 clean:
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -21,7 +21,7 @@ from attnknn.errors import InvalidInputError, InvalidSettingError, unknown_name
 from attnknn.records import Booleans, Floats, Integers
 
 Bins = Literal["width", "mass"]
-FLOOR = float(np.finfo(np.float64).tiny)  # the smallest positive normal double, 2.2e-308
+FLOOR = float(np.finfo(np.float64).eps)  # 2.2e-16, as in scikit-learn's log_loss
 HIGHER_IS_BETTER = {
     "accuracy": True,
     "balanced_accuracy": True,
@@ -149,10 +149,10 @@ def confusion_matrix(
 def nll(
     y_true: ArrayLike, probabilities: ArrayLike, *, classes: Sequence[Any] | None = None
 ) -> float:
-    """Mean of −log p(true class), in nats. Lower is better, 0..708.4.
+    """Mean of −log p(true class), in nats. Lower is better, 0..36.04.
 
-    A probability of zero counts as 2.2e-308, the smallest normal double, so that one row costs at
-    most 708.4: dear, but the mean stays a number that tables can hold.
+    A probability of zero counts as 2.2e-16, as in scikit-learn's `log_loss`, so that one row costs
+    at most 36.04: dear, but the mean stays a number that tables can hold.
 
     >>> round(nll([0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]]), 4)
     0.4149

@@ -6,7 +6,7 @@ import platform
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,9 @@ PACKAGES = ("attnknn", "numpy", "scipy", "scikit-learn", "torch", "pandas")
 class Method:
     """A named way to get an unfitted classifier from a seed.
 
-    The seed fixes everything random in a run. A method without randomness ignores it and gives the
-    same on every seed, unless labels are corrupted: then each seed has labels of its own, the same
-    for every method.
+    The seed fixes everything random in a run. A method that ignores it (`is_random` False) gives
+    the same on every seed and is run on the first one only, unless labels are corrupted: then each
+    seed has labels of its own, the same for every method.
 
     >>> from attnknn.evaluation.baselines import LinearProbe
     >>> Method("linear", lambda seed: LinearProbe(random_state=seed)).make(3)
@@ -41,6 +41,7 @@ class Method:
 
     name: str
     make: Callable[[int], Any]
+    is_random: bool = True
 
 
 def run(
@@ -85,7 +86,8 @@ def run(
             table = Table.from_json(report)
             _check_same(table, dataset, methods, corrupt, encoder, seed, report)
         else:
-            table = _run_seed(dataset, methods, seed, corrupt, encoder, progress)
+            known = () if corrupt is not None or not tables else tables[0].runs
+            table = _run_seed(dataset, methods, seed, corrupt, encoder, progress, known)
             if report is not None:
                 table.to_json(report)
         tables.append(table)
@@ -101,20 +103,27 @@ def _run_seed(
     corrupt: Corrupt | None,
     encoder: Any,
     progress: Callable[[str], None] | None,
+    known: tuple[Run, ...],
 ) -> Table:
     y_train = dataset.y_train if corrupt is None else _corrupted(dataset, corrupt, seed)
     chosen = _encoder_for(dataset, encoder).fit(dataset.X_train, y_train)
     embeddings = _embedded(chosen, dataset.X_train)
+    same = {m.name for m in methods if not m.is_random} & {run.method for run in known}
     fitted = []
     for method in methods:
+        if method.name in same:
+            continue
         if progress is not None:
             progress(f"{dataset.name}: {method.name}, seed {seed}")
         fitted.append(_timed(method.make(seed).fit, embeddings, y_train.copy()))
     queries = _embedded(chosen, dataset.X_test)
-    runs = [
-        _judge(method.name, seed, model, seconds, queries, dataset)
-        for method, (model, seconds) in zip(methods, fitted, strict=True)
-    ]
+    ran = [method for method in methods if method.name not in same]
+    judged = {
+        method.name: _judge(method.name, seed, model, seconds, queries, dataset)
+        for method, (model, seconds) in zip(ran, fitted, strict=True)
+    }
+    judged |= {run.method: replace(run, seed=seed) for run in known if run.method in same}
+    runs = [judged[method.name] for method in methods]
     return Table(
         dataset=dataset.name,
         checksum=dataset.checksum,
@@ -206,7 +215,9 @@ def _written(value: Any) -> str:
 def _chosen(model: Any) -> dict[str, Any]:
     """Fitted numbers and names: what ends in one underscore and is a plain value."""
     found = {}
-    for name, value in sorted(vars(model).items()):
+    properties = [n for n in dir(type(model)) if isinstance(getattr(type(model), n), property)]
+    values = vars(model) | {n: getattr(model, n) for n in properties if n.endswith("_")}
+    for name, value in sorted(values.items()):
         plain = value.item() if isinstance(value, np.generic) else value
         is_fitted_name = name.endswith("_") and not name.startswith("_")
         if is_fitted_name and isinstance(plain, bool | int | float | str):

@@ -1,0 +1,1 @@
+"""Experiments: claims tested on named data, each a table in settings and a folder of reports."""

@@ -1,0 +1,69 @@
+"""`python -m experiments run CLAIM [--only DATASET]` measures; `python -m experiments tables` writes.
+
+Runs are resumable: a seed that has a report is not run again. Data is looked for in ATTNKNN_DATA
+and the user's cache; what is missing is named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from attnknn import datasets
+from attnknn.errors import AttnKNNError
+from attnknn.evaluation.protocol import run
+from attnknn.evaluation.stress import LabelNoise
+from attnknn.evaluation.table import Table
+from experiments.methods import METHODS
+from experiments.pages import write_pages
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+
+
+def settings() -> dict[str, dict[str, Any]]:
+    """The claims of settings.toml."""
+    return tomllib.loads((HERE / "settings.toml").read_text())
+
+
+def measure(claim: str, name: str, chosen: dict[str, Any]) -> Table:
+    """Run one data set of a claim, or read what an earlier run left."""
+    return run(
+        datasets.load(name),
+        [METHODS[method] for method in chosen["methods"]],
+        chosen["seeds"],
+        corrupt=LabelNoise(**chosen["noise"]) if "noise" in chosen else None,
+        folder=RESULTS / claim / name,
+        progress=lambda text: print(text, file=sys.stderr, flush=True),
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parse, run, print."""
+    claims = settings()
+    parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    running = commands.add_parser("run", help="measure a claim, or print it if measured")
+    running.add_argument("claim", choices=sorted(claims))
+    running.add_argument("--only", metavar="DATASET", help="one data set of the claim")
+    commands.add_parser("tables", help="write docs/results.md and the README's table from reports")
+    options = parser.parse_args(arguments)
+    if options.command == "tables":
+        write_pages(claims, RESULTS)
+        return 0
+    chosen = claims[options.claim]
+    for name in [options.only] if options.only else chosen["datasets"]:
+        try:
+            table = measure(options.claim, name, chosen)
+        except AttnKNNError as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            return 1
+        print(f"\n### {chosen['title']}: {name}\n\n{table.markdown(against=chosen['against'])}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
