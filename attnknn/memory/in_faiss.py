@@ -206,6 +206,8 @@ class FaissMemory(Memory):
         elif self.index == "ivf":
             quantizer = faiss.IndexFlat(width, metric)
             index = faiss.IndexIVFFlat(quantizer, width, self._n_lists, metric)
+            index.cp.niter = 10  # the lists need not be perfect, only balanced: a tenth of the time
+            index.cp.max_points_per_centroid = 64
             with _threads(faiss, vectors.size < SMALL):
                 index.train(vectors)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
-ROWS = 256  # queries in one matrix product
-COLUMNS = 1 << 16  # entries in one matrix product
+ROWS = 1024  # queries in one matrix product, at most
+COLUMNS = 1 << 16  # entries in one matrix product, at most
+PRODUCTS = 1 << 24  # numbers in one matrix product, at most
 PAIRS = 1 << 22  # pairs that are compared one by one at a time
 SMALL = 1 << 15  # numbers up to which the plain way is the faster one
 
@@ -74,11 +76,16 @@ class TorchMemory(NumpyMemory):
             return self._nearest_to_one(queries, k, exclude)
         positions = np.empty((len(queries), k), dtype=np.int64)
         keys = np.empty((len(queries), k))
-        for start in range(0, len(queries), ROWS):
-            rows = slice(start, start + ROWS)
+        for rows in self._blocks(len(queries)):
             own = None if exclude is None else exclude[rows]
             positions[rows], keys[rows] = self._nearest_by_product(queries[rows], k, own)
         return positions, keys
+
+    def _blocks(self, n_queries: int) -> list[slice]:
+        """Blocks of about the same size, as large as the room for products allows."""
+        most = max(1, min(ROWS, PRODUCTS // min(COLUMNS, padded(len(self)))))
+        borders = np.linspace(0, n_queries, -(-n_queries // most) + 1).astype(int).tolist()
+        return [slice(first, stop) for first, stop in itertools.pairwise(borders)]
 
     def _nearest_by_product(
         self, queries: Vectors, k: int, exclude: Integers | None
