@@ -229,7 +229,7 @@ class _Problem:
     def __init__(self, trial: Trial, fixed: dict[str, float]) -> None:
         self.trial, self.fixed = trial, fixed
         self.n_others = max(trial.prior.shape[1] - 1, 1)
-        missing = ~trial.mask[:, None]
+        missing = ~_has_say(trial)
         self.scores = np.where(missing, 0.0, trial.scores.neighbors)
         self.importance = np.where(missing, -np.inf, trial.log_importance[:, None])
         self.everyone = np.arange(len(trial.own))
@@ -328,7 +328,7 @@ class _Problem:
         level = 1 / (1 + math.exp(-min(max(values[3], -30.0), 30.0)))
         return _Numbers(
             self.fixed.get("temperature", math.exp(min(max(values[0], -60.0), 60.0))),
-            self.fixed.get("prior_score", float(values[1])),
+            self.fixed.get("prior_score", min(max(float(values[1]), -40.0), 40.0)),
             math.exp(min(max(values[2], -2.5), 2.5)),
             most * level,
             most * level * (1 - level),
