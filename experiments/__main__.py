@@ -1,4 +1,4 @@
-"""`python -m experiments run CLAIM [--only DATASET]` measures; `python -m experiments tables` writes.
+"""`python -m experiments run CLAIM` measures a claim; `python -m experiments tables` writes pages.
 
 Runs are resumable: a seed that has a report is not run again. Data is looked for in ATTNKNN_DATA
 and the user's cache; what is missing is named.

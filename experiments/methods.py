@@ -9,7 +9,7 @@ from attnknn.evaluation.protocol import Method
 METHODS = {
     method.name: method
     for method in [
-        Method("uniform", lambda seed: UniformKNN(), is_random=False),
+        Method("uniform", lambda _: UniformKNN(), is_random=False),
         Method("distance", lambda seed: AttnKNNClassifier(attention="distance", random_state=seed)),
         Method(
             "distance, no noise model",
@@ -25,6 +25,6 @@ METHODS = {
             "attnknn, by class",
             lambda seed: AttnKNNClassifier(label_noise="by_class", random_state=seed),
         ),
-        Method("logistic", lambda seed: LinearProbe(random_state=0), is_random=False),
+        Method("logistic", lambda _: LinearProbe(random_state=0), is_random=False),
     ]
 }

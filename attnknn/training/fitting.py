@@ -125,12 +125,13 @@ class _Fitting:
         attention.check_settings()
         if len(self.memory) < 2:
             raise InvalidInputError("Learned attention needs at least 2 rows, got 1 sample.")
-        judged = self._judged(attention.max_rows)
+        wants_trust = self._wants_trust(attention)
+        judged = self._judged(len(self.memory) if wants_trust else attention.max_rows)
         distance, by_distance = self._fit_scalars(DistanceAttention(), judged)
         first_look = self._first_look(judged, distance)
-        trust = self._trust(attention, judged, first_look)
+        trust = Trust(judged, first_look) if wants_trust else None
         judged = judged.trusting(trust)
-        is_trained_on = self._split(len(judged), attention.holdout)
+        is_trained_on = self._split(len(judged), attention)
         interrupted = self._teach(attention, judged, first_look, by_distance, is_trained_on)
         fresh_rows = judged.part(~is_trained_on)
         fitted = self._calibrate(attention, fresh_rows, by_distance)
@@ -191,20 +192,14 @@ class _Fitting:
         _apply(self._fit_at(attention, judged, self.k), attention)
         return attention
 
-    def _trust(
-        self, attention: LearnedAttention, judged: Judged, first_look: Attention
-    ) -> Trust | None:
-        wanted = attention.trust
-        if wanted == "auto":
-            wanted = len(self.memory) <= MOST_ROWS_FOR_TRUST
-        if not wanted:
-            return None
-        has_all = len(judged) == len(self.memory)
-        everyone = judged if has_all else judge(self.memory, self.counts, self.k)
-        return Trust(everyone, first_look)
+    def _wants_trust(self, attention: LearnedAttention) -> bool:
+        if attention.trust == "auto":
+            return len(self.memory) <= MOST_ROWS_FOR_TRUST
+        return bool(attention.trust)
 
-    def _split(self, n: int, holdout: float) -> Booleans:
-        n_out = min(max(1, round(n * holdout)), n - 1)
+    def _split(self, n: int, attention: LearnedAttention) -> Booleans:
+        """Which rows are trained on: all but the holdout, and no more than `max_rows`."""
+        n_out = min(max(1, round(n * attention.holdout), n - attention.max_rows), n - 1)
         is_trained_on = np.ones(n, dtype=bool)
         is_trained_on[self.generator.permutation(n)[:n_out]] = False
         return is_trained_on
