@@ -1,0 +1,70 @@
+"""The command line: one file per command; errors become one line and exit code 1."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import warnings
+from typing import Any
+
+import click
+
+from attnknn import __version__
+
+SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
+COMMANDS = ("fit", "predict", "explain", "evaluate", "datasets", "demo")
+
+
+class _Commands(click.Group):
+    """Imports a command when it is asked for, and turns errors into one line."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"attnknn.cli.{cmd_name}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            message = None if ctx.params.get("traceback") else _one_line(error)
+            if message is None:
+                raise
+            raise click.ClickException(message) from error
+
+
+@click.group(cls=_Commands, context_settings=SETTINGS)
+@click.version_option(__version__, prog_name="attnknn")
+@click.option("--traceback", is_flag=True, help="On an error, show where in the code it came from.")
+@click.pass_context
+def main(ctx: click.Context, traceback: bool) -> None:  # noqa: ARG001  (read by the group)
+    """Classify rows of a file by their nearest remembered examples, with the evidence.
+
+    Files may be CSV (also .tsv and .gz), Parquet or NPZ. Rows are counted from 0.
+    """
+    ctx.with_resource(warnings.catch_warnings())
+    warnings.showwarning = _show_warning
+
+
+def _one_line(error: Exception) -> str | None:
+    """What went wrong, for people; None where it is a mistake of ours."""
+    from attnknn.errors import AttnKNNError
+
+    if isinstance(error, OSError) and error.errno == errno.EPIPE:
+        return None  # the reader of our output has gone: click ends in silence
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}."
+    if isinstance(error, MemoryError):
+        return "There is not enough memory for this."
+    if isinstance(error, AttnKNNError | OSError | ValueError):
+        return " ".join(str(error).split())
+    return None
+
+
+def _show_warning(message: Any, *_: Any, **__: Any) -> None:
+    click.echo(f"Warning: {message}", err=True)

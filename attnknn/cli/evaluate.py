@@ -1,0 +1,108 @@
+"""`attnknn evaluate`: how right, and how honest, the answers for labeled rows are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from attnknn.cli.models import Asked
+    from attnknn.records import Floats, Integers
+
+FILE = click.Path(path_type=Path)
+SHOWN_CONFUSIONS = 5
+WORDS = {
+    "accuracy": "accuracy",
+    "balanced_accuracy": "balanced accuracy",
+    "macro_f1": "macro F1",
+    "nll": "log-loss (NLL)",
+    "brier": "Brier score",
+    "ece": "ECE, 15 bins of equal width",
+    "ece_equal_mass": "ECE, 15 bins of equal mass",
+    "debiased_ece": "ECE, debiased",
+}
+
+
+@click.command()
+@click.argument("model", type=FILE)
+@click.argument("rows", type=FILE)
+@click.option("-t", "--target", help="Column of the labels. [default: as in fit]")
+@click.option("--format", "style", type=click.Choice(["table", "json"]), default="table")
+def evaluate(model: Path, rows: Path, target: str | None, style: str) -> None:
+    """Compare the answers for ROWS with the labels they carry."""
+    from attnknn.cli.models import ask
+    from attnknn.cli.waiting import patience
+
+    asked = ask(model, rows)
+    with patience(f"Reading {rows.name}"):
+        codes, probabilities = _answers(asked, _target(asked, target))
+    result = _result(codes, probabilities, [str(c) for c in asked.classifier.classes_.tolist()])
+    click.echo(json.dumps(result, indent=1) if style == "json" else _table(result))
+
+
+def _target(asked: Asked, target: str | None) -> str:
+    from attnknn.cli.files.base import check_column
+
+    source = asked.queries.source
+    noted = asked.queries.notes.get("target", "")
+    usual = noted if noted in source.columns else source.default_target or noted
+    return check_column(source, target or usual)
+
+
+def _answers(asked: Asked, target: str) -> tuple[Integers, Floats]:
+    import numpy as np
+
+    from attnknn.cli.columns import codes_of, labels_of
+
+    codes, probabilities = [], []
+    for part, X in asked.parts():
+        labels = labels_of(part.table[target], target, part.first)
+        codes.append(codes_of(labels, asked.classifier.classes_, target, part.first))
+        probabilities.append(asked.classifier.predict_proba(X))
+    return np.concatenate(codes), np.concatenate(probabilities)
+
+
+def _result(codes: Integers, probabilities: Floats, classes: list[str]) -> dict[str, Any]:
+    from attnknn.metrics import HIGHER_IS_BETTER, confusion_matrix, ece, score_all
+
+    scores = score_all(codes, probabilities).to_dict()
+    scores["ece_equal_mass"] = ece(codes, probabilities, bins="mass")
+    better = {**HIGHER_IS_BETTER, "ece_equal_mass": False}
+    matrix = confusion_matrix(codes, probabilities)
+    return {
+        "n_rows": len(codes),
+        "scores": {name: scores[name] for name in WORDS},
+        "higher_is_better": {name: better[name] for name in WORDS},
+        "classes": classes,
+        "confusion_matrix": matrix.tolist(),
+        "confusions": _confusions(matrix, classes),
+    }
+
+
+def _confusions(matrix: Integers, classes: list[str]) -> list[dict[str, Any]]:
+    """The most frequent mistakes, most frequent first."""
+    import numpy as np
+
+    wrong = matrix.copy()
+    np.fill_diagonal(wrong, 0)
+    order = np.argsort(-wrong, axis=None, kind="stable")
+    cells = [divmod(int(place), len(classes)) for place in order[:SHOWN_CONFUSIONS]]
+    return [
+        {"true": classes[t], "predicted": classes[p], "count": int(wrong[t, p])}
+        for t, p in cells
+        if wrong[t, p]
+    ]
+
+
+def _table(result: dict[str, Any]) -> str:
+    lines = [f"{'rows':<28} {result['n_rows']:>8,}"]
+    for name, words in WORDS.items():
+        direction = "higher is better" if result["higher_is_better"][name] else "lower is better"
+        lines.append(f"{words:<28} {result['scores'][name]:>8.4f}  {direction}")
+    for confusion in result["confusions"]:
+        words = f"{confusion['true']} taken for {confusion['predicted']}"
+        lines.append(f"{words:<28} {confusion['count']:>8,}")
+    return "\n".join(lines)

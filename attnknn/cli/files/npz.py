@@ -1,0 +1,114 @@
+"""NPZ files: one array of vectors, and arrays with one value per row. Pickles are not opened."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from attnknn.cli.files.base import ROWS_AT_ONCE, Part
+from attnknn.errors import InvalidInputError
+
+VECTORS = {"train": ("X", "X_train", "x_train"), "test": ("X", "X_test", "x_test")}
+
+
+class NpzSource:
+    """Vectors `X` (or `x_train`, `x_test`) with labels `y`, read in parts."""
+
+    has_vectors = True
+
+    def __init__(self, path: Path, part: str) -> None:
+        self.path = path
+        with self._explained(), zipfile.ZipFile(path) as archive:
+            names = [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
+            self._vectors = self._chosen(names, part)
+            self._shape = self._header(archive, self._vectors)[0]
+            others = [name for name in names if name != self._vectors]
+            self.columns = [n for n in others if self._header(archive, n)[0] == self._shape[:1]]
+        if len(self._shape) != 2:
+            raise InvalidInputError(
+                f"The array {self._vectors!r} of {path} must have rows and columns, "
+                f"it has the shape {self._shape}."
+            )
+        wanted = self._vectors.replace("X", "y").replace("x", "y")
+        self.default_target = wanted if wanted in self.columns else None
+
+    def parts(self, n_rows: int = ROWS_AT_ONCE) -> Iterator[Part]:
+        """The vectors in parts, with the other arrays cut the same way."""
+        with self._explained(), zipfile.ZipFile(self.path) as archive:
+            columns = {name: self._whole(archive, name) for name in self.columns}
+            with archive.open(f"{self._vectors}.npy") as file:
+                for first, vectors in self._blocks(file, n_rows):
+                    rows = slice(first, first + len(vectors))
+                    table = pd.DataFrame(
+                        {name: values[rows] for name, values in columns.items()},
+                        index=range(len(vectors)),
+                    )
+                    yield Part(first, table, vectors)
+
+    def _chosen(self, names: list[str], part: str) -> str:
+        for name in VECTORS[part]:
+            if name in names:
+                return name
+        raise InvalidInputError(
+            f"{self.path} must hold the vectors as an array {' or '.join(VECTORS[part])}, "
+            f"it holds: {', '.join(names) or 'nothing'}."
+        )
+
+    def _blocks(self, file: IO[bytes], n_rows: int) -> Iterator[tuple[int, NDArray[Any]]]:
+        shape, is_fortran, dtype = _read_header(file)
+        if is_fortran:  # the numbers of a row are far apart: all or nothing
+            numbers = np.frombuffer(file.read(), dtype=dtype).reshape(shape[::-1]).T
+            for first in range(0, shape[0], n_rows):
+                yield first, numbers[first : first + n_rows]
+            return
+        for first in range(0, shape[0], n_rows):
+            n_here = min(n_rows, shape[0] - first)
+            data = _read_exactly(file, n_here * shape[1] * dtype.itemsize)
+            yield first, np.frombuffer(bytearray(data), dtype=dtype).reshape(n_here, shape[1])
+
+    def _whole(self, archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
+        with archive.open(f"{name}.npy") as file:
+            return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+
+    def _header(self, archive: zipfile.ZipFile, name: str) -> tuple[Any, bool, np.dtype[Any]]:
+        with archive.open(f"{name}.npy") as file:
+            shape, is_fortran, dtype = _read_header(file)
+        if dtype.hasobject:
+            raise InvalidInputError(
+                f"The array {name!r} of {self.path} holds pickled Python objects, which are never "
+                "opened. Save it as numbers or as fixed-width text."
+            )
+        return shape, is_fortran, dtype
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except InvalidInputError:
+            raise
+        except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError) as error:
+            raise InvalidInputError(f"{self.path} is not a whole NPZ file: {error}.") from error
+
+
+def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        return np.lib.format.read_array_header_1_0(file)
+    if version == (2, 0):
+        return np.lib.format.read_array_header_2_0(file)
+    raise ValueError(f"a .npy file of version {version}")
+
+
+def _read_exactly(file: IO[bytes], n_bytes: int) -> bytes:
+    data = file.read(n_bytes)
+    if len(data) != n_bytes:
+        raise EOFError("it ends too early")
+    return data

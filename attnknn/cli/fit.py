@@ -1,0 +1,136 @@
+"""`attnknn fit`: learn from a file, save a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from attnknn.cli.files import Source
+    from attnknn.cli.training_rows import Roles, TrainingRows
+
+FILE = click.Path(path_type=Path)
+NONE = "none"
+
+
+def _choice(*names: str) -> click.Choice[str]:
+    return click.Choice(names)
+
+
+@click.command()
+@click.argument("train", type=FILE)
+@click.option("-o", "--out", "model", type=FILE, required=True, help="Folder for the model.")
+@click.option("-t", "--target", help="Column of the labels (NPZ: array, default y).")
+@click.option("--id-column", default="", help="Column that names the rows.")
+@click.option("--group-column", default="", help="Rows of one group never judge each other.")
+@click.option("--importance-column", default="", help="A row of importance 2 has the say of two.")
+@click.option(
+    "--payload-columns", help="Columns that `explain` shows, as a,b,c. [default: first 6]"
+)
+@click.option("--no-payload", is_flag=True, help="Store nothing for `explain` to show but ids.")
+@click.option("--drop-columns", default="", help="Columns not to learn from, as a,b,c.")
+@click.option("--encoder", type=_choice("auto", "identity", "tabular"), default="auto")
+@click.option("--metric", type=_choice("euclidean", "cosine", "inner_product"), default="euclidean")
+@click.option("--attention", type=_choice("auto", "uniform", "distance", "learned"), default="auto")
+@click.option("-k", "--neighbors", "n_neighbors", type=click.IntRange(1), default=64)
+@click.option("--label-noise", type=_choice("auto", "symmetric", "by_class", NONE), default="auto")
+@click.option("--calibration", type=_choice("auto", "scores", NONE), default="auto")
+@click.option("--memory", type=_choice("auto", "torch", "numpy", "faiss"), default="auto")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Same seed, same model.")
+@click.option("--force", is_flag=True, help="Replace an existing model.")
+def fit(train: Path, model: Path, force: bool, **options: Any) -> None:
+    """Learn from the rows of TRAIN and save a model.
+
+    Numbers in a table are scaled and texts become categories; vectors in an NPZ file (X, y) are
+    taken as they are. Everything else is chosen and reported.
+    """
+    from attnknn.cli.files import open_rows
+    from attnknn.cli.training_rows import read_training_rows
+    from attnknn.cli.waiting import patience
+
+    _check_free(model, force)
+    source = open_rows(train, part="train")
+    roles = _roles(source, options)
+    with patience(f"Reading {train.name}"):
+        rows = read_training_rows(source, roles)
+    encoder, why = _encoder(source, options["encoder"])
+    click.echo(f"{'rows':<17} {len(rows.y):,} from {train}, target {roles.target!r}")
+    click.echo(f"{'encoder':<17} {encoder}: {why}")
+    with patience(f"Fitting {len(rows.y):,} rows"):
+        _fit_and_save(rows, roles, encoder, model, options)
+    click.echo(f"{'model':<17} {model}")
+
+
+def _fit_and_save(
+    rows: TrainingRows, roles: Roles, encoder: str, model: Path, options: dict[str, Any]
+) -> None:
+    from attnknn.classifier import AttnKNNClassifier
+    from attnknn.storage import save_classifier
+
+    none_or = {name: None if options[name] == NONE else options[name] for name in options}
+    classifier = AttnKNNClassifier(
+        n_neighbors=options["n_neighbors"],
+        encoder=encoder,
+        memory=options["memory"],
+        metric=options["metric"],
+        attention=options["attention"],
+        calibration=none_or["calibration"],
+        label_noise=none_or["label_noise"],
+        random_state=options["seed"],
+    )
+    classifier.fit(
+        rows.X,
+        rows.y,
+        ids=rows.ids,
+        groups=rows.groups,
+        importance=rows.importance,
+        payloads=rows.payloads,
+    )
+    notes = {"target": roles.target, "id_column": roles.id}
+    save_classifier(classifier, model, notes=notes)
+    names = ", ".join(map(str, classifier.classes_[:8]))
+    more = f", … ({len(classifier.classes_)} in all)" if len(classifier.classes_) > 8 else ""
+    click.echo(f"{'classes':<17} {names}{more}")
+    click.echo(str(classifier.fit_report_))
+
+
+def _check_free(model: Path, force: bool) -> None:
+    """Before any work: the folder must be free, or a model that may be replaced."""
+    from attnknn.errors import ModelFolderError
+    from attnknn.storage.folder import is_model, refuse_foreign
+
+    refuse_foreign(model)
+    if is_model(model) and not force:
+        raise ModelFolderError(f"There is a model at {model} already. Give --force to replace it.")
+
+
+def _roles(source: Source, options: dict[str, Any]) -> Roles:
+    from attnknn.cli.training_rows import Roles
+
+    target = options["target"] or source.default_target
+    if target is None:
+        raise click.UsageError(f"Name the column of the labels in {source.path} with --target.")
+    payload = options["payload_columns"]
+    shown = () if options["no_payload"] else None if payload is None else _listed(payload)
+    return Roles(
+        target=target,
+        id=options["id_column"],
+        group=options["group_column"],
+        importance=options["importance_column"],
+        payload=shown,
+        dropped=_listed(options["drop_columns"]),
+    )
+
+
+def _listed(names: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in names.split(",") if name.strip())
+
+
+def _encoder(source: Source, asked: str) -> tuple[str, str]:
+    if asked != "auto":
+        return asked, "asked for"
+    if source.has_vectors:
+        return "identity", "vectors are taken as they are"
+    return "tabular", "a table: numbers are scaled, texts are categories"

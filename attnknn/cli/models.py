@@ -1,0 +1,57 @@
+"""The model and the rows that most commands begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attnknn.cli.files import Part, open_rows
+from attnknn.cli.query_rows import QueryRows
+from attnknn.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from attnknn.classifier import AttnKNNClassifier
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A stored classifier and the rows it is asked about."""
+
+    classifier: AttnKNNClassifier
+    queries: QueryRows
+
+    def parts(self) -> Iterator[tuple[Part, Any]]:
+        """Each part of the file with its rows as the classifier takes them."""
+        n_rows = 0
+        for part in self.queries.source.parts():
+            n_rows += len(part)
+            if len(part):
+                yield part, self.queries.rows(part)
+        if not n_rows:
+            raise InvalidInputError(f"{self.queries.source.path} must have rows, it has none.")
+
+    def names(self, part: Part) -> tuple[str, list[Any]]:
+        """What the rows of a part are called: by their id column, or by number."""
+        column = self.queries.id_column
+        if column is None:
+            return "row", list(range(part.first, part.first + len(part)))
+        return column, part.table[column].tolist()
+
+
+def ask(model: Path, rows: Path) -> Asked:
+    """Load the classifier and open the file."""
+    from attnknn.classifier import AttnKNNClassifier
+    from attnknn.storage import load_notes
+
+    source = open_rows(rows)
+    classifier = AttnKNNClassifier.load(model)
+    return Asked(classifier, QueryRows(source, classifier, load_notes(model)))
+
+
+def plain(values: NDArray[Any]) -> list[Any]:
+    """Values as JSON and CSV can hold them."""
+    return list(values.tolist())

@@ -1,0 +1,122 @@
+"""Rows of a file become what a stored classifier takes: its columns, in its order and types."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from attnknn.cli.columns import as_numbers
+from attnknn.cli.files import Part, Source
+from attnknn.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from attnknn.classifier import AttnKNNClassifier
+
+
+class QueryRows:
+    """Fits the parts of a file to a classifier; columns it does not know are left out.
+
+    Parameters
+    ----------
+    notes : what `fit` noted beside the classifier: its target and id column
+    """
+
+    def __init__(
+        self, source: Source, classifier: AttnKNNClassifier, notes: dict[str, str]
+    ) -> None:
+        self.source, self.classifier, self.notes = source, classifier, notes
+        self._names: list[str] | None = None
+        names = getattr(classifier, "feature_names_in_", None)
+        if names is not None:
+            self._names = [str(name) for name in names]
+        self._columns = {c.name: c for c in getattr(classifier.encoder_, "columns_", [])}
+        self._check_columns()
+
+    @property
+    def id_column(self) -> str | None:
+        """The column that names the rows, if the file has it."""
+        name = self.notes.get("id_column", "")
+        return name if name in self.source.columns else None
+
+    def rows(self, part: Part) -> Any:
+        """What `predict_proba` takes: a DataFrame, or an array where no columns are known."""
+        if part.vectors is not None:
+            vectors = self._finite(part.vectors, part.first)
+            return vectors if self._names is None else pd.DataFrame(vectors, columns=self._names)
+        wanted = self._features() if self._names is None else self._names
+        table = pd.DataFrame({name: self._column(part, name) for name in wanted})
+        if not self._columns:
+            self._refuse_gaps(table, part.first)
+        return table if self._names is not None else table.to_numpy(dtype=np.float64)
+
+    def _column(self, part: Part, name: str) -> pd.Series[Any]:
+        if name not in part.table.columns:  # constant in training: nobody reads it
+            return pd.Series([None] * len(part), dtype=object)
+        column = part.table[name]
+        known = self._columns.get(name)
+        if hasattr(known, "categories"):
+            return column.astype(object).where(column.notna(), None) if part.is_text else column
+        if self._columns and known is None:
+            return column
+        is_date = getattr(known, "kind", "number") == "date"
+        is_number = pd.api.types.is_numeric_dtype(column) or is_date
+        numbers = column if is_number else as_numbers(column, name, part.first)
+        if not is_date:
+            self._refuse_infinite(numbers, name, part.first)
+        return numbers
+
+    def _features(self) -> list[str]:
+        """The columns of a table for a classifier that was fitted on vectors."""
+        roles = {self.notes.get("target", ""), self.notes.get("id_column", "")}
+        return [name for name in self.source.columns if name not in roles]
+
+    def _check_columns(self) -> None:
+        width = self.classifier.n_features_in_
+        if self.source.has_vectors or self._names is None:
+            first = next(iter(self.source.parts(1)), None)
+            vectors = None if first is None else first.vectors
+            found = len(self._features()) if vectors is None else vectors.shape[1]
+            if found != width and first is not None:
+                raise InvalidInputError(
+                    f"The rows of {self.source.path} must have {width} columns, as in `fit`, "
+                    f"they have {found}."
+                )
+            return
+        needed = list(self._columns) or self._names
+        absent = [name for name in needed if name not in self.source.columns]
+        if absent:
+            more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
+            raise InvalidInputError(
+                f"{self.source.path} must have the columns of `fit`; "
+                f"{', '.join(repr(name) for name in absent[:3])}{more} missing."
+            )
+
+    def _refuse_infinite(self, numbers: pd.Series[Any], name: str, first: int) -> None:
+        infinite = np.isinf(numbers.to_numpy(dtype=np.float64, na_value=np.nan))
+        if infinite.any():
+            row = first + int(infinite.argmax())
+            raise InvalidInputError(f"Column {name!r} must be finite, row {row} is infinite.")
+
+    def _refuse_gaps(self, table: pd.DataFrame, first: int) -> None:
+        gaps = table.isna().to_numpy()
+        if gaps.any():
+            row, column = np.argwhere(gaps)[0]
+            raise InvalidInputError(
+                f"Column {table.columns[column]!r} must not be missing for `encoder='identity'`; "
+                f"it is in row {first + row}. Fit with `--encoder tabular` to allow gaps."
+            )
+
+    def _finite(self, vectors: NDArray[Any], first: int) -> NDArray[Any]:
+        if vectors.dtype.kind not in "iufb":
+            raise InvalidInputError(
+                f"The vectors of {self.source.path} must be numbers, they are {vectors.dtype}."
+            )
+        numbers = vectors if vectors.dtype.kind == "f" else vectors.astype(np.float64)
+        wrong = ~np.isfinite(numbers).all(axis=1)
+        if wrong.any():
+            row = first + int(wrong.argmax())
+            raise InvalidInputError(f"Vectors must be finite, row {row} of the file is not.")
+        return numbers
