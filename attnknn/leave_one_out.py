@@ -120,11 +120,13 @@ class Trust:
         self.weights = weights.neighbors  # (N, K)
         self.prior_weight = weights.prior  # (N,)
         self.own, self.groups, self.counts = everyone.own, everyone.groups, everyone.counts
+        n_classes = len(self.counts)
         self.agrees = np.where(self.table.labels == self.own[:, None], self.weights, 0.0).sum(
             axis=1
         )
-        without_itself = everyone.prior[np.arange(len(everyone)), self.own]
+        without_itself = (self.counts[self.own] - 0.5) / (self.counts.sum() + 0.5 * n_classes - 1.0)
         self.of_all = self.agrees + self.prior_weight * without_itself  # (N,)
+        self.has_groups = bool((self.groups != NO_GROUP).any())
 
     def without(self, rows: Integers, neighbors: Neighbors) -> Floats:
         """Trust (B, K) of the neighbors of the entries at `rows`, those entries taken out."""
@@ -149,8 +151,9 @@ class Trust:
             part = slice(start, start + step)
             who = self.table.positions[judges[part]]  # (b, K, K)
             is_row = who == rows[part, None, None]
-            group = self.groups[rows[part]][:, None, None]
-            is_row |= (self.groups[who] == group) & (group != NO_GROUP)
+            if self.has_groups:
+                group = self.groups[rows[part]][:, None, None]
+                is_row |= (self.groups[who] == group) & (group != NO_GROUP)
             is_row &= self.table.mask[judges[part]]
             weights = np.where(is_row, self.weights[judges[part]], 0.0)
             is_alike = self.table.labels[judges[part]] == self.own[judges[part]][..., None]

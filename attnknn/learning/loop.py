@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from attnknn.learning.progress import progress_bar
+from attnknn.learning.schedules import warmup_and_cosine
 
 
 @dataclass(frozen=True)
@@ -101,12 +102,8 @@ class _Best:
 
 def _optimizer(course: Course, steps_per_epoch: int) -> tuple[Any, Any]:
     optimizer = torch.optim.AdamW(course.groups, betas=(0.9, 0.98), weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer,
-        [group["lr"] for group in course.groups],
-        total_steps=max(2, course.epochs * steps_per_epoch + 1),
-        pct_start=course.warmup,
-    )
+    factor = warmup_and_cosine(course.epochs * steps_per_epoch, course.warmup)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
     return optimizer, schedule
 
 
