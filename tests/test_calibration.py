@@ -1,0 +1,225 @@
+"""Calibration: what it fits is what the data were made with, and its gradients are right."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from attnknn.attention import DistanceAttention, Scores, Weights
+from attnknn.attention.base import softmax_weights
+from attnknn.calibration import Calibration, Trial, _Free, _Problem, fit, rule_of_thumb, sample_of
+from attnknn.vote import vote
+
+
+def simulated(
+    n: int = 2500, k: int = 6, n_classes: int = 4, *, sharpness: float = 1.0, seed: int = 0
+) -> Trial:
+    """Rows whose true labels are drawn from their own shares at temperature 2, prior's score -1.
+
+    With `sharpness` other than 1 they are drawn from the shares to that power.
+    """
+    generator = np.random.default_rng(seed)
+    squared = np.sort(generator.gamma(1.0, 6.0, (n, k)), axis=1)
+    labels = generator.integers(0, n_classes, (n, k))
+    prior = np.full((n, n_classes), 1 / n_classes)
+    trial = Trial(
+        Scores(-squared[:, None], np.zeros((n, 1))),
+        np.zeros((n, k)),
+        labels,
+        np.ones((n, k), dtype=bool),
+        np.zeros(n, dtype=np.int64),
+        prior,
+    )
+    shares = shares_of(trial, 2.0, -1.0)
+    chances = Calibration(exponent=sharpness).probabilities(shares)
+    own = (generator.random((n, 1)) > chances.cumsum(axis=1)).sum(axis=1)
+    return replace(trial, own=np.minimum(own, n_classes - 1))
+
+
+def shares_of(trial: Trial, temperature: float, prior_score: float) -> np.ndarray:
+    scores = trial.scores.neighbors / temperature + trial.log_importance[:, None]
+    neighbors, prior = softmax_weights(scores, trial.scores.prior + prior_score)
+    return vote(trial.labels, Weights(neighbors[:, 0], prior[:, 0]), trial.prior)
+
+
+def noised(trial: Trial, chances: np.ndarray, seed: int = 1) -> Trial:
+    """Labels seen through a matrix of confusions, true by observed."""
+    generator = np.random.default_rng(seed)
+    seen = (generator.random((len(trial.own), 1)) > chances[trial.own].cumsum(axis=1)).sum(axis=1)
+    return replace(trial, own=seen)
+
+
+def symmetric(noise: float, n_classes: int = 4) -> np.ndarray:
+    return np.where(np.eye(n_classes, dtype=bool), 1 - noise, noise / (n_classes - 1))
+
+
+def test_temperature_and_prior_are_recovered():
+    fitted = fit(simulated(), label_noise=None)
+    assert fitted.temperature == pytest.approx(2.0, rel=0.25)
+    assert fitted.prior_score == pytest.approx(-1.0, abs=0.35)
+    assert fitted.calibration == Calibration()
+
+
+def test_the_exponent_is_recovered_where_the_scores_are_given():
+    trial = simulated(sharpness=2.5)
+    given_scores = {"temperature": 2.0, "prior_score": -1.0}
+    fitted = fit(trial, label_noise=None, fixed=given_scores)
+    assert fitted.calibration.exponent == pytest.approx(2.5, rel=0.1)
+    assert (fitted.temperature, fitted.prior_score) == (2.0, -1.0)
+    assert (
+        fit(trial, label_noise=None, fixed=given_scores, fits_map=False).calibration.exponent == 1
+    )
+
+
+def test_what_the_user_set_is_respected():
+    fitted = fit(simulated(400), fixed={"temperature": 7.0})
+    assert fitted.temperature == 7.0
+    fitted = fit(simulated(400), fixed={"prior_score": 0.5})
+    assert fitted.prior_score == 0.5
+
+
+def test_thirty_percent_of_wrong_labels_are_found():
+    trial = noised(simulated(6000, sharpness=4.0), symmetric(0.3))
+    fitted = fit(trial)
+    assert fitted.calibration.label_noise == pytest.approx(0.3, abs=0.03)
+    assert fit(trial, label_noise=None).calibration.label_noise == 0.0
+
+
+def test_clean_labels_show_no_noise():
+    assert fit(simulated(4000, sharpness=4.0)).calibration.label_noise == 0.0
+    assert fit(simulated(4000)).calibration.label_noise == 0.0
+
+
+def test_symmetric_noise_is_kept_when_asked_for():
+    assert 0 < fit(simulated(1000), label_noise="symmetric").calibration.label_noise < 0.1
+
+
+def test_confusions_by_class_are_found():
+    truth = np.eye(4)
+    truth[0] = [0.7, 0.3, 0, 0]
+    truth[2] = [0, 0, 0.8, 0.2]
+    fitted = fit(noised(simulated(8000, sharpness=5.0), truth), label_noise="by_class")
+    transition = fitted.calibration.transition
+    assert np.allclose(transition.sum(axis=1), 1)
+    assert np.abs(transition - truth).max() < 0.08
+    assert fitted.calibration.label_noise == pytest.approx((0.3 + 0.2) / 4, abs=0.03)
+
+
+def test_the_losses_of_a_fit_are_those_of_its_calibration():
+    trial = noised(simulated(500, sharpness=3.0), symmetric(0.3))
+    for noise in (None, "symmetric", "by_class"):
+        fitted = fit(trial, label_noise=noise)
+        shares = shares_of(trial, fitted.temperature, fitted.prior_score)
+        assert np.allclose(fitted.calibration.losses(shares, trial.own), fitted.losses, atol=1e-9)
+        assert fitted.loss == pytest.approx(fitted.losses.mean())
+
+
+@pytest.mark.parametrize("free", [_Free(), _Free(exponent=True), _Free(exponent=True, noise=True)])
+@pytest.mark.parametrize("by_class", [False, True])
+@pytest.mark.parametrize("mixes", [False, True])
+def test_gradients_agree_with_finite_differences(free, by_class, mixes, rng):
+    trial = noised(simulated(60), symmetric(0.2))
+    trial.mask[:5, 3:] = False
+    if mixes:
+        both = np.repeat(trial.scores.neighbors, 2, axis=1)
+        both[:, 0, 2:] = -np.inf
+        scores = Scores(both, np.zeros((60, 2)), rng.dirichlet([1, 1], 60))
+        trial = replace(trial, scores=scores)
+    problem = _Problem(trial, {})
+    transition = symmetric(0.3) if by_class else None
+    start = np.array([0.4, -0.7, 0.3, -1.0])
+    _, gradient = problem._losses(start, free, transition)
+    for place in range(4):
+        step = np.zeros(4)
+        step[place] = 1e-6
+        above = problem._losses(start + step, free, transition)[0].sum()
+        below = problem._losses(start - step, free, transition)[0].sum()
+        assert gradient[place] == pytest.approx((above - below) / 2e-6, rel=1e-5, abs=1e-6)
+
+
+shares_strategy = arrays(np.float64, (3, 4), elements=st.floats(1e-12, 1.0))
+
+
+@given(shares=shares_strategy, exponent=st.floats(0.08, 12.0))
+def test_the_map_gives_probabilities_and_keeps_the_winner(shares, exponent):
+    shares = shares / shares.sum(axis=1, keepdims=True)
+    probabilities = Calibration(exponent=exponent).probabilities(shares)
+    assert np.allclose(probabilities.sum(axis=1), 1, atol=1e-12)
+    assert (probabilities > 0).all()
+    winner = shares.argmax(axis=1)
+    assert (probabilities[np.arange(3), winner] == probabilities.max(axis=1)).all()
+    above = shares[:, :, None] >= shares[:, None]
+    assert (probabilities[:, :, None] >= probabilities[:, None])[above].all()
+
+
+@given(shares=shares_strategy, noise=st.floats(0.0, 0.7))
+def test_observed_labels_have_probabilities_too(shares, noise):
+    shares = shares / shares.sum(axis=1, keepdims=True)
+    plain = Calibration(label_noise=noise).observed(shares)
+    assert np.allclose(plain.sum(axis=1), 1)
+    by_class = Calibration(label_noise=noise, transition=symmetric(noise)).observed(shares)
+    assert np.allclose(plain, by_class)
+
+
+def test_a_new_class_is_taken_to_be_labeled_right():
+    wider = Calibration(label_noise=0.3, transition=symmetric(0.3)).with_classes(5)
+    assert wider.transition.shape == (5, 5)
+    assert wider.transition[4].tolist() == [0, 0, 0, 0, 1]
+    assert np.allclose(wider.transition.sum(axis=1), 1)
+
+
+def test_one_class_fits_without_a_noise_of_labels():
+    trial = simulated(50)
+    alone = replace(trial, labels=trial.labels * 0, own=trial.own * 0, prior=np.ones((50, 1)))
+    for noise in ("auto", "symmetric", "by_class"):
+        assert fit(alone, label_noise=noise).calibration == Calibration()
+
+
+def test_where_no_neighbor_is_right_the_prior_gets_all_the_say():
+    trial = simulated(50)
+    stranger = replace(trial, own=np.full(50, 3), labels=trial.labels % 3)
+    fitted = fit(stranger, label_noise=None)
+    assert fitted.losses == pytest.approx(np.full(50, np.log(4)), abs=1e-3)
+
+
+def test_a_fit_without_calibration_keeps_to_a_rule_of_thumb():
+    fitted = rule_of_thumb(simulated(50), {"prior_score": -2.0})
+    assert fitted.prior_score == -2.0
+    assert fitted.temperature > 0
+
+
+def test_large_problems_are_fitted_on_a_sample(rng):
+    assert len(sample_of(500_000, 10, rng)) == 20_000
+    assert sample_of(7, 10, rng).tolist() == list(range(7))
+    assert len(np.unique(sample_of(100, 10, rng, 30))) == 30
+
+
+def test_neighbors_that_were_not_found_move_nothing():
+    trial = simulated(200)
+    scores = Scores(
+        np.pad(trial.scores.neighbors, ((0, 0), (0, 0), (0, 2)), constant_values=-9e9),
+        trial.scores.prior,
+    )
+    padded = replace(
+        trial,
+        scores=scores,
+        log_importance=np.pad(trial.log_importance, ((0, 0), (0, 2))),
+        labels=np.pad(trial.labels, ((0, 0), (0, 2))),
+        mask=np.pad(trial.mask, ((0, 0), (0, 2))),
+    )
+    one, two = fit(trial, label_noise=None), fit(padded, label_noise=None)
+    assert two.loss == pytest.approx(one.loss, abs=1e-9)
+
+
+def test_the_fit_moves_with_the_unit_of_distance():
+    trial = simulated(800)
+    wider = replace(trial, scores=replace(trial.scores, neighbors=trial.scores.neighbors * 1e6))
+    one, two = fit(trial, label_noise=None), fit(wider, label_noise=None)
+    assert two.temperature == pytest.approx(one.temperature * 1e6, rel=0.02)
+    assert two.loss == pytest.approx(one.loss, abs=1e-4)
+    assert DistanceAttention().temperature is None
