@@ -31,6 +31,8 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
         except Exception as error:
             message = None if ctx.params.get("traceback") else _one_line(error)
             if message is None:

@@ -23,14 +23,14 @@ def _choice(*names: str) -> click.Choice[str]:
 @click.argument("train", type=FILE)
 @click.option("-o", "--out", "model", type=FILE, required=True, help="Folder for the model.")
 @click.option("-t", "--target", help="Column of the labels (NPZ: array, default y).")
-@click.option("--id-column", default="", help="Column that names the rows.")
-@click.option("--group-column", default="", help="Rows of one group never judge each other.")
-@click.option("--importance-column", default="", help="A row of importance 2 has the say of two.")
+@click.option("--id-column", help="Column that names the rows.")
+@click.option("--group-column", help="Rows of one group never judge each other.")
+@click.option("--importance-column", help="A row of importance 2 has the say of two.")
 @click.option(
     "--payload-columns", help="Columns that `explain` shows, as a,b,c. [default: first 6]"
 )
 @click.option("--no-payload", is_flag=True, help="Store nothing for `explain` to show but ids.")
-@click.option("--drop-columns", default="", help="Columns not to learn from, as a,b,c.")
+@click.option("--drop-columns", help="Columns not to learn from, as a,b,c.")
 @click.option("--encoder", type=_choice("auto", "identity", "tabular"), default="auto")
 @click.option("--metric", type=_choice("euclidean", "cosine", "inner_product"), default="euclidean")
 @click.option("--attention", type=_choice("auto", "uniform", "distance", "learned"), default="auto")
@@ -116,11 +116,11 @@ def _roles(source: Source, options: dict[str, Any]) -> Roles:
     shown = () if options["no_payload"] else None if payload is None else _listed(payload)
     return Roles(
         target=target,
-        id=options["id_column"],
-        group=options["group_column"],
-        importance=options["importance_column"],
+        id=options["id_column"] or "",
+        group=options["group_column"] or "",
+        importance=options["importance_column"] or "",
         payload=shown,
-        dropped=_listed(options["drop_columns"]),
+        dropped=_listed(options["drop_columns"] or ""),
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
-import warnings
+import itertools
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,14 +17,17 @@ import pandas as pd
 from attnknn.cli.files.base import ROWS_AT_ONCE, Part, refuse_repeated
 from attnknn.errors import InvalidInputError
 
-# What pandas takes for missing; here said aloud, because short rows must be told from gaps.
-MISSING = frozenset(
-    ["#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"]
-) | {""}
+# The words that pandas takes for missing.
+WORDS = "#N/A|#N/A N/A|#NA|-1.#IND|-1.#QNAN|-NaN|-nan|1.#IND|1.#QNAN|<NA>|N/A|NA|NULL|NaN|None|n/a"
+MISSING = frozenset([*WORDS.split("|"), "nan", "null", ""])
 
 
 class TextSource:
-    """A file of separated values with a header."""
+    """A file of separated values with a header; a column without a name is left out.
+
+    Read by the plain reader of Python: pandas fills up short rows, takes a longer first column for
+    an index, renames repeated columns and guesses types anew in each part, all in silence.
+    """
 
     default_target: str | None = None
     has_vectors = False
@@ -37,48 +41,46 @@ class TextSource:
     def parts(self, n_rows: int = ROWS_AT_ONCE) -> Iterator[Part]:
         """The rows as text; a gap, or a word that means one, is missing."""
         first = 0
-        with self._explained(), self._text() as text:
-            reader = self._read(text, header=0, chunksize=n_rows, names=range(len(self._header)))
-            for raw in reader:
-                self._refuse_ragged(raw, first)
-                yield Part(first, self._named(raw), is_text=True)
-                first += len(raw)
+        with self._explained(), self._reader() as reader:
+            next(reader)
+            rows = self._whole_rows(reader)
+            while block := list(itertools.islice(rows, n_rows)):
+                yield Part(first, self._table(block), is_text=True)
+                first += len(block)
 
     def _read_header(self) -> list[str]:
-        with self._explained(), self._text() as text:
-            line = self._read(text, header=None, nrows=1)
-        return ["" if pd.isna(name) else str(name).strip() for name in line.iloc[0]]
+        with self._explained(), self._reader() as reader:
+            header: list[str] = next(reader, [])
+        if not any(name.strip() for name in header):
+            raise InvalidInputError(f"{self.path} is empty: its first line must name the columns.")
+        return [name.strip() for name in header]
 
-    def _read(self, text: Any, **options: Any) -> Any:
-        return pd.read_csv(
-            text,
-            sep=self.separator,
-            dtype=str,
-            keep_default_na=False,
-            index_col=False,
-            **options,
+    def _whole_rows(self, reader: Any) -> Iterator[list[str]]:
+        width = len(self._header)
+        for row in reader:
+            if len(row) == width:
+                yield row
+            elif row:
+                raise InvalidInputError(
+                    f"Every row of {self.path} must have {width} values, as the header has names; "
+                    f"line {reader.line_num} has {len(row)}."
+                )
+
+    def _table(self, block: list[list[str]]) -> pd.DataFrame:
+        columns = zip(self._header, zip(*block, strict=True), strict=True)
+        return pd.DataFrame(
+            {
+                name: pd.Series([None if v in MISSING else v for v in values], dtype=object)
+                for name, values in columns
+                if name
+            }
         )
 
-    def _named(self, raw: pd.DataFrame) -> pd.DataFrame:
-        raw.columns = pd.Index(self._header)
-        raw = raw.loc[:, [bool(name) for name in self._header]]
-        return raw.mask(raw.isin(MISSING)).reset_index(drop=True)
-
-    def _refuse_ragged(self, raw: pd.DataFrame, first: int) -> None:
-        """Only a row that is too short has a real gap: everything else is still text."""
-        short = raw.iloc[:, -1].isna().to_numpy()
-        if short.any():
-            row = first + int(short.argmax())
-            n_found = int(raw.iloc[int(short.argmax())].notna().sum())
-            raise InvalidInputError(
-                f"Every row of {self.path} must have {len(self._header)} values, as the header "
-                f"has names; row {row} has {n_found}."
-            )
-
     @contextmanager
-    def _text(self) -> Iterator[io.TextIOWrapper]:
+    def _reader(self) -> Iterator[Any]:
         with self._bytes() as file:
-            yield io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+            text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+            yield csv.reader(text, delimiter=self.separator, strict=True)
 
     def _bytes(self) -> BinaryIO:
         if self.path.name.lower().endswith(".gz"):
@@ -89,26 +91,15 @@ class TextSource:
     def _explained(self) -> Iterator[None]:
         """The reader's errors in the words of the file's owner."""
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", pd.errors.ParserWarning)
-                yield
-        except pd.errors.EmptyDataError as error:
-            raise InvalidInputError(f"{self.path} is empty: it has no header.") from error
-        except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
-            raise InvalidInputError(self._ragged_words(error)) from error
+            yield
+        except csv.Error as error:
+            raise InvalidInputError(
+                f"{self.path} cannot be read as separated values: {error}."
+            ) from error
         except UnicodeError as error:
             raise InvalidInputError(self._where_not_utf8()) from error
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise InvalidInputError(f"{self.path} is not a whole .gz file: {error}.") from error
-
-    def _ragged_words(self, error: Exception) -> str:
-        words = " ".join(str(error).split()).removeprefix("Error tokenizing data. C error: ")
-        if "Length of header" in words:
-            return (
-                f"Every row of {self.path} must have {len(self._header)} values, as the header has "
-                "names; the first rows have more."
-            )
-        return f"{self.path} cannot be read as separated values: {words.rstrip('.')}."
 
     def _where_not_utf8(self) -> str:
         with self._bytes() as file:

@@ -1,0 +1,181 @@
+"""Bad files get one clear line, exit code 1, and nothing is written."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from .samples import QUICK, animals, refused, run, write
+
+
+def refused_fit(path: Path, target: str = "kind") -> str:
+    model = path.parent / "new model"
+    line = refused("fit", path, "-t", target, "-o", model, *QUICK)
+    assert not model.exists()
+    return line
+
+
+def refused_predict(model: Path, path: Path) -> str:
+    out = path.parent / "out.csv"
+    out.write_text("precious")
+    line = refused("predict", model, path, "-o", out)
+    assert out.read_text() == "precious"
+    assert sorted(p.name for p in path.parent.glob(".*")) == []
+    return line
+
+
+def text_file(folder: Path, text: str | bytes, name: str = "bad.csv") -> Path:
+    path = folder / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def test_a_missing_file_is_named(model: Path, tmp_path: Path) -> None:
+    assert "no file" in refused_fit(tmp_path / "nowhere.csv")
+    assert "no file" in refused_predict(model, tmp_path / "nowhere.csv")
+
+
+def test_an_unknown_ending_gets_the_list_of_known_ones(tmp_path: Path) -> None:
+    assert ".parquet" in refused_fit(text_file(tmp_path, "x", "rows.xlsx"))
+
+
+def test_a_missing_column_is_named_with_those_there_are(train: Path) -> None:
+    line = refused_fit(train, target="species")
+    assert "no column 'species'" in line
+    assert "name, weight, legs, home, kind" in line
+
+
+def test_a_column_missing_at_predict_is_named(model: Path, tmp_path: Path) -> None:
+    path = write(animals(3).drop(columns=["weight", "home"]), tmp_path / "bad.csv")
+    assert "'weight', 'home' missing" in refused_predict(model, path)
+
+
+def test_an_empty_file_and_a_header_without_rows_are_told_apart(
+    model: Path, tmp_path: Path
+) -> None:
+    empty, header = text_file(tmp_path, "", "a.csv"), text_file(tmp_path, "weight,kind\n", "b.csv")
+    assert "is empty" in refused_fit(empty)
+    assert "it has none" in refused_fit(header)
+    assert "is empty" in refused_predict(model, empty)
+    header = text_file(tmp_path, "weight,legs,home\n", "c.csv")
+    assert "it has none" in refused_predict(model, header)
+
+
+def test_a_wrong_encoding_is_said_with_line_and_byte(tmp_path: Path) -> None:
+    latin = text_file(tmp_path, "x,kind\n1,a\n2,caf\xe9\n".encode("latin-1"))
+    assert "line 3 has the byte 0xe9 at place 6" in refused_fit(latin)
+    utf16 = text_file(tmp_path, "x,kind\n1,a\n".encode("utf-16"))
+    assert "it is UTF-16" in refused_fit(utf16)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path: Path) -> None:
+    text = "\ufeffkind,x\n" + "".join(f"{'ab'[i % 2]},{i}\n" for i in range(9))
+    path = text_file(tmp_path, text)
+    assert run("fit", path, "-t", "kind", "-o", tmp_path / "m", *QUICK).exit_code == 0
+
+
+def test_a_missing_label_is_said_with_its_row(tmp_path: Path) -> None:
+    assert "row 1" in refused_fit(text_file(tmp_path, "x,kind\n1,a\n2,\n3,b\n"))
+    table = animals(9)
+    table.loc[4, "kind"] = None
+    assert "row 4" in refused_fit(write(table, tmp_path / "bad.parquet"))
+
+
+def test_a_repeated_header_is_refused(model: Path, tmp_path: Path) -> None:
+    path = text_file(tmp_path, "x,kind,x\n1,a,2\n")
+    assert "'x' comes twice" in refused_fit(path)
+    assert "'x' comes twice" in refused_predict(model, path)
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("x,z,kind\n1,1,a\n2,2\n", "line 3 has 2"),
+        ("x,z,kind\n1,1,a\n2,2,b,9\n", "line 3 has 4"),
+        ("x,z,kind\n1,1,a,9\n2,2,b,9\n", "line 2 has 4"),
+    ],
+)
+def test_ragged_rows_are_refused(text: str, match: str, tmp_path: Path) -> None:
+    assert match in refused_fit(text_file(tmp_path, text))
+
+
+def test_text_in_a_column_of_numbers_is_said_with_its_row(model: Path, tmp_path: Path) -> None:
+    table = animals(5).astype(object)
+    table.loc[3, "weight"] = "heavy"
+    line = refused_predict(model, write(table, tmp_path / "bad.csv"))
+    assert "Column 'weight' must hold numbers, as in `fit`; row 3 holds 'heavy'" in line
+    table.loc[3, "weight"] = "inf"
+    assert "row 3 is infinite" in refused_predict(model, write(table, tmp_path / "bad.csv"))
+
+
+def test_an_unknown_category_and_a_gap_are_allowed(model: Path, tmp_path: Path) -> None:
+    table = animals(4)
+    table.loc[0, "home"] = "the moon"
+    table.loc[1, ["home", "weight"]] = None
+    result = run("predict", model, write(table, tmp_path / "odd.csv"))
+    assert result.exit_code == 0
+    assert len(result.stdout.splitlines()) == 5
+
+
+def test_damaged_files_are_refused(tmp_path: Path) -> None:
+    assert "not a whole Parquet file" in refused_fit(text_file(tmp_path, "PAR1xx", "a.parquet"))
+    assert "not a whole NPZ file" in refused_fit(text_file(tmp_path, "PKxx", "a.npz"))
+    zipped = gzip.compress(b"x,kind\n1,a\n" * 500)[:-20]
+    assert ".gz file" in refused_fit(text_file(tmp_path, zipped, "a.csv.gz"))
+    assert ".gz" in refused_fit(text_file(tmp_path, b"x,kind\n1,a\n", "b.csv.gz"))
+
+
+def test_pickled_objects_in_an_npz_file_are_never_opened(tmp_path: Path) -> None:
+    np.savez(tmp_path / "bad.npz", X=np.zeros((3, 2)), y=np.array([1, "a", None], dtype=object))
+    assert "pickled Python objects" in refused_fit(tmp_path / "bad.npz", "y")
+
+
+def test_an_npz_file_of_another_width_or_shape_is_refused(tmp_path: Path) -> None:
+    X, y = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
+    np.savez(tmp_path / "train.npz", X=X, y=y)
+    run("fit", tmp_path / "train.npz", "-o", tmp_path / "model", *QUICK)
+    np.savez(tmp_path / "wide.npz", X=np.zeros((2, 4)))
+    line = refused_predict(tmp_path / "model", tmp_path / "wide.npz")
+    assert "must have 3 columns, as in `fit`, they have 4" in line
+    np.savez(tmp_path / "cube.npz", X=np.zeros((2, 4, 4)))
+    assert "shape" in refused_predict(tmp_path / "model", tmp_path / "cube.npz")
+    np.savez(tmp_path / "none.npz", z=np.zeros((2, 3)))
+    assert "it holds: z" in refused_predict(tmp_path / "model", tmp_path / "none.npz")
+    X[1, 1] = np.nan
+    np.savez(tmp_path / "gap.npz", X=X)
+    assert "row 1" in refused_predict(tmp_path / "model", tmp_path / "gap.npz")
+
+
+def test_a_folder_that_is_not_a_model_is_refused(rows: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert "is not a model folder" in refused("predict", tmp_path / "empty", rows)
+    assert "no model folder" in refused("predict", tmp_path / "nowhere", rows)
+    assert "is a file, not a model folder" in refused("predict", rows, rows)
+
+
+def test_repeated_ids_are_refused(tmp_path: Path) -> None:
+    table = animals(6)
+    table.loc[3, "name"] = table.loc[2, "name"]
+    path = write(table, tmp_path / "bad.csv")
+    line = refused("fit", path, "-t", "kind", "-o", tmp_path / "m", "--id-column", "name", *QUICK)
+    assert "'id-0-002' comes twice" in line
+
+
+def test_importance_must_be_positive(tmp_path: Path) -> None:
+    table = animals(6)
+    table["say"] = [1, 1, 0, 1, 1, 1]
+    path = write(table, tmp_path / "bad.csv")
+    arguments = ("-t", "kind", "-o", tmp_path / "m", "--importance-column", "say", *QUICK)
+    assert "row 2 holds '0'" in refused("fit", path, *arguments)
+
+
+def test_wrong_usage_ends_with_code_2(model: Path, rows: Path, tmp_path: Path) -> None:
+    assert run("predict", model).exit_code == 2
+    assert run("predict", model, rows, "--format", "xml").exit_code == 2
+    assert run("predict", model, rows, "--format", "parquet").exit_code == 2
+    assert run("predict", model, rows, "-o", rows).exit_code == 2
+    assert run("explain", model, rows, "--rows", "a,b").exit_code == 2
+    assert run("nonsense").exit_code == 2

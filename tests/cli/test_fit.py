@@ -1,0 +1,147 @@
+"""`attnknn fit`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from attnknn import AttnKNNClassifier
+from attnknn.storage import load_notes
+
+from .samples import QUICK, animals, fit_quickly, refused, run, write
+
+
+def test_the_choice_of_the_encoder_and_the_report_are_printed(train: Path, tmp_path: Path) -> None:
+    output = fit_quickly(train, tmp_path / "model").stdout
+    assert "encoder           tabular: a table" in output
+    assert "leave-one-out     accuracy" in output
+    assert "classes           bird, ox, or cow, sea lion" in output
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "tsv", "parquet"])
+def test_the_same_settings_in_python_give_the_same_answers(ending: str, tmp_path: Path) -> None:
+    train = write(animals(), tmp_path / f"train.{ending}")
+    fit_quickly(train, tmp_path / "model")
+    table = animals()
+    classifier = AttnKNNClassifier(
+        5, encoder="tabular", attention="distance", calibration=None, random_state=0
+    ).fit(table[["weight", "legs", "home"]], table["kind"], ids=table["name"])
+    loaded = AttnKNNClassifier.load(tmp_path / "model")
+    queries = animals(20, seed=3)[["weight", "legs", "home"]]
+    assert loaded.predict_proba(queries).tobytes() == classifier.predict_proba(queries).tobytes()
+    assert loaded.feature_names_in_.tolist() == ["weight", "legs", "home"]
+    assert loaded.memory_.entries.ids.tolist() == table["name"].tolist()
+
+
+def test_numbers_are_read_as_pandas_reads_them(tmp_path: Path) -> None:
+    numbers = np.random.default_rng(0).normal(size=200) * 10.0 ** np.arange(-100, 100)
+    table = pd.DataFrame({"x": numbers, "y": np.arange(200) % 2})
+    write(table, tmp_path / "train.csv")
+    from attnknn.cli.files import open_rows
+    from attnknn.cli.training_rows import Roles, read_training_rows
+
+    ours = read_training_rows(open_rows(tmp_path / "train.csv"), Roles(target="y")).X["x"]
+    assert ours.tolist() == numbers.tolist()
+
+
+def test_roles_of_columns_reach_the_entries(tmp_path: Path) -> None:
+    table = animals(30)
+    table["herd"] = np.where(np.arange(30) < 4, "a", None)
+    table["say"] = np.linspace(1, 2, 30)
+    table["diary"] = "slept, ate, slept again, and then looked out of the window for hours"
+    train = write(table, tmp_path / "train.csv")
+    roles = ["--group-column", "herd", "--importance-column", "say", "--drop-columns", "diary,home"]
+    fit_quickly(train, tmp_path / "model", *roles, "--payload-columns", "diary,weight")
+    loaded = AttnKNNClassifier.load(tmp_path / "model")
+    entries = loaded.memory_.entries
+    assert entries.groups.tolist() == [0] * 4 + [-1] * 26
+    assert entries.importance.tolist() == table["say"].tolist()
+    assert loaded.feature_names_in_.tolist() == ["weight", "legs"]
+    assert entries.payloads[0].startswith("diary=slept, ate, slept again…, weight=")
+    assert load_notes(tmp_path / "model") == {"target": "kind", "id_column": "name"}
+
+
+def test_payloads_can_be_left_out(train: Path, tmp_path: Path) -> None:
+    fit_quickly(train, tmp_path / "model", "--no-payload")
+    assert AttnKNNClassifier.load(tmp_path / "model").memory_.entries.payloads is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "kept"),
+    [
+        (["1", "20", "-3"], [-3, 1, 20]),
+        (["01", "20", "3"], ["01", "20", "3"]),
+        (["1.0", "2", "3"], ["1.0", "2", "3"]),
+        (["True", "False", "True"], ["False", "True"]),
+    ],
+)
+def test_labels_stay_as_they_are_written(
+    labels: list[str], kept: list[Any], tmp_path: Path
+) -> None:
+    lines = [f"{i},{labels[i % 3]}" for i in range(12)]
+    (tmp_path / "train.csv").write_text("\n".join(["x,y", *lines]))
+    run("fit", tmp_path / "train.csv", "-t", "y", "-o", tmp_path / "model", *QUICK)
+    assert AttnKNNClassifier.load(tmp_path / "model").classes_.tolist() == kept
+
+
+@pytest.mark.parametrize("names", [("X", "y"), ("x_train", "y_train"), ("X_train", "y_train")])
+def test_vectors_of_an_npz_file_are_taken_as_they_are(
+    names: tuple[str, str], tmp_path: Path
+) -> None:
+    X = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
+    y = np.array(["a", "b"])[np.arange(40) % 2]
+    np.savez_compressed(tmp_path / "train.npz", **{names[0]: X, names[1]: y, "k": np.arange(40)})
+    arguments = ["-o", tmp_path / "model", "--id-column", "k", *QUICK]
+    result = run("fit", tmp_path / "train.npz", *arguments)
+    assert "encoder           identity: vectors" in result.stdout
+    loaded = AttnKNNClassifier.load(tmp_path / "model")
+    assert loaded.predict(X).shape == (40,)
+    assert loaded.classes_.tolist() == ["a", "b"]
+
+
+def test_an_existing_model_is_replaced_only_by_force(model: Path, train: Path) -> None:
+    arguments = ("fit", train, "-t", "kind", "-o", model, *QUICK)
+    before = (model / "manifest.json").read_bytes()
+    assert "Give --force to replace it" in refused(*arguments)
+    assert (model / "manifest.json").read_bytes() == before
+    assert run(*arguments, "--force").exit_code == 0
+    assert (model / "manifest.json").read_bytes() != before  # other payloads, no ids
+
+
+def test_a_folder_that_is_not_a_model_is_refused_even_by_force(train: Path, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.txt").write_text("years")
+    arguments = ("fit", train, "-t", "kind", "-o", tmp_path / "home", "--force", *QUICK)
+    assert "is not a model folder" in refused(*arguments)
+    assert (tmp_path / "home" / "thesis.txt").exists()
+
+
+def test_a_failed_fit_leaves_the_old_model(model: Path, tmp_path: Path) -> None:
+    before = (model / "manifest.json").read_bytes()
+    (tmp_path / "bad.csv").write_text("kind\nbird\n")
+    refused("fit", tmp_path / "bad.csv", "-t", "kind", "-o", model, "--force")
+    assert (model / "manifest.json").read_bytes() == before
+
+
+def test_a_table_without_a_target_is_wrong_usage(train: Path, tmp_path: Path) -> None:
+    result = run("fit", train, "-o", tmp_path / "model")
+    assert result.exit_code == 2
+    assert "--target" in result.stderr
+
+
+def test_learned_attention_and_every_setting_can_be_asked_for(tmp_path: Path) -> None:
+    train = write(animals(30), tmp_path / "train.csv")
+    chosen = ["--encoder", "tabular", "--metric", "cosine", "--attention", "learned", "-k", "3"]
+    chosen += ["--label-noise", "none", "--calibration", "scores", "--memory", "numpy", "--seed", 7]
+    run("fit", train, "-t", "kind", "-o", tmp_path / "model", "--drop-columns", "name", *chosen)
+    params = AttnKNNClassifier.load(tmp_path / "model").get_params(deep=False)
+    assert params["attention"] == "learned"
+    assert params["metric"] == "cosine"
+    assert params["label_noise"] is None
+    assert params["calibration"] == "scores"
+    assert params["memory"] == "numpy"
+    assert params["random_state"] == 7

@@ -1,0 +1,72 @@
+"""The group of commands."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from attnknn import __version__
+from attnknn.cli import COMMANDS
+from attnknn.storage.folder import previous_of
+
+from .samples import run
+
+
+def attnknn(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from attnknn.cli import main; main()", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_every_command_has_a_help_text() -> None:
+    for command in COMMANDS:
+        result = run(command, "--help")
+        assert result.exit_code == 0
+        assert result.stdout.startswith(f"Usage: main {command}")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom attnknn.cli import main\n"
+        "for name in ('', 'fit', 'predict', 'explain', 'evaluate', 'demo'):\n"
+        "    main([*name.split(), '--help'], standalone_mode=False)\n"
+        "heavy = {'numpy', 'pandas', 'torch', 'sklearn', 'faiss', 'matplotlib', 'rich'}\n"
+        "sys.exit(repr(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_program_prints_its_version() -> None:
+    assert attnknn("--version").stdout.strip().endswith(__version__)
+
+
+def test_an_error_is_one_line_on_the_error_stream(tmp_path: Path) -> None:
+    done = attnknn("predict", str(tmp_path / "model"), str(tmp_path / "rows.csv"))
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.splitlines() == [f"Error: There is no file {tmp_path / 'rows.csv'}."]
+
+
+def test_the_traceback_can_be_asked_for(tmp_path: Path) -> None:
+    from attnknn.errors import InvalidInputError
+
+    with pytest.raises(InvalidInputError):
+        run("--traceback", "predict", tmp_path / "model", tmp_path / "rows.csv")
+
+
+def test_a_save_that_was_cut_short_is_a_warning_not_an_error(model: Path, rows: Path) -> None:
+    model.rename(previous_of(model))
+    done = attnknn("predict", str(model), str(rows))
+    assert done.returncode == 0
+    assert done.stderr.startswith("Warning: The last save")
+    assert len(done.stdout.splitlines()) == 10
+
+
+def test_data_sets_are_listed() -> None:
+    assert "breast-cancer" in run("datasets").stdout
+    listed = json.loads(run("datasets", "--format", "json").stdout)
+    assert {"iris", "digits"} <= {row["name"] for row in listed}

@@ -1,0 +1,137 @@
+"""`attnknn predict`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from attnknn import AttnKNNClassifier
+from attnknn.cli.files import base, npz, parquet, text
+
+from .samples import animals, run, write
+
+FEATURES = ["weight", "legs", "home"]
+
+
+def expected(model: Path, table: pd.DataFrame) -> np.ndarray:
+    return AttnKNNClassifier.load(model).predict_proba(table[FEATURES])
+
+
+def answered(*arguments: Any) -> str:
+    result = run("predict", *arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_answers_carry_ids_class_names_and_probabilities(
+    model: Path, rows: Path, tmp_path: Path
+) -> None:
+    answered(model, rows, "--proba", "-o", tmp_path / "out.csv")
+    found = pd.read_csv(tmp_path / "out.csv")
+    probabilities = expected(model, animals(9, seed=1))
+    assert found["name"].tolist() == animals(9, seed=1)["name"].tolist()
+    assert set(found["label"]) <= {"bird", "sea lion", "ox, or cow"}
+    names = ["p(bird)", "p(ox, or cow)", "p(sea lion)"]
+    assert found[names].to_numpy() == pytest.approx(probabilities, abs=1e-15)
+    assert found["confidence"].tolist() == pytest.approx(probabilities.max(axis=1).tolist())
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "csv.gz", "parquet"])
+@pytest.mark.parametrize("n_at_once", [4, 1000])
+def test_files_of_every_kind_give_the_same_answers_in_parts_of_any_size(
+    ending: str, n_at_once: int, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (text.TextSource, parquet.ParquetSource, npz.NpzSource):
+        monkeypatch.setattr(module.parts, "__defaults__", (n_at_once,))
+    path = write(animals(9, seed=1), tmp_path / f"rows.{ending}")
+    records = json.loads(answered(model, path, "--format", "json", "--proba"))
+    probabilities = expected(model, animals(9, seed=1))
+    assert [r["p(sea lion)"] for r in records] == probabilities[:, 2].tolist()
+    assert [r["name"] for r in records] == animals(9, seed=1)["name"].tolist()
+
+
+def test_parts_of_a_file_do_not_guess_types(model: Path, tmp_path: Path) -> None:
+    """A part in which the category '01' stands alone must not become the number 1."""
+    table = animals(6)
+    table["home"] = "01"
+    path = write(table, tmp_path / "rows.csv")
+    records = json.loads(answered(model, path, "--format", "json", "--proba"))
+    assert [r["p(bird)"] for r in records] == expected(model, table)[:, 0].tolist()
+
+
+def test_order_of_columns_more_columns_and_the_target_do_not_matter(
+    model: Path, rows: Path, tmp_path: Path
+) -> None:
+    table = animals(9, seed=1)[["kind", "home", "legs", "weight", "name"]]
+    table["kind"] = None
+    table["more"] = "x"
+    assert answered(model, write(table, tmp_path / "other.csv")) == answered(model, rows)
+
+
+def test_rows_without_an_id_column_are_numbered(model: Path, tmp_path: Path) -> None:
+    path = write(animals(3)[FEATURES], tmp_path / "rows.csv")
+    lines = answered(model, path).splitlines()
+    assert [line.split(",")[0] for line in lines] == ["row", "0", "1", "2"]
+
+
+@pytest.mark.parametrize("name", ["out.parquet", "out.json", "out.csv", "out.csv.gz"])
+def test_the_name_of_the_file_says_the_format(
+    name: str, model: Path, rows: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / name
+    out.write_text("an older file")
+    answered(model, rows, "-o", out)
+    read = {"parquet": pd.read_parquet, "json": pd.read_json}.get(name.split(".")[1], pd.read_csv)
+    assert read(out).columns.tolist() == ["name", "label", "confidence"]
+    assert len(read(out)) == 9
+
+
+def test_vectors_are_answered_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(npz.NpzSource.parts, "__defaults__", (7,))
+    X, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
+    np.savez(tmp_path / "train.npz", X=X, y=y)
+    settings = ["--attention", "uniform", "-k", "3"]
+    run("fit", tmp_path / "train.npz", "-o", tmp_path / "model", *settings)
+    np.savez(tmp_path / "plain.npz", X=X)
+    np.savez_compressed(tmp_path / "fortran.npz", X=np.asfortranarray(X))
+    write(pd.DataFrame(X, columns=list("abc")), tmp_path / "table.csv")
+    answers = [
+        answered(tmp_path / "model", tmp_path / n)
+        for n in ("plain.npz", "fortran.npz", "table.csv")
+    ]
+    assert len(answers[0].splitlines()) == 41
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_a_large_file_is_never_held_whole(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text.TextSource.parts, "__defaults__", (50,))
+    path = write(pd.concat([animals(60)] * 10), tmp_path / "rows.csv")
+    sizes: list[int] = []
+    whole = base.Part.__init__
+
+    def noted(part: base.Part, *arguments: Any, **options: Any) -> None:
+        whole(part, *arguments, **options)
+        sizes.append(len(part))
+
+    monkeypatch.setattr(base.Part, "__init__", noted)
+    answered(model, path, "-o", tmp_path / "out.csv")
+    assert sizes == [50] * 12
+
+
+def test_an_error_half_way_leaves_no_file(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text.TextSource.parts, "__defaults__", (5,))
+    table = animals(20).astype(object)
+    table.loc[17, "weight"] = "heavy"
+    result = run("predict", model, write(table, tmp_path / "rows.csv"), "-o", tmp_path / "out.csv")
+    assert "row 17 holds 'heavy'" in result.stderr
+    assert not (tmp_path / "out.csv").exists()
+    assert list(tmp_path.glob(".*")) == []
