@@ -20,7 +20,7 @@ from attnknn.memory.entries import make_entries
 from attnknn.records import Evidence, Floats, Integers
 
 if TYPE_CHECKING:
-    from attnknn.encoders import Encoder
+    from attnknn.encoders import Encoder, IdentityEncoder
 
 ROWS_AT_ONCE = 8192
 
@@ -351,13 +351,30 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
 
         encoder = make_encoder(self.encoder) if reset else self.encoder_
         if isinstance(encoder, IdentityEncoder):
-            encoder.refuse_text(X)
-            X = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
-        else:
-            validate_data(self, X, reset=reset, skip_check_array=True)
+            rows = X if not reset and self._is_checked(X) else self._checked(encoder, X, reset)
+            if reset:
+                self.encoder_: Encoder = encoder.fit(rows)
+            return rows  # the encoder would only check them once more
+        validate_data(self, X, reset=reset, skip_check_array=True)
         if reset:
-            self.encoder_: Encoder = encoder.fit(X, labels)
+            self.encoder_ = encoder.fit(X, labels)
         return self.encoder_.transform(X)
+
+    def _checked(self, encoder: IdentityEncoder, X: Any, reset: bool) -> NDArray[Any]:
+        encoder.refuse_text(X)
+        return validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
+
+    def _is_checked(self, X: Any) -> bool:
+        """Whether `X` is what the checks would make of it; they cost as much as a search."""
+        return (
+            type(X) is np.ndarray
+            and X.dtype in (np.float32, np.float64)
+            and X.ndim == 2
+            and len(X) > 0
+            and X.shape[1] == self.n_features_in_
+            and not hasattr(self, "feature_names_in_")
+            and bool(np.isfinite(X).all())
+        )
 
     def _queries(self, X: Any, method: str) -> NDArray[np.float32]:
         self._check_remembers(method)
