@@ -12,7 +12,8 @@ from hypothesis.extra.numpy import arrays
 
 from attnknn.attention import DistanceAttention, Scores, Weights
 from attnknn.attention.base import softmax_weights
-from attnknn.calibration import Calibration, Trial, _Free, _Problem, fit, rule_of_thumb, sample_of
+from attnknn.calibration import Calibration, Trial, fit, rule_of_thumb, sample_of
+from attnknn.likelihood import Free, Likelihood
 from attnknn.vote import vote
 
 
@@ -119,7 +120,7 @@ def test_the_losses_of_a_fit_are_those_of_its_calibration():
         assert fitted.loss == pytest.approx(fitted.losses.mean())
 
 
-@pytest.mark.parametrize("free", [_Free(), _Free(exponent=True), _Free(exponent=True, noise=True)])
+@pytest.mark.parametrize("free", [Free(), Free(exponent=True), Free(exponent=True, noise=True)])
 @pytest.mark.parametrize("by_class", [False, True])
 @pytest.mark.parametrize("mixes", [False, True])
 def test_gradients_agree_with_finite_differences(free, by_class, mixes, rng):
@@ -130,7 +131,7 @@ def test_gradients_agree_with_finite_differences(free, by_class, mixes, rng):
         both[:, 0, 2:] = -np.inf
         scores = Scores(both, np.zeros((60, 2)), rng.dirichlet([1, 1], 60))
         trial = replace(trial, scores=scores)
-    problem = _Problem(trial, {})
+    problem = Likelihood(trial, {})
     transition = symmetric(0.3) if by_class else None
     start = np.array([0.4, -0.7, 0.3, -1.0])
     _, gradient = problem._losses(start, free, transition)
