@@ -1,0 +1,90 @@
+"""`attnknn demo`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnknn import AttnKNNClassifier
+from attnknn.cli.demo import comparison, story
+from attnknn.evaluation.baselines import UniformKNN
+from attnknn.evaluation.protocol import Method
+
+from .samples import refused, run
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same demo with quick parts: nothing is trained."""
+
+    def quick(**settings: Any) -> AttnKNNClassifier:
+        return AttnKNNClassifier(8, attention="distance", calibration=None, **settings)
+
+    monkeypatch.setattr(comparison, "DATASETS", ("iris",))
+    methods = [
+        Method("uniform kNN", lambda seed: UniformKNN()),
+        Method(comparison.OURS, lambda seed: quick(random_state=seed)),
+    ]
+    monkeypatch.setattr(comparison, "methods", lambda: methods)
+    monkeypatch.setattr(story, "AttnKNNClassifier", _Quick)
+
+
+class _Quick(AttnKNNClassifier):
+    def fit(self, X: Any, y: Any, **options: Any) -> AttnKNNClassifier:
+        self.set_params(attention="distance", calibration=None, n_neighbors=8)
+        return super().fit(X, y, **options)
+
+
+def check_report(out: Path) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads((out / "report.json").read_text())
+    told = report["story"]
+    assert told["loaded_answers_are_the_same_bytes"]
+    assert told["after_relabel"] > told["before_relabel"]
+    assert told["rank"] <= 3
+    text = (out / "report.md").read_text()
+    assert f"{told['after_relabel']:.6f}" in text
+    for figure in ("comparison.png", "reliability.png", "evidence.png"):
+        assert (out / figure).stat().st_size > 5000
+        assert figure in text
+        assert figure in (out / "report.html").read_text()
+    return report
+
+
+def test_the_demo_leaves_a_report_with_figures_and_a_model(short: None, tmp_path: Path) -> None:
+    result = run("demo", "--out", tmp_path / "demo")
+    assert result.exit_code == 0, result.output
+    assert "3. Which labels are wrong?" in result.stdout
+    check_report(tmp_path / "demo")
+    assert len(AttnKNNClassifier.load(tmp_path / "demo" / "model").memory_) == 1436
+    assert run("demo", "--out", tmp_path / "demo").exit_code == 0  # again over its own folder
+
+
+def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "report.md").write_text("mine")
+    assert "is left as it is" in refused("demo", "--out", tmp_path)
+    assert (tmp_path / "report.md").read_text() == "mine"
+
+
+def test_without_matplotlib_the_report_says_what_to_install(
+    short: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = run("demo", "--out", tmp_path / "demo")
+    assert result.exit_code == 0, result.output
+    assert "Install `attnknn[plots]`" in result.stdout
+    assert "Install `attnknn[plots]`" in (tmp_path / "demo" / "report.md").read_text()
+
+
+@pytest.mark.slow
+def test_the_whole_demo_runs(tmp_path: Path) -> None:
+    result = run("demo", "--out", tmp_path / "demo")
+    assert result.exit_code == 0, result.output
+    report = check_report(tmp_path / "demo")
+    assert set(report["tables"]) == {"breast-cancer", "digits"}
+    assert len(report["tables"]["digits"]) == 4
