@@ -110,3 +110,23 @@ def _is_missing(label: Any) -> bool:
     if label is None or (isinstance(label, float) and math.isnan(label)):
         return True
     return type(label).__name__ in ("NAType", "NaTType")
+
+
+def check_same_kind(label: Any, known: Any) -> None:
+    """Texts beside texts, booleans beside booleans, numbers beside numbers."""
+    for kind in (str, bool):
+        if isinstance(label, kind) != isinstance(known, kind):
+            raise InvalidInputError(f"Labels must be of one kind, {label!r} is unlike {known!r}.")
+
+
+def is_plain(X: Any, fitted: Any) -> bool:
+    """Whether `X` is what scikit-learn's checks would make of it; they cost as much as a search."""
+    return (
+        type(X) is np.ndarray
+        and X.dtype in (np.float32, np.float64)
+        and X.ndim == 2
+        and len(X) > 0
+        and X.shape[1] == fitted.n_features_in_
+        and not hasattr(fitted, "feature_names_in_")
+        and bool(np.isfinite(X).all())
+    )

@@ -14,7 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_random_state, validate_data
 
-from attnknn._validation import check_at_least, check_choice, check_labels
+from attnknn._validation import (
+    check_at_least,
+    check_choice,
+    check_labels,
+    check_same_kind,
+    is_plain,
+)
 from attnknn.errors import InvalidInputError, NotFittedYetError
 from attnknn.memory.entries import make_entries
 from attnknn.records import Evidence, Floats, Integers
@@ -185,6 +191,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         """
         self._check_fitted("add")
         labels = check_labels(y)
+        if ids is None and self.memory_.entries.ids.dtype == object:
+            raise InvalidInputError("This memory's ids are strings: give `ids` for the new rows.")
         rows = self._encoded(X, reset=False)
         if len(rows) != len(labels):
             raise InvalidInputError(f"`X` has {len(rows)} rows but `y` has {len(labels)} labels.")
@@ -197,7 +205,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
                 groups=groups,
                 importance=importance,
                 payloads=payloads,
-                first_id=self._next_id(ids),
+                first_id=self._next_id(),
             )
             self.memory_.add(entries)
         return self
@@ -206,6 +214,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         """Remove the entries with these `ids`: the next answer is as if they had never been."""
         self._check_fitted("forget")
         with self._edit():
+            self._least_next_id = self._next_id()  # an id, once given, never names another row
             self.memory_.forget(ids)
         return self
 
@@ -235,6 +244,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         self._check_remembers("refit")
         self._check_settings()
         with self._edit():
+            self._drop_caches()
             self._fit_parts()
         return self
 
@@ -291,7 +301,6 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         with self._all_or_nothing():
             rows = self._encoded(X, reset=True, labels=labels)
             self._remember(rows, labels, classes, ids, groups, importance, payloads)
-            self._drop_caches()
             self._fit_parts()
         return self
 
@@ -341,6 +350,9 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         self.n_neighbors_ = outcome.parts.n_neighbors
         self.fit_report_ = outcome.report
         self.memory_.entries = replace(self.memory_.entries, fresh=outcome.fresh)
+        self._drop_caches()
+        if outcome.trust is not None:
+            self._cache["trust"] = outcome.trust
         if self.verbose:
             from rich.console import Console
 
@@ -351,7 +363,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
 
         encoder = make_encoder(self.encoder) if reset else self.encoder_
         if isinstance(encoder, IdentityEncoder):
-            rows = X if not reset and self._is_checked(X) else self._checked(encoder, X, reset)
+            is_checked = not reset and is_plain(X, self)
+            rows = X if is_checked else self._checked(encoder, X, reset)
             if reset:
                 self.encoder_: Encoder = encoder.fit(rows)
             return rows  # the encoder would only check them once more
@@ -363,18 +376,6 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     def _checked(self, encoder: IdentityEncoder, X: Any, reset: bool) -> NDArray[Any]:
         encoder.refuse_text(X)
         return validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
-
-    def _is_checked(self, X: Any) -> bool:
-        """Whether `X` is what the checks would make of it; they cost as much as a search."""
-        return (
-            type(X) is np.ndarray
-            and X.dtype in (np.float32, np.float64)
-            and X.ndim == 2
-            and len(X) > 0
-            and X.shape[1] == self.n_features_in_
-            and not hasattr(self, "feature_names_in_")
-            and bool(np.isfinite(X).all())
-        )
 
     def _queries(self, X: Any, method: str) -> NDArray[np.float32]:
         self._check_remembers(method)
@@ -401,7 +402,10 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         )
 
     def _counts(self) -> Integers:
-        return np.bincount(self.memory_.entries.labels, minlength=len(self.classes_))
+        if "counts" not in self._cache:
+            labels = self.memory_.entries.labels
+            self._cache["counts"] = np.bincount(labels, minlength=len(self.classes_))
+        return self._cache["counts"]
 
     def _everyone(self) -> Any:
         """All entries judged by the others; built when first needed, dropped by an edit."""
@@ -430,33 +434,29 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         unseen = [label for label in np.unique(labels).tolist() if label not in known]
         if not unseen:
             return
-        known_one = self.classes_.tolist()[0]
-        for kind in (str, bool):
-            if isinstance(unseen[0], kind) != isinstance(known_one, kind):
-                raise InvalidInputError(
-                    f"Labels must be of one kind, {unseen[0]!r} is unlike {known_one!r}."
-                )
+        check_same_kind(unseen[0], self.classes_.tolist()[0])
         both = np.concatenate([self.classes_, np.asarray(unseen)])
         for label in unseen:
             self.attention_.admit_class(prepared[labels == label])
         self.calibration_ = self.calibration_.with_classes(len(both))
         self.classes_ = both
 
-    def _next_id(self, ids: ArrayLike | None) -> int:
+    def _next_id(self) -> int:
+        """Larger than every number that was an id; 0 where ids are texts."""
         known = self.memory_.entries.ids
-        if ids is not None or not len(known):
-            return 0
         if known.dtype == object:
-            raise InvalidInputError("This memory's ids are strings: give `ids` for the new rows.")
-        return max(int(known.max()) + 1, self.__dict__.get("_least_next_id", 0))
+            return 0
+        return max(int(known.max(initial=-1)) + 1, self.__dict__.get("_least_next_id", 0))
 
     @contextmanager
     def _edit(self) -> Iterator[None]:
         """All of an edit or nothing of it; caches are dropped after it."""
         with self._all_or_nothing():
             self.memory_, self.attention_ = copy(self.memory_), self.attention_.copy()
+            fitted_before = self.attention_
             yield
-            self._drop_caches()
+            if self.attention_ is fitted_before:  # else a refit left caches of its own
+                self._drop_caches()
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
@@ -474,9 +474,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         return self.__dict__.setdefault("_built", {})
 
     def _drop_caches(self) -> None:
-        self._built: dict[
-            str, Any
-        ] = {}  # there from `fit` on: scikit-learn wants no new attributes
+        self._built: dict[str, Any] = {}  # from `fit` on: scikit-learn wants no attribute later
 
     def _check_fitted(self, method: str) -> None:
         if not hasattr(self, "memory_"):

@@ -61,11 +61,12 @@ class FitSettings:
 
 @dataclass(frozen=True)
 class FitOutcome:
-    """The fitted parts; which entries no learned part was trained on; and the report."""
+    """The fitted parts, which entries are fresh, the report, and the trust that was computed."""
 
     parts: Parts
     fresh: Booleans
     report: FitReport
+    trust: Trust | None = None
 
 
 def fit_parts(
@@ -142,7 +143,7 @@ class _Fitting:
         fresh = np.ones(len(self.memory), dtype=bool)
         fresh[judged.rows[is_trained_on]] = False
         reason = f"asked for; {comparison.words}" if is_asked_for else f"kept, {comparison.words}"
-        return self._outcome(parts, fresh_rows, reason, fresh)
+        return self._outcome(parts, fresh_rows, reason, fresh, trust)
 
     def _judged(self, most: int | None = None) -> Judged:
         """A sample of entries with their others: enough for a few scalars, or at most `most`."""
@@ -253,11 +254,16 @@ class _Fitting:
         return Parts(self.memory, attention, calibration, k, self.counts, of_all)
 
     def _outcome(
-        self, parts: Parts, judged: Judged, reason: str, fresh: Booleans | None = None
+        self,
+        parts: Parts,
+        judged: Judged,
+        reason: str,
+        fresh: Booleans | None = None,
+        trust: Trust | None = None,
     ) -> FitOutcome:
         if fresh is None:
             fresh = np.ones(len(self.memory), dtype=bool)
-        return FitOutcome(parts, fresh, describe(parts, judged, reason))
+        return FitOutcome(parts, fresh, describe(parts, judged, reason), trust)
 
 
 def _halvings(k: int) -> list[int]:
