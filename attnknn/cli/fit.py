@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 FILE = click.Path(path_type=Path)
 NONE = "none"
+ATTENTIONS = ("auto", "uniform", "distance", "learned", "k-ensemble", "adaptive")
 
 
 def _choice(*names: str) -> click.Choice[str]:
@@ -33,7 +34,7 @@ def _choice(*names: str) -> click.Choice[str]:
 @click.option("--drop-columns", help="Columns not to learn from, as a,b,c.")
 @click.option("--encoder", type=_choice("auto", "identity", "tabular"), default="auto")
 @click.option("--metric", type=_choice("euclidean", "cosine", "inner_product"), default="euclidean")
-@click.option("--attention", type=_choice("auto", "uniform", "distance", "learned"), default="auto")
+@click.option("--attention", type=_choice(*ATTENTIONS), default="auto")
 @click.option("-k", "--neighbors", "n_neighbors", type=click.IntRange(1), default=64)
 @click.option("--label-noise", type=_choice("auto", "symmetric", "by_class", NONE), default="auto")
 @click.option("--calibration", type=_choice("auto", "scores", NONE), default="auto")

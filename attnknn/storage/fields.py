@@ -6,7 +6,10 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from attnknn.errors import ModelFolderError
+from attnknn.records import Floats
 
 
 class Fields:
@@ -81,6 +84,14 @@ class Fields:
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise self._wrong(name, "a list of texts")
         return value
+
+    def array(self, name: str, shape: tuple[int, ...]) -> Floats:
+        """Finite numbers in nested lists of this shape."""
+        value = np.array(self.anything(name), dtype=object)
+        are_numbers = all(type(number) in (int, float) for number in value.ravel())
+        if value.shape != shape or not are_numbers or not np.isfinite(value.astype(float)).all():
+            raise self._wrong(name, f"numbers of the shape {shape}")
+        return value.astype(np.float64)
 
     def _wrong(self, name: str, wanted: str) -> ModelFolderError:
         value = _short(self._values[name])

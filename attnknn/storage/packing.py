@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnknn.attention import Attention, LearnedAttention
 from attnknn.errors import InvalidInputError, InvalidSettingError
+from attnknn.storage.attentions import pack_attention, tensors_of
 from attnknn.storage.contents import Contents
 from attnknn.storage.folder import FORMAT, VERSION
 from attnknn.storage.plain import part_to_plain, to_plain
@@ -36,7 +36,7 @@ def pack(classifier: AttnKNNClassifier, notes: dict[str, str]) -> Contents:
         "fit_report": _report(classifier.fit_report_),
         "encoder": encoder_settings,
         "encoder_arrays": sorted(encoder_arrays),
-        "attention": _attention(classifier.attention_),
+        "attention": pack_attention(classifier.attention_),
         "calibration": {
             "exponent": float(classifier.calibration_.exponent),
             "label_noise": float(classifier.calibration_.label_noise),
@@ -46,7 +46,9 @@ def pack(classifier: AttnKNNClassifier, notes: dict[str, str]) -> Contents:
         "notes": _notes(notes),
     }
     _check_json(settings)
-    contents = Contents(settings, lines=_lines(classifier), tensors=_tensors(classifier))
+    contents = Contents(
+        settings, lines=_lines(classifier), tensors=tensors_of(classifier.attention_)
+    )
     contents.arrays.update(_arrays(classifier))
     contents.arrays.update({f"encoder_{name}": array for name, array in encoder_arrays.items()})
     return contents
@@ -83,18 +85,6 @@ def _report(report: Any) -> dict[str, Any]:
 
 def _or_none(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def _attention(attention: Attention) -> dict[str, Any]:
-    stored: dict[str, Any] = {
-        "part": part_to_plain("attention", attention),
-        "temperature": float(attention.temperature_),
-        "prior_score": float(attention.prior_score_),
-    }
-    if isinstance(attention, LearnedAttention):
-        stored["first_look"] = _attention(attention.first_look_)
-        stored["shape"] = asdict(attention.module_.shape)
-    return stored
 
 
 def _memory(classifier: AttnKNNClassifier) -> dict[str, Any]:
@@ -175,14 +165,6 @@ def _is_same(back: Any, payload: Any) -> bool:
             and all(map(_is_same, back, payload))
         )
     return bool(back == payload) or (back != back and payload != payload)
-
-
-def _tensors(classifier: AttnKNNClassifier) -> dict[str, Any]:
-    attention = classifier.attention_
-    if not isinstance(attention, LearnedAttention):
-        return {}
-    state = attention.module_.state_dict()
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
 
 
 def _notes(notes: dict[str, str]) -> dict[str, str]:

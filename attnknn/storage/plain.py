@@ -7,13 +7,26 @@ from typing import Any
 
 import numpy as np
 
-from attnknn.attention import DistanceAttention, LearnedAttention, UniformAttention
+from attnknn.attention import (
+    AdaptiveAttention,
+    DistanceAttention,
+    KEnsembleAttention,
+    LearnedAttention,
+    UniformAttention,
+)
 from attnknn.encoders import IdentityEncoder, TableEncoder
 from attnknn.errors import InvalidSettingError, ModelFolderError
 from attnknn.memory import AutoMemory, FaissMemory, NumpyMemory, TorchMemory
 
+ATTENTIONS = (
+    UniformAttention,
+    DistanceAttention,
+    LearnedAttention,
+    KEnsembleAttention,
+    AdaptiveAttention,
+)
 STORABLE: dict[str, dict[str, type[Any]]] = {
-    "attention": {c.__name__: c for c in (UniformAttention, DistanceAttention, LearnedAttention)},
+    "attention": {c.__name__: c for c in ATTENTIONS},
     "memory": {c.__name__: c for c in (AutoMemory, FaissMemory, NumpyMemory, TorchMemory)},
     "encoder": {c.__name__: c for c in (IdentityEncoder, TableEncoder)},
 }

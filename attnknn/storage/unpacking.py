@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from attnknn.attention import Attention, DistanceAttention, LearnedAttention
 from attnknn.calibration import Calibration
 from attnknn.encoders import Encoder, encoder_from_settings
 from attnknn.errors import AttnKNNError, ModelFolderError
 from attnknn.memory import METRICS, Entries, FaissMemory, Memory
 from attnknn.memory.ids import refuse_repeated
+from attnknn.storage.attentions import unpack_attention
 from attnknn.storage.fields import Fields
 from attnknn.storage.folder import FORMAT, VERSION
-from attnknn.storage.modules import module_from
 from attnknn.storage.packing import PARTS
 from attnknn.storage.plain import from_plain, part_from_plain
 from attnknn.storage.reading import ModelFolder
@@ -48,7 +47,7 @@ def unpack(folder: ModelFolder, cls: type[_Classifier]) -> _Classifier:
     if least_next_id:
         classifier._least_next_id = least_next_id
     dim = classifier.memory_.entries.embeddings.shape[1]
-    classifier.attention_ = _attention(folder, stored.of("attention"), dim, n_classes)
+    classifier.attention_ = unpack_attention(folder, stored.of("attention"), dim, n_classes)
     classifier.calibration_ = _calibration(folder, stored.of("calibration"), n_classes)
     classifier.n_neighbors_ = stored.integer("n_neighbors", least=1)
     classifier.fit_report_ = _report(stored.of("fit_report"))
@@ -179,19 +178,6 @@ def _check_index(memory: FaissMemory, n: int) -> None:
         is_size = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
         if not (is_size or (name == "n_lists" and value is None)):
             raise ModelFolderError(f"The stored `{name}` must be from 1 to {most}, got {value!r}.")
-
-
-def _attention(folder: ModelFolder, stored: Fields, dim: int, n_classes: int) -> Attention:
-    attention: Attention = part_from_plain("attention", stored.anything("part"))
-    attention.temperature_ = stored.number("temperature", least=1e-300)
-    attention.prior_score_ = stored.number("prior_score")
-    if isinstance(attention, LearnedAttention):
-        first_look = _attention(folder, stored.of("first_look"), dim, n_classes)
-        if type(first_look) is not DistanceAttention:
-            raise ModelFolderError("The stored first look must be distance attention.")
-        attention.first_look_ = first_look
-        attention.module_ = module_from(stored.of("shape"), folder, dim, n_classes)
-    return attention
 
 
 def _calibration(folder: ModelFolder, stored: Fields, n_classes: int) -> Calibration:

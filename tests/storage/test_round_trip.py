@@ -18,10 +18,14 @@ from attnknn import (
     TableEncoder,
     UniformAttention,
 )
+from attnknn.attention import ATTENTIONS, AdaptiveAttention, KEnsembleAttention
 from attnknn.calibration import Calibration
+from attnknn.encoders import ENCODERS
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.memory import NumpyMemory
+from attnknn.memory.names import MEMORIES
 from attnknn.storage import load_notes, save_classifier
+from attnknn.storage.plain import STORABLE
 
 from .samples import N, labels, quick, rows, same_answers
 
@@ -46,6 +50,10 @@ def round_trip(classifier: AttnKNNClassifier, folder: Path) -> AttnKNNClassifier
         {"attention": UniformAttention(0.1), "memory": FaissMemory(index="flat")},
         {"attention": DistanceAttention(temperature=0.5, prior_score=-2.0)},
         {"memory": FaissMemory(index="ivf", n_lists=1)},
+        {"attention": KEnsembleAttention(sizes=(2, 5)), "n_neighbors": 5},
+        {"attention": KEnsembleAttention(weighting="fitted"), "calibration": "auto"},
+        {"attention": AdaptiveAttention(threshold=0.3)},
+        {"attention": AdaptiveAttention(rule="learned"), "calibration": "auto"},
     ],
 )
 def test_save_then_load_predicts_the_same_bytes(settings: dict[str, Any], tmp_path: Path) -> None:
@@ -53,6 +61,13 @@ def test_save_then_load_predicts_the_same_bytes(settings: dict[str, Any], tmp_pa
     loaded = round_trip(classifier, tmp_path)
     assert same_answers(classifier, loaded, rows(seed=1))
     assert str(loaded.get_params()) == str(classifier.get_params())
+
+
+def test_every_attention_and_memory_with_a_short_name_can_be_stored() -> None:
+    assert {type(make()) for make in ATTENTIONS.values()} == set(STORABLE["attention"].values())
+    made = {type(make("cpu")) for make in MEMORIES.values()}
+    assert made == set(STORABLE["memory"].values())
+    assert {type(make()) for make in ENCODERS.values()} == set(STORABLE["encoder"].values())
 
 
 def test_learned_attention_predicts_the_same_bytes(
