@@ -1,0 +1,103 @@
+"""Every attention keeps the contract, and the contract notices one that does not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attnknn.attention import (
+    ATTENTIONS,
+    AdaptiveAttention,
+    DistanceAttention,
+    KEnsembleAttention,
+    LearnedAttention,
+    Scores,
+    UniformAttention,
+    Weights,
+    make_attention,
+)
+from attnknn.errors import InvalidSettingError
+from attnknn.testing.attention import check_attention
+
+EVERYTHING = LearnedAttention(
+    n_heads=2,
+    head_dim=3,
+    distance_bias=True,
+    prototypes=True,
+    self_attention=True,
+    query_prior=True,
+    trust=True,
+    epochs=1,
+)
+
+
+@pytest.mark.parametrize(
+    "attention",
+    [
+        *sorted(set(ATTENTIONS) - {"learned"}),
+        UniformAttention(prior_weight=0.3),
+        DistanceAttention(temperature=0.5, prior_score=0.0),
+        KEnsembleAttention(sizes=(1, 8), weighting="fitted"),
+        AdaptiveAttention(rule="learned"),
+        LearnedAttention(epochs=1),
+        LearnedAttention(epochs=1, support=False, trust=False, prototypes=False),
+        EVERYTHING,
+    ],
+    ids=str,
+)
+def test_every_attention_keeps_the_contract(attention):
+    check_attention(attention)
+
+
+class Overgenerous(DistanceAttention):
+    def weigh(self, situation):
+        weights = super().weigh(situation)
+        return Weights(weights.neighbors * 1.1, weights.prior)
+
+
+class Forgetful(DistanceAttention):
+    def weigh(self, situation):
+        weights = super().weigh(situation)
+        return Weights(
+            np.full_like(weights.neighbors, 1 / weights.neighbors.shape[1]), weights.prior * 0
+        )
+
+
+class Sociable(DistanceAttention):
+    def scores(self, situation):
+        plain = super().scores(situation)
+        return Scores(plain.neighbors * (1 + situation.squared[:1, :1, None]), plain.prior)
+
+
+class Headless(DistanceAttention):
+    def scores(self, situation):
+        plain = super().scores(situation)
+        return Scores(plain.neighbors, np.zeros((len(plain.prior), 2)))
+
+
+@pytest.mark.parametrize(
+    ("broken", "promise"),
+    [
+        (Overgenerous(), "sum to one"),
+        (Forgetful(), "no say"),
+        (Sociable(), "order of the queries"),
+        (Headless(), r"\(B, H, K\)"),
+    ],
+)
+def test_the_contract_notices_a_broken_promise(broken, promise):
+    with pytest.raises(AssertionError, match=promise):
+        check_attention(broken)
+
+
+def test_names_give_fresh_attentions_and_objects_are_cloned():
+    given = DistanceAttention(3.0)
+    assert make_attention(given) is not given
+    assert make_attention(given).temperature == 3.0
+    assert all(isinstance(make_attention(name), kind) for name, kind in ATTENTIONS.items())
+
+
+def test_unknown_names_are_refused_with_a_guess():
+    with pytest.raises(InvalidSettingError, match="Did you mean 'uniform'"):
+        make_attention("unifrom")
+    with pytest.raises(InvalidSettingError, match="short name"):
+        make_attention(7)

@@ -1,0 +1,75 @@
+"""Uniform and distance attention against their formulas."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from strategies import situation
+
+from attnknn.attention import DistanceAttention, UniformAttention
+
+
+def plain_softmax(scores: np.ndarray) -> np.ndarray:
+    powers = np.exp(scores - scores.max())
+    return powers / powers.sum()
+
+
+@pytest.mark.parametrize("leaves_out", [False, True])
+def test_distance_weights_are_a_softmax_over_neighbors_and_prior(leaves_out):
+    seen = situation(leaves_out=leaves_out, n_entries=12, k=9)
+    attention = DistanceAttention()
+    attention.temperature_, attention.prior_score_ = 0.7, -1.5
+    weights = attention.weigh(seen)
+    for row in range(len(seen.queries)):
+        found = seen.neighbors.mask[row]
+        scores = -(seen.neighbors.distances[row][found] ** 2) / 0.7 + np.log(
+            seen.importance[row][found]
+        )
+        expected = plain_softmax(np.append(scores, -1.5))
+        assert np.allclose(weights.neighbors[row][found], expected[:-1], atol=1e-12)
+        assert weights.prior[row] == pytest.approx(expected[-1], abs=1e-12)
+        assert (weights.neighbors[row][~found] == 0).all()
+
+
+def test_some_places_are_empty_in_the_test_above():
+    assert not situation(leaves_out=True, n_entries=12, k=9).neighbors.mask.all()
+
+
+def test_uniform_weights_are_alike_up_to_importance():
+    seen = situation()
+    weights = UniformAttention().weigh(seen)
+    assert np.allclose(
+        weights.neighbors, seen.importance / seen.importance.sum(axis=1, keepdims=True)
+    )
+    assert (weights.prior == 0).all()
+
+
+@pytest.mark.parametrize("prior_weight", [0.0, 0.2, 0.9])
+def test_the_prior_of_the_uniform_vote_has_the_weight_it_is_given(prior_weight):
+    assert np.allclose(UniformAttention(prior_weight).weigh(situation()).prior, prior_weight)
+
+
+def test_a_high_temperature_is_a_uniform_vote_and_a_low_one_the_nearest_neighbor():
+    seen = situation()
+    seen.importance[:] = 1
+    attention = DistanceAttention()
+    attention.prior_score_ = -np.inf
+    attention.temperature_ = 1e12
+    assert np.allclose(attention.weigh(seen).effective_neighbors, 6)
+    attention.temperature_ = 1e-9
+    assert np.allclose(attention.weigh(seen).neighbors[:, 0], 1)
+    assert np.allclose(attention.weigh(seen).effective_neighbors, 1)
+
+
+def test_a_vote_of_nobody_goes_to_the_prior():
+    seen = situation().nearest(0)
+    assert (UniformAttention().weigh(seen).prior == 1).all()
+    assert (DistanceAttention().weigh(seen).prior == 1).all()
+
+
+def test_scores_of_any_size_do_not_overflow():
+    seen = situation()
+    seen.squared[:] *= 1e300
+    weights = DistanceAttention().weigh(seen)
+    assert np.isfinite(weights.neighbors).all()
+    assert np.allclose(weights.neighbors.sum(axis=1) + weights.prior, 1)
