@@ -213,6 +213,19 @@ def _listed(names: list[str]) -> str:
 
 
 def _column(fields: Settings, knots: NDArray[Any] | None) -> Column:
+    """The record of a column from stored settings, which may hold anything."""
     if "categories" in fields:
-        return CategoryColumn(**{**fields, "categories": tuple(fields["categories"])})
-    return NumericColumn(**fields, knots=knots)
+        categories = fields["categories"]
+        is_right = isinstance(categories, list) and all(type(c) is str for c in categories)
+        flags = [fields["has_other"], fields["has_missing"]]
+        column: Column = CategoryColumn(**{**fields, "categories": tuple(categories)})
+    else:
+        numbers = [fields["fill"], fields["center"], fields["scale"]]
+        is_right = all(type(n) is float and np.isfinite(n) for n in numbers) and numbers[2] != 0
+        is_right = is_right and fields["kind"] in ("number", "date")
+        is_right = is_right and (knots is None or bool(len(knots) and np.isfinite(knots).all()))
+        flags = [fields["is_constant"], fields["has_indicator"]]
+        column = NumericColumn(**fields, knots=knots)
+    if not (is_right and type(column.name) is str and all(type(flag) is bool for flag in flags)):
+        raise ValueError(f"the column {str(column.name)[:40]!r} makes no sense")
+    return column

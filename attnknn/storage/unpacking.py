@@ -47,6 +47,7 @@ def unpack(folder: ModelFolder, cls: type[_Classifier]) -> _Classifier:
     if least_next_id:
         classifier._least_next_id = least_next_id
     dim = classifier.memory_.entries.embeddings.shape[1]
+    _check_width(classifier.encoder_, dim)
     classifier.attention_ = unpack_attention(folder, stored.of("attention"), dim, n_classes)
     classifier.calibration_ = _calibration(folder, stored.of("calibration"), n_classes)
     classifier.n_neighbors_ = stored.integer("n_neighbors", least=1)
@@ -97,12 +98,22 @@ def _classes(stored: Fields) -> NDArray[Any]:
 
 
 def _encoder(folder: ModelFolder, stored: Fields) -> Encoder:
-    names = stored.texts("encoder_arrays")
-    arrays = {name: folder.array(f"encoder_{name}", np.float64, (None,)) for name in names}
+    array_names = stored.texts("encoder_arrays")
+    arrays = {n: folder.array(f"encoder_{n}", np.float64, (None,)) for n in array_names}
     encoder = encoder_from_settings(stored.of("encoder").to_dict(), arrays)
-    if getattr(encoder, "n_features_in_", None) != stored.integer("n_features_in"):
+    names = getattr(encoder, "feature_names_in_", None)
+    same_names = names is None or names.tolist() == stored.anything("feature_names_in")
+    if not same_names or encoder.n_features_in_ != stored.integer("n_features_in"):  # type: ignore[attr-defined]
         raise ModelFolderError("The stored encoder must take the columns of the classifier.")
     return encoder
+
+
+def _check_width(encoder: Any, dim: int) -> None:
+    width = len(encoder.get_feature_names_out())
+    if width != dim:
+        raise ModelFolderError(
+            f"The stored encoder must give embeddings of {dim} numbers, it gives {width}."
+        )
 
 
 def _memory(folder: ModelFolder, stored: Fields, n_classes: int) -> Memory:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from safetensors.torch import load_file, save_file
 
@@ -18,7 +19,16 @@ from attnknn import AttnKNNClassifier
 from attnknn.errors import ModelFolderError
 from attnknn.storage import load_notes
 
-from .samples import N, change_array, change_settings, resign, rows, same_answers
+from .samples import (
+    N,
+    change_array,
+    change_settings,
+    labels,
+    quick,
+    resign,
+    rows,
+    same_answers,
+)
 
 
 def refuses(folder: Path, match: str = ".") -> None:
@@ -220,6 +230,33 @@ def test_settings_of_a_wrong_type_are_refused(
 ) -> None:
     change_settings(saved, change)
     refuses(saved)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        put("encoder", "columns", []),
+        put("encoder", "columns", 0, "scale", "1"),
+        put("encoder", "columns", 0, "scale", 0.0),
+        put("encoder", "columns", 0, "fill", None),
+        put("encoder", "columns", 0, "kind", "code"),
+        put("encoder", "columns", 0, "is_constant", 0),
+        put("encoder", "columns", 1, "categories", [1, 2]),
+        put("encoder", "columns", 1, "categories", "cook"),
+        put("encoder", "columns", 1, "evil", True),
+        put("encoder", "columns", 1, "name", ["x"]),
+        put("encoder", "scaling", "other"),
+        put("encoder", "feature_names_in", 7),
+        put("encoder", "dropped", 7),
+    ],
+)
+def test_a_table_encoder_that_makes_no_sense_is_refused(
+    change: Callable[[dict[str, Any]], None], tmp_path: Path
+) -> None:
+    table = pd.DataFrame({"a": rows()[:, 0], "job": np.array(["cook", "nurse"])[np.arange(N) % 2]})
+    quick(encoder="tabular").fit(table, labels()).save(tmp_path / "model")
+    change_settings(tmp_path / "model", change)
+    refuses(tmp_path / "model")
 
 
 def test_notes_must_be_texts(saved: Path) -> None:

@@ -149,6 +149,14 @@ def test_a_loaded_classifier_can_be_edited_fitted_again_and_saved_over(
     assert again.classes_.tolist() == ["ant", "bee", "cat", "new class"]
 
 
+def test_an_id_that_was_forgotten_is_not_given_again(
+    plain: AttnKNNClassifier, tmp_path: Path
+) -> None:
+    loaded = round_trip(plain.forget([N - 1]), tmp_path)
+    loaded.add(rows(1), ["ant"])
+    assert loaded.memory_.entries.ids[-1] == N
+
+
 def test_an_emptied_memory_can_be_stored(plain: AttnKNNClassifier, tmp_path: Path) -> None:
     plain.forget(np.arange(N))
     loaded = round_trip(plain, tmp_path)
