@@ -1,0 +1,138 @@
+"""Each entry judged by the others: never itself, never its group, and trust without the judged."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from strategies import blobs
+
+from attnknn import AttnKNNClassifier
+from attnknn.attention import DistanceAttention
+from attnknn.calibration import Calibration
+from attnknn.leave_one_out import Trust, judge
+from attnknn.memory import NumpyMemory, make_entries
+from attnknn.pipeline import Parts
+
+
+def remembered(n=14, groups=None, seed=0):
+    X, y = blobs(n, 3, seed=seed, spread=1.5)
+    importance = np.random.default_rng(seed).uniform(0.5, 2, n)
+    entries = make_entries(X, y, groups=groups, importance=importance)
+    return NumpyMemory().remember(entries), np.bincount(y)
+
+
+def first_look(prior_score=-1.0):
+    attention = DistanceAttention()
+    attention.temperature_, attention.prior_score_ = 3.0, prior_score
+    return attention
+
+
+def without(memory, gone):
+    """The same memory with some entries really removed, in the same coordinates."""
+    smaller = NumpyMemory().remember(memory.entries, memory.metric_)
+    smaller.center_ = memory.center_
+    smaller.entries = memory.entries
+    smaller._index()
+    smaller.forget(memory.entries.ids[gone])
+    return smaller, np.bincount(smaller.entries.labels, minlength=3)
+
+
+def test_an_entry_is_judged_as_if_it_had_never_been():
+    memory, counts = remembered()
+    attention = first_look()
+    judged = judge(memory, counts, 13)
+    parts = Parts(memory, attention, Calibration(), 13, counts)
+    answers = judged.answer(parts).probabilities
+    for row in range(14):
+        smaller, fewer = without(memory, [row])
+        parts = Parts(smaller, attention, Calibration(), 13, fewer)
+        alone = parts.answer(memory.entries.embeddings[[row]]).probabilities
+        assert np.allclose(answers[row], alone[0], atol=1e-12)
+
+
+def test_no_entry_is_its_own_neighbor_even_among_copies():
+    X = np.zeros((6, 2))
+    memory = NumpyMemory().remember(make_entries(X, np.zeros(6)))
+    found = judge(memory, np.array([6]), 5).situation.neighbors
+    assert not (found.positions == np.arange(6)[:, None]).any()
+    assert found.mask.all()
+
+
+@pytest.mark.parametrize("label", ["its own", "another"])
+def test_trust_without_a_row_is_trust_after_the_row_is_gone(label):
+    memory, counts = remembered()
+    row = 4
+    if label == "another":
+        memory.relabel([row], [(memory.entries.labels[row] + 1) % 3])
+        counts = np.bincount(memory.entries.labels)
+    everyone = judge(memory, counts, 99)  # all others: no neighbor can move up
+    trust = Trust(everyone, first_look())
+    part = everyone.part(np.array([row]))
+    seen = trust.without(part.rows, part.situation.neighbors)[0]
+    smaller, fewer = without(memory, [row])
+    really = Trust(judge(smaller, fewer, 99), first_look()).of_all
+    judges = part.situation.neighbors.positions[0]
+    assert np.allclose(seen, really[judges - (judges > row)], atol=1e-12)
+
+
+def test_trust_is_the_leave_one_out_share_of_the_own_label():
+    memory, counts = remembered()
+    everyone = judge(memory, counts, 99)
+    parts = Parts(memory, first_look(), Calibration(), 99, counts)
+    shares = everyone.answer(parts).shares
+    expected = shares[np.arange(14), everyone.own]
+    assert np.allclose(Trust(everyone, first_look()).of_all, expected, atol=1e-12)
+
+
+def test_a_group_does_not_vouch_for_the_judges_of_its_members():
+    groups = np.r_[[7, 7, 7], np.full(11, -1)]
+    memory, counts = remembered(groups=groups)
+    everyone = judge(memory, counts, 99)
+    part = everyone.part(np.array([0]))
+    no_prior = first_look(prior_score=-60.0)  # class frequencies do move with a label
+    seen = Trust(everyone, no_prior).without(part.rows, part.situation.neighbors)[0]
+    found = part.situation.neighbors
+    assert set(found.positions[0][found.mask[0]]) == set(range(3, 14))
+    # Whatever the labels of the group are, the judges' trust stays the same.
+    memory.relabel([1, 2], (memory.entries.labels[[1, 2]] + 1) % 3)
+    counts = np.bincount(memory.entries.labels)
+    other = judge(memory, counts, 99).part(np.array([0]))
+    again = Trust(judge(memory, counts, 99), no_prior)
+    moved = again.without(other.rows, other.situation.neighbors)[0]
+    assert np.allclose(seen[found.mask[0]], moved[found.mask[0]], atol=1e-9)
+
+
+def test_an_entry_that_its_surroundings_contradict_has_little_trust():
+    X, y = blobs(60, spread=0.2)
+    y = y.copy()
+    y[0] = (y[0] + 1) % 3
+    memory = NumpyMemory().remember(make_entries(X, y))
+    trust = Trust(judge(memory, np.bincount(y), 10), first_look()).of_all
+    assert trust[0] < 0.2
+    assert np.median(trust) > 0.6
+
+
+def test_trust_is_the_same_in_small_blocks(monkeypatch):
+    memory, counts = remembered(40)
+    everyone = judge(memory, counts, 10)
+    trust = Trust(everyone, first_look())
+    whole = trust.without(everyone.rows, everyone.situation.neighbors)
+    monkeypatch.setattr("attnknn.leave_one_out.BLOCK", 1)
+    assert np.array_equal(trust.without(everyone.rows, everyone.situation.neighbors), whole)
+
+
+def test_an_entry_with_nobody_to_ask_gets_the_prior():
+    X, y = blobs(6)
+    clf = AttnKNNClassifier(5, attention="distance").fit(X, y, groups=np.zeros(6, dtype=int))
+    judged = clf._everyone()
+    assert not judged.situation.neighbors.mask.any()
+    assert np.allclose(judged.answer(clf._parts()).shares, judged.prior)
+
+
+def test_parts_of_the_judged_keep_in_step():
+    memory, counts = remembered(groups=np.arange(14) // 2)
+    everyone = judge(memory, counts, 5)
+    part = everyone.part(np.array([3, 1]))
+    assert part.own.tolist() == everyone.own[[3, 1]].tolist()
+    assert part.groups.tolist() == [1, 0]
+    assert part.nearest(2).situation.squared.shape == (2, 2)

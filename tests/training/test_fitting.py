@@ -1,0 +1,89 @@
+"""Fitting: which attention, which K, what is fresh, and what the report says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from strategies import blobs
+
+from attnknn import AttnKNNClassifier, DistanceAttention, LearnedAttention
+from attnknn.training.fitting import _halvings
+
+
+def stretches(n=400):
+    """Points on a line with a new label every ten: the far ones know nothing."""
+    place = np.random.default_rng(0).uniform(0, n, size=n)
+    return place[:, None], ((place // 10) % 3).astype(int)
+
+
+def test_few_neighbors_are_used_where_the_far_ones_know_nothing():
+    flat = DistanceAttention(temperature=1e9)
+    clf = AttnKNNClassifier(64, attention=flat, random_state=0).fit(*stretches())
+    assert clf.n_neighbors_ < 10
+
+
+def test_the_sizes_tried_are_halvings():
+    assert _halvings(64) == [64, 32, 16, 8, 4]
+    assert _halvings(3) == [3]
+
+
+def test_the_temperature_fits_better_than_its_neighbors():
+    X, y = stretches()
+    clf = AttnKNNClassifier(32, attention="distance", random_state=0).fit(X, y)
+    best = clf.fit_report_.log_loss
+    for factor in (0.3, 3.0):
+        by_hand = DistanceAttention(clf.attention_.temperature_ * factor)
+        other = AttnKNNClassifier(32, attention=by_hand, random_state=0).fit(X, y)
+        assert other.fit_report_.log_loss > best
+
+
+def test_auto_says_why_it_does_not_learn():
+    def reason(*data, **settings):
+        return AttnKNNClassifier(8, random_state=0, **settings).fit(*data).fit_report_.reason
+
+    X, y = blobs(40)
+    assert "fewer than 300 rows" in reason(X, y)
+    assert "one class" in reason(X, np.zeros(40))
+    assert "without calibration" in reason(*blobs(310), calibration=None)
+
+
+def test_without_calibration_nothing_is_fitted_for_distances():
+    X, y = blobs(60)
+    clf = AttnKNNClassifier(8, attention="distance", calibration=None).fit(X, y)
+    assert clf.calibration_.exponent == 1.0
+    assert clf.label_noise_ == 0.0
+    assert clf.n_neighbors_ == 8
+
+
+def test_held_out_rows_are_fresh_and_the_share_is_the_one_asked_for():
+    X, y = blobs(100)
+    attention = LearnedAttention(epochs=1, holdout=0.25)
+    clf = AttnKNNClassifier(8, attention=attention, random_state=0).fit(X, y)
+    assert clf.fresh_.sum() == 25
+    assert clf.fit_report_.n_rows == 25
+
+
+def test_rows_beyond_the_most_are_fresh_and_still_vote():
+    X, y = blobs(100)
+    attention = LearnedAttention(epochs=1, max_rows=40, holdout=0.25)
+    clf = AttnKNNClassifier(8, attention=attention, random_state=0).fit(X, y)
+    assert (~clf.fresh_).sum() == 40
+    assert set(clf.kneighbors(X, 1)[1].ravel()) == set(range(100))
+
+
+def test_noise_of_labels_is_found_through_the_whole_classifier(rng):
+    X, y = blobs(900, 6, 10, spread=0.7)
+    wrong = rng.random(900) < 0.3
+    noisy = np.where(wrong, (y + rng.integers(1, 10, 900)) % 10, y)
+    settings = {"n_neighbors": 32, "attention": "distance", "random_state": 0}
+    test_X, test_y = blobs(900, 6, 10, spread=0.7, seed=1)
+
+    def log_loss(clf):
+        return -np.log(clf.predict_proba(test_X)[np.arange(900), test_y]).mean()
+
+    knowing = AttnKNNClassifier(**settings).fit(X, noisy)
+    trusting = AttnKNNClassifier(**settings, label_noise=None).fit(X, noisy)
+    assert knowing.label_noise_ == pytest.approx(wrong.mean(), abs=0.03)
+    assert trusting.label_noise_ == 0.0
+    assert log_loss(knowing) < log_loss(trusting) - 0.1
+    assert AttnKNNClassifier(**settings).fit(X, y).label_noise_ == 0.0
