@@ -166,11 +166,14 @@ class _Fitting:
             return self.k
         part = sample_of(len(judged), len(self.counts), self.generator, ROWS_TO_CHOOSE_K)
         trial = judged.part(part).trial(attention)
+        by_prior = -np.log(trial.prior[np.arange(len(trial.own)), trial.own]).mean()
         best_k, best, fitted = self.k, math.inf, None
         for k in _halvings(self.k):
             fitted = fit(trial.nearest(k), label_noise=None, start=fitted, fixed=_fixed(attention))
             if fitted.loss < best:
                 best_k, best = k, fitted.loss
+            if fitted.loss > 0.99 * by_prior:
+                fitted = None  # the prior has all the say: no slope leads away from such a start
         return best_k
 
     def _fit_at(self, attention: Attention, judged: Judged, k: int) -> Fitted:
