@@ -12,8 +12,6 @@ from attnknn.cli.query_rows import QueryRows
 from attnknn.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from attnknn.classifier import AttnKNNClassifier
 
 
@@ -50,8 +48,3 @@ def ask(model: Path, rows: Path) -> Asked:
     source = open_rows(rows)
     classifier = AttnKNNClassifier.load(model)
     return Asked(classifier, QueryRows(source, classifier, load_notes(model)))
-
-
-def plain(values: NDArray[Any]) -> list[Any]:
-    """Values as JSON and CSV can hold them."""
-    return list(values.tolist())

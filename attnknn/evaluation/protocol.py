@@ -79,7 +79,7 @@ def run(
     names = [method.name for method in methods]
     if not names or len(set(names)) != len(names):
         raise InvalidSettingError(f"`methods` must have names of their own, got {names}.")
-    tables = []
+    tables: list[Table] = []
     for seed in seeds:
         report = None if folder is None else Path(folder) / str(seed) / "report.json"
         if report is not None and report.exists():
