@@ -1,0 +1,134 @@
+"""The shape of the package: imports point down, every module says what it is, names resolve."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import attnknn
+from attnknn import errors
+
+PACKAGE = Path(attnknn.__file__).parent
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+# A room may import from the rooms above it in this list; rooms of one line not from each other.
+ROOMS = [
+    ["errors"],
+    ["_optional", "_validation"],
+    ["records"],
+    ["metrics"],
+    ["learning"],
+    ["encoders", "memory"],
+    ["attention"],
+    ["vote"],
+    ["likelihood"],
+    ["calibration"],
+    ["pipeline"],
+    ["ensembling"],
+    ["leave_one_out"],
+    ["training"],
+    ["evidence"],
+    ["storage"],
+    ["classifier"],
+    ["datasets"],
+    ["evaluation"],
+    ["cli"],
+    ["testing"],
+]
+RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
+
+
+def room_of(module: str) -> str:
+    """'attnknn.memory.base' is in the room 'memory'; the face itself is in ''."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def imports_of(tree: ast.AST, *, for_types_too: bool) -> set[str]:
+    """Modules of the package that a module imports, anywhere in it."""
+    found = set()
+    skipped: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            skipped |= {child for part in node.body for child in ast.walk(part)}
+    for node in ast.walk(tree):
+        if node in skipped and not for_types_too:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports name the whole path"
+            found |= (
+                {f"{node.module}.{a.name}" for a in node.names}
+                if node.module == "attnknn"
+                else {node.module or ""}
+            )
+    return {name for name in found if name.split(".")[0] == "attnknn"}
+
+
+def dotted(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=dotted)
+def test_imports_point_down(path):
+    here = room_of(dotted(path))
+    if here == "":
+        return  # the face names what is public
+    assert here in RANK, f"the room `{here}` must stand in the list"
+    for name in imports_of(ast.parse(path.read_text()), for_types_too=False):
+        there = room_of(name)
+        if there == here:
+            continue
+        public = getattr(attnknn, "_HOMES", {}).get(there)
+        there = room_of(public) if public else there
+        if there in ("", "__version__"):
+            continue
+        assert RANK[there] < RANK[here], f"{dotted(path)} imports {name}, which stands below it"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=dotted)
+def test_every_module_says_what_it_is(path):
+    docstring = ast.get_docstring(ast.parse(path.read_text()))
+    assert docstring
+    assert docstring.splitlines()[0].rstrip().endswith((".", ":", "?"))
+
+
+def test_every_public_name_resolves_and_has_a_docstring():
+    assert sorted(attnknn.__all__) == attnknn.__all__
+    for name in attnknn.__all__:
+        assert getattr(attnknn, name).__doc__, name
+    assert set(attnknn.__all__) <= set(dir(attnknn))
+    with pytest.raises(AttributeError, match="no attribute 'AttnKNNClasifier'"):
+        attnknn.AttnKNNClasifier  # noqa: B018
+
+
+def test_the_family_tree_of_errors_is_the_true_one():
+    tree = dict(re.findall(r"[├└]── (\w+) \((\w+)\)", errors.__doc__))
+    classes = {
+        name: thing
+        for name, thing in vars(errors).items()
+        if isinstance(thing, type) and issubclass(thing, errors.AttnKNNError)
+    }
+    assert set(tree) == set(classes) - {"AttnKNNError"}
+    for name, builtin in tree.items():
+        parents = [base.__name__ for base in classes[name].__bases__]
+        assert parents == ["AttnKNNError", builtin]
+
+
+def test_no_module_is_a_drawer_for_leftovers():
+    leftovers = {"utils", "helpers", "common", "misc"}
+    assert not [dotted(path) for path in MODULES if path.stem in leftovers]
+
+
+def test_no_module_prints_or_sets_the_number_of_threads():
+    for path in MODULES:
+        calls = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]
+        names = {ast.unparse(call.func) for call in calls}
+        assert "torch.set_num_threads" not in names, path
+        assert "torch.manual_seed" not in names, path
+        assert "np.random.seed" not in names, path

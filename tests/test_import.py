@@ -1,0 +1,57 @@
+"""Importing the classifier is cheap: nothing heavy that scikit-learn does not load itself."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+
+import pytest
+
+OURS = "from attnknn import AttnKNNClassifier"
+THEIRS = "import sklearn.base"
+HEAVY = {"torch", "faiss", "matplotlib", "pandas", "pyarrow", "rich", "click", "safetensors"}
+
+
+def run(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
+    return done.stdout
+
+
+def packages_after(statement: str) -> set[str]:
+    code = f"{statement}\nimport sys\nprint(*{{name.split('.')[0] for name in sys.modules}})"
+    return set(run(code).split())
+
+
+def test_importing_the_classifier_loads_nothing_heavy():
+    ours, theirs = packages_after(OURS), packages_after(THEIRS)
+    assert not {"torch", "faiss", "matplotlib"} & ours
+    assert not HEAVY & (ours - theirs)  # scikit-learn itself may load pandas
+
+
+def test_importing_every_module_needs_no_extra():
+    code = """
+import sys, importlib, pkgutil
+for extra in ("faiss", "matplotlib", "torchmetrics"):
+    sys.modules[extra] = None
+import attnknn
+for module in pkgutil.walk_packages(attnknn.__path__, "attnknn."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+"""
+    run(code)
+
+
+def seconds(statement: str) -> float:
+    return float(
+        run(f"import time; t = time.perf_counter(); {statement}; print(time.perf_counter() - t)")
+    )
+
+
+@pytest.mark.slow
+def test_importing_the_classifier_takes_little_more_than_scikit_learn():
+    pairs = [(seconds(OURS), seconds(THEIRS)) for _ in range(7)]
+    ours, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
+    assert ours <= 1.5 * theirs
