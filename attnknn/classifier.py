@@ -391,14 +391,13 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     def _parts(self) -> Any:
         from attnknn.pipeline import Parts
 
-        trust = self._trust()
         return Parts(
             self.memory_,
             self.attention_,
             self.calibration_,
             self.n_neighbors_,
             self._counts(),
-            None if trust is None else trust.of_all,
+            self._trust_of_all(),
         )
 
     def _counts(self) -> Integers:
@@ -423,6 +422,13 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         if "trust" not in self._cache:
             self._cache["trust"] = Trust(self._everyone(), self.attention_.first_look_)
         return self._cache["trust"]
+
+    def _trust_of_all(self) -> Floats | None:
+        """Trust (N,) per entry: all that answering needs, and what a model folder keeps."""
+        if "trust_of_all" not in self._cache:
+            trust = self._trust()
+            self._cache["trust_of_all"] = None if trust is None else trust.of_all
+        return self._cache["trust_of_all"]
 
     def _codes(self, labels: NDArray[Any]) -> Integers:
         place = {label: code for code, label in enumerate(self.classes_.tolist())}

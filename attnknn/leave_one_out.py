@@ -125,7 +125,8 @@ class Trust:
             axis=1
         )
         without_itself = (self.counts[self.own] - 0.5) / (self.counts.sum() + 0.5 * n_classes - 1.0)
-        self.of_all = self.agrees + self.prior_weight * without_itself  # (N,)
+        trust = self.agrees + self.prior_weight * without_itself
+        self.of_all = np.clip(trust, 0.0, 1.0)  # (N,); sums of weights may round past one
         self.has_groups = bool((self.groups != NO_GROUP).any())
 
     def without(self, rows: Integers, neighbors: Neighbors) -> Floats:

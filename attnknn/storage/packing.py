@@ -113,6 +113,7 @@ def _arrays(classifier: AttnKNNClassifier) -> dict[str, NDArray[Any]]:
         "ids": None if entries.ids.dtype == object else entries.ids,
         "center": memory.center_,
         "transition": transition,
+        "trust": classifier._trust_of_all(),
     }
     return arrays | {name: array for name, array in optional.items() if array is not None}
 

@@ -49,6 +49,8 @@ def unpack(folder: ModelFolder, cls: type[_Classifier]) -> _Classifier:
     dim = classifier.memory_.entries.embeddings.shape[1]
     _check_width(classifier.encoder_, dim)
     classifier.attention_ = unpack_attention(folder, stored.of("attention"), dim, n_classes)
+    if classifier.attention_.needs_trust:
+        classifier._cache["trust_of_all"] = _trust(folder, len(classifier.memory_))
     classifier.calibration_ = _calibration(folder, stored.of("calibration"), n_classes)
     classifier.n_neighbors_ = stored.integer("n_neighbors", least=1)
     classifier.fit_report_ = _report(stored.of("fit_report"))
@@ -189,6 +191,13 @@ def _check_index(memory: FaissMemory, n: int) -> None:
         is_size = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
         if not (is_size or (name == "n_lists" and value is None)):
             raise ModelFolderError(f"The stored `{name}` must be from 1 to {most}, got {value!r}.")
+
+
+def _trust(folder: ModelFolder, n: int) -> NDArray[np.float64]:
+    trust = folder.array("trust", np.float64, (n,))
+    if not ((trust >= 0) & (trust <= 1)).all():  # NaN is neither
+        raise folder.refuse("trust.npy must hold numbers from 0 to 1")
+    return trust
 
 
 def _calibration(folder: ModelFolder, stored: Fields, n_classes: int) -> Calibration:

@@ -18,10 +18,15 @@ from attnknn import (
     TableEncoder,
     UniformAttention,
 )
-from attnknn.attention import ATTENTIONS, AdaptiveAttention, KEnsembleAttention
+from attnknn.attention import (
+    ATTENTIONS,
+    AdaptiveAttention,
+    KEnsembleAttention,
+    LearnedAttention,
+)
 from attnknn.calibration import Calibration
 from attnknn.encoders import ENCODERS
-from attnknn.errors import InvalidInputError, InvalidSettingError
+from attnknn.errors import InvalidInputError, InvalidSettingError, ModelFolderError
 from attnknn.memory import NumpyMemory
 from attnknn.memory.names import MEMORIES
 from attnknn.storage import load_notes, save_classifier
@@ -220,3 +225,26 @@ def test_arrays_are_plain_npy_files_and_the_settings_are_json(saved: Path) -> No
     assert np.load(saved / "embeddings.npy", allow_pickle=False).shape == (N, 3)
     assert json.loads((saved / "settings.json").read_text())["format"] == "attnknn-model"
     assert not [p for p in saved.iterdir() if p.suffix in (".pkl", ".joblib", ".pt")]
+
+
+def test_a_loaded_model_answers_without_judging_every_entry_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    learned = LearnedAttention(epochs=1)
+    before = AttnKNNClassifier(attention=learned, random_state=0).fit(X, X[:, 0] > 0)
+    before.save(tmp_path / "model")
+    after = AttnKNNClassifier.load(tmp_path / "model")
+    monkeypatch.setattr(AttnKNNClassifier, "_everyone", lambda self: pytest.fail("judged again"))
+    assert (after.predict_proba(X) == before.predict_proba(X)).all()
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, np.nan])
+def test_a_trust_that_is_no_share_is_refused(tmp_path: Path, value: float) -> None:
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    model = AttnKNNClassifier(attention=LearnedAttention(epochs=1), random_state=0)
+    model.fit(X, X[:, 0] > 0)._cache["trust_of_all"] = np.full(60, value)
+    model.save(tmp_path / "model")
+    with pytest.raises(ModelFolderError, match="from 0 to 1"):
+        AttnKNNClassifier.load(tmp_path / "model")
