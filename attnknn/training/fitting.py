@@ -167,9 +167,11 @@ class _Fitting:
         part = sample_of(len(judged), len(self.counts), self.generator, ROWS_TO_CHOOSE_K)
         trial = judged.part(part).trial(attention)
         by_prior = -np.log(trial.prior[np.arange(len(trial.own)), trial.own]).mean()
+        noise: LabelNoise | None = None if self.settings.label_noise is None else "symmetric"
         best_k, best, fitted = self.k, math.inf, None
         for k in _halvings(self.k):
-            fitted = fit(trial.nearest(k), label_noise=None, start=fitted, fixed=_fixed(attention))
+            near = trial.nearest(k)
+            fitted = fit(near, label_noise=noise, start=fitted, fixed=_fixed(attention))
             if fitted.loss < best:
                 best_k, best = k, fitted.loss
             if fitted.loss > 0.99 * by_prior:
