@@ -548,7 +548,7 @@ def test_forgotten_entries_never_vote(attention):
     X, y = blobs(60)
     clf = AttnKNNClassifier(60, attention=ATTENTIONS[attention], random_state=0).fit(X, y)
     clf.forget(np.flatnonzero(y == 0))
-    assert all(set(e.labels.tolist()) == {1, 2} for e in clf.explain(X))
+    assert all(set(e.labels.tolist()) <= {1, 2} for e in clf.explain(X))
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
