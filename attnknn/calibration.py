@@ -15,12 +15,21 @@ import numpy as np
 from attnknn.likelihood import Calibration, Fitted, Free, Likelihood, Trial
 from attnknn.records import Floats, Integers
 
-__all__ = ["Calibration", "Fitted", "LabelNoise", "Trial", "fit", "rule_of_thumb", "sample_of"]
+__all__ = [
+    "Calibration",
+    "Fitted",
+    "LabelNoise",
+    "Trial",
+    "as_it_is",
+    "fit",
+    "rule_of_thumb",
+    "sample_of",
+]
 
 LabelNoise = Literal["auto", "symmetric", "by_class"]
 LEAST_NOISE = 0.03  # below this the prior does the smoothing, and modelling noise costs log-loss
 BEYOND_NOISE = 2.0  # standard errors by which a richer model must be better
-MOST_ROWS = 20_000  # a few scalars need no more
+MOST_ROWS = 10_000  # a few scalars need no more
 ROWS_TO_START = 1_000  # rows on which starts are tried
 MOST_CELLS = 8_000_000  # rows × classes held at once
 
@@ -68,6 +77,12 @@ def fit(
         return _fit_by_class(problem, noisy, fits_map)
     is_earned = noisy.calibration.label_noise >= LEAST_NOISE and _is_better(richer, noisy)
     return noisy if is_earned or label_noise == "symmetric" else kept
+
+
+def as_it_is(trial: Trial) -> Fitted:
+    """No fit: scores that are trained already, with no map and no noise."""
+    shares = Likelihood(trial, {}).shares(1.0, 0.0)
+    return Fitted(1.0, 0.0, Calibration(), Calibration().losses(shares, trial.own))
 
 
 def rule_of_thumb(trial: Trial, fixed: dict[str, float]) -> Fitted:

@@ -15,6 +15,9 @@ from attnknn.attention.base import Scores, mixed, softmax_weights
 from attnknn.records import Booleans, Floats, Integers
 from attnknn.vote import vote
 
+# On few rows the likelihood may not mind a temperature and an exponent that are both absurd and
+# make up for each other; this pull home, worth one row, minds, and is nothing beside a hundred.
+PULL = 1.0
 TINY = np.finfo(float).tiny  # a prior far below the neighbors underflows
 
 
@@ -161,11 +164,17 @@ class Likelihood:
         """Minimize over the free numbers, from a start or an earlier fit."""
         from scipy.optimize import minimize
 
+        start = self._packed(begin)
+        home = np.array([start[0], 0.0, 0.0, 0.0])
+        pull = np.array([PULL, 0.0, PULL, 0.0])  # temperature and exponent; see PULL
+
         def mean_loss(values: Floats) -> tuple[float, Floats]:
             losses, gradients = self._losses(values, free, transition)
-            return float(losses.mean()), gradients / len(losses)
+            away = values - home
+            total = losses.sum() + 0.5 * (pull * np.square(away)).sum()
+            return float(total) / len(losses), (gradients + pull * away) / len(losses)
 
-        found = minimize(mean_loss, self._packed(begin), jac=True, method="L-BFGS-B").x
+        found = minimize(mean_loss, start, jac=True, method="L-BFGS-B").x
         numbers = self._named(found)
         noise = numbers.noise if free.noise else 0.0
         if transition is not None:
@@ -207,14 +216,16 @@ class Likelihood:
             likely, observed, numbers.noise if free.noise else 0.0, transition
         )
         by_scores = _by_scores(self.trial, heads, exponent * by_power / shares, scaled)
-        own = likely[self.everyone, self.trial.own]
-        by_noise = -((1 - own) / self.n_others - own) / observed
+        by_noise = 0.0
+        if free.noise and transition is None:
+            own = likely[self.everyone, self.trial.own]
+            by_noise = -(((1 - own) / self.n_others - own) / observed).sum()
         gradient = np.array(
             [
                 by_scores[0] * ("temperature" not in self.fixed),
                 by_scores[1] * ("prior_score" not in self.fixed),
                 (by_power * logs).sum() * exponent * free.exponent,
-                by_noise.sum() * numbers.noise_slope * (free.noise and transition is None),
+                by_noise * numbers.noise_slope,
             ]
         )
         return -np.log(observed), gradient

@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 
 from attnknn.attention import DistanceAttention, Scores, Weights
 from attnknn.attention.base import softmax_weights
-from attnknn.calibration import Calibration, Trial, fit, rule_of_thumb, sample_of
+from attnknn.calibration import Calibration, Trial, as_it_is, fit, rule_of_thumb, sample_of
 from attnknn.likelihood import Free, Likelihood
 from attnknn.vote import vote
 
@@ -195,7 +195,7 @@ def test_a_fit_without_calibration_keeps_to_a_rule_of_thumb():
 
 
 def test_large_problems_are_fitted_on_a_sample(rng):
-    assert len(sample_of(500_000, 10, rng)) == 20_000
+    assert len(sample_of(500_000, 10, rng)) == 10_000
     assert sample_of(7, 10, rng).tolist() == list(range(7))
     assert len(np.unique(sample_of(100, 10, rng, 30))) == 30
 
@@ -224,3 +224,19 @@ def test_the_fit_moves_with_the_unit_of_distance():
     assert two.temperature == pytest.approx(one.temperature * 1e6, rel=0.02)
     assert two.loss == pytest.approx(one.loss, abs=1e-4)
     assert DistanceAttention().temperature is None
+
+
+def test_few_rows_leave_temperature_and_exponent_near_home():
+    trial = simulated(30)
+    sure = replace(trial, own=trial.labels[:, 0])  # the nearest is always right: sharper is better
+    fitted = fit(sure, label_noise=None, start=(1.0, 0.0))
+    assert 1e-2 < fitted.temperature < 1e2
+    assert fitted.calibration.exponent < 12
+
+
+def test_scores_left_as_they_are_have_the_losses_of_their_shares():
+    trial = simulated(40)
+    fitted = as_it_is(trial)
+    assert (fitted.temperature, fitted.prior_score) == (1.0, 0.0)
+    shares = Likelihood(trial, {}).shares(1.0, 0.0)
+    assert fitted.losses == pytest.approx(-np.log(shares[np.arange(40), trial.own]))

@@ -23,12 +23,14 @@ class Course:
     ----------
     groups : parameter groups as torch's optimizers take them, each with its own `lr`
     warmup : share of the steps in which the learning rates rise to their height
+    patience : epochs without a better judgment after which training stops
     """
 
     epochs: int
     batch_size: int
     groups: list[dict[str, Any]]
     warmup: float = 0.2
+    patience: int = 3
 
 
 @dataclass
@@ -80,6 +82,8 @@ def train(
                 outcome.train_losses.append(total / n_rows)
                 outcome.judged_losses.append(judge())
                 best.offer(module, outcome.judged_losses[-1])
+                if len(outcome.judged_losses) - 1 - outcome.best_epoch >= course.patience:
+                    break
     except KeyboardInterrupt:
         outcome.was_interrupted = True
     module.load_state_dict(best.state)

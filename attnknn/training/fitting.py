@@ -21,6 +21,7 @@ from attnknn.calibration import (
     Calibration,
     Fitted,
     LabelNoise,
+    as_it_is,
     fit,
     rule_of_thumb,
     sample_of,
@@ -238,6 +239,8 @@ class _Fitting:
         is left is decided here.
         """
         trial = fresh.trial(attention)
+        if self.settings.calibration is None:
+            return as_it_is(trial)
         noise = self.settings.label_noise
         if noise == "auto":
             noise = "symmetric" if by_distance.calibration.label_noise > 0 else None

@@ -87,3 +87,11 @@ def test_noise_of_labels_is_found_through_the_whole_classifier(rng):
     assert trusting.label_noise_ == 0.0
     assert log_loss(knowing) < log_loss(trusting) - 0.1
     assert AttnKNNClassifier(**settings).fit(X, y).label_noise_ == 0.0
+
+
+def test_without_calibration_learned_attention_stays_as_training_left_it():
+    clf = AttnKNNClassifier(
+        attention=LearnedAttention(epochs=1), calibration=None, random_state=0
+    ).fit(*stretches())
+    assert (clf.attention_.temperature_, clf.attention_.prior_score_) == (1.0, 0.0)
+    assert clf.calibration_.exponent == 1.0
