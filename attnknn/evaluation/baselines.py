@@ -16,10 +16,13 @@ from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
+from threadpoolctl import threadpool_limits
 
 from attnknn.errors import InvalidInputError, InvalidSettingError, unknown_name
 from attnknn.metrics import nll
 from attnknn.records import Floats, Integers
+
+SMALL = 1_000_000  # numbers
 
 
 class UniformKNN(ClassifierMixin, BaseEstimator):
@@ -158,7 +161,9 @@ class LinearProbe(ClassifierMixin, BaseEstimator):
         return choices[int(np.argmin(losses))]
 
     def _fitted(self, C: float, rows: Floats, codes: Integers) -> LogisticRegression:
-        with warnings.catch_warnings():  # said by `is_converged_` instead
+        # On busy cores a second thread of a small product is waited for longer than it works.
+        threads = threadpool_limits(1 if rows.size < SMALL else None)
+        with threads, warnings.catch_warnings():  # said by `is_converged_` instead
             warnings.simplefilter("ignore", ConvergenceWarning)
             return LogisticRegression(
                 C=C, max_iter=self.max_iter, solver=_solver(rows.shape[1], len(self.classes_))
