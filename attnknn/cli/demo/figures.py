@@ -51,8 +51,8 @@ def _comparison(tables: list[Table]) -> Any:
     for line, table in zip(panels, tables, strict=True):
         for panel, (metric, words) in zip(line, METRICS.items(), strict=True):
             _bars(panel, table, metric)
-            better = "higher" if metric == "accuracy" else "lower"
-            panel.set_title(f"{table.dataset}: {words} ({better} is better)", fontsize=9)
+            words = "share of errors" if metric == "accuracy" else words
+            panel.set_title(f"{table.dataset}: {words} (lower is better)", fontsize=9)
             if panel is not line[0]:
                 panel.set_yticklabels([])
     return figure
@@ -61,12 +61,12 @@ def _comparison(tables: list[Table]) -> Any:
 def _bars(panel: Any, table: Table, metric: str) -> None:
     methods = table.methods[::-1]
     values = [table.mean(metric, method) for method in methods]
+    if metric == "accuracy":
+        values = [1 - value for value in values]  # bars of accuracy would all look alike from zero
     colors = [BLUE if method == OURS else GRAY for method in methods]
     bars = panel.barh(methods, values, color=colors)
     panel.bar_label(bars, fmt="%.3f", padding=3, fontsize=8)
-    low = 0.95 * min(values) if metric == "accuracy" else 0.0
-    high = max(values) + 0.25 * (max(values) - low)
-    panel.set_xlim(low, high if high > low else low + 1)
+    panel.set_xlim(0.0, 1.25 * max(values) or 1.0)
     panel.tick_params(labelsize=8)
     panel.spines[["top", "right"]].set_visible(False)
 
