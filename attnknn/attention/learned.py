@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from attnknn._validation import Limits, check_limits
 from attnknn.attention.base import Attention, Scores, Situation
 from attnknn.errors import InvalidSettingError, NotFittedYetError
+from attnknn.learning.threads import SMALL, one_thread_if
 from attnknn.records import Floats, Integers
 
 if TYPE_CHECKING:
@@ -138,7 +139,8 @@ class LearnedAttention(Attention):
         entries = self._projected(situation.entries)
         width = situation.neighbors.positions.shape[1] * entries[0].numel()
         step = max(1, BLOCK // max(1, width))
-        with torch.inference_mode():
+        is_small = len(situation.queries) * width < SMALL
+        with torch.inference_mode(), one_thread_if(is_small):
             parts = [
                 self._score_block(features, entries, situation.neighbors.positions, start, step)
                 for start in range(0, len(situation.queries), step)

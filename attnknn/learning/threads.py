@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
+from typing import Any
+
+
+SMALL = 1 << 22  # numbers in a tensor below which a second thread costs more than it gives
 
 
 def one_thread_if(is_small: bool) -> AbstractContextManager[object]:
@@ -18,6 +23,13 @@ def one_thread_if(is_small: bool) -> AbstractContextManager[object]:
     """
     if not is_small:
         return nullcontext()
-    from threadpoolctl import threadpool_limits
+    return _controller().limit(limits=1, user_api="openmp")
 
-    return threadpool_limits(1, user_api="openmp")
+
+@lru_cache(maxsize=1)
+def _controller() -> Any:
+    """What knows the loaded libraries; finding them takes longer than a small search."""
+    import torch  # noqa: F401  (its OpenMP must be loaded before libraries are looked for)
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()

@@ -14,16 +14,13 @@ from attnknn.attention.learned import LearnedAttention, features_of, slice_featu
 from attnknn.attention.scores import NeighborScores, Shape, learned_distances
 from attnknn.calibration import Calibration
 from attnknn.learning.loop import Course, Outcome, train
-from attnknn.learning.threads import one_thread_if
+from attnknn.learning.threads import SMALL, one_thread_if
 from attnknn.leave_one_out import Judged
 from attnknn.vote import class_prior, vote_in_torch
 
 WIDEST_HEAD = 128
 HEAD_NOISE = 0.02  # else several heads would start, and stay, the same
 SCALAR_PACE = 5.0  # scalars may move faster than the entries of a projection
-SMALL_STEP = (
-    1 << 22
-)  # numbers a step works on, below which a second thread costs more than it gives
 
 
 def teach(
@@ -51,7 +48,7 @@ def teach(
     classroom = _Classroom(attention, lesson, noise, generator)
     trained = torch.from_numpy(np.flatnonzero(is_trained_on))
     judges = torch.from_numpy(np.flatnonzero(~is_trained_on))
-    with one_thread_if(_numbers_per_step(attention, lesson) < SMALL_STEP):
+    with one_thread_if(_numbers_per_step(attention, lesson) < SMALL):
         return train(
             classroom,
             lambda rows: classroom.loss(trained[rows]),
