@@ -6,7 +6,6 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import Any
 
-
 SMALL = 1 << 22  # numbers in a tensor below which a second thread costs more than it gives
 
 
