@@ -17,8 +17,9 @@ from attnknn.errors import AttnKNNError
 from attnknn.evaluation.protocol import run
 from attnknn.evaluation.stress import LabelNoise
 from attnknn.evaluation.table import Table
+from experiments.bars import bars
 from experiments.methods import METHODS
-from experiments.pages import write_pages
+from experiments.pages import measured, write_pages
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -50,9 +51,15 @@ def main(arguments: list[str] | None = None) -> int:
     running.add_argument("claim", choices=sorted(claims))
     running.add_argument("--only", metavar="DATASET", help="one data set of the claim")
     commands.add_parser("tables", help="write docs/results.md and the README's table from reports")
+    commands.add_parser("bars", help="print every bar with the figure that was measured")
     options = parser.parse_args(arguments)
     if options.command == "tables":
         write_pages(claims, RESULTS)
+        return 0
+    if options.command == "bars":
+        tables = {claim: measured(claim, chosen, RESULTS) for claim, chosen in claims.items()}
+        for bar in bars(tables):
+            print(bar)
         return 0
     chosen = claims[options.claim]
     for name in [options.only] if options.only else chosen["datasets"]:
