@@ -32,6 +32,7 @@ bench: .venv/installed
 
 tables: .venv/installed
 	$(BIN)/python -m experiments tables
+	$(BIN)/python -m benchmarks.pages
 
 clean:
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

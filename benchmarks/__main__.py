@@ -1,8 +1,9 @@
-"""All benchmarks, one after the other: `make bench`."""
+"""All benchmarks, one after the other, and the page of what they measured: `make bench`."""
 
 from __future__ import annotations
 
-from benchmarks import predict, search
+from benchmarks import pages, predict, search
 
 search.main()
 predict.main()
+pages.main()

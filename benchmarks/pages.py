@@ -1,0 +1,58 @@
+"""Measured times become docs/speed.md: `python -m benchmarks.pages`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent / "docs" / "speed.md"
+HEAD = """# Speed
+
+Written by `python -m benchmarks.pages` from `benchmarks/results`, which `make bench` measures: medians of interleaved repeats, ratios to the
+first line of each table inside one run. Trust the ratios, not the milliseconds.
+"""
+
+
+def main() -> None:
+    """Write the page from what was measured."""
+    chapters = [HEAD]
+    for name, title in (("search", "Searching"), ("predict", "Fitting and predicting")):
+        path = HERE / "results" / f"{name}.json"
+        if path.exists():
+            chapters.append(chapter(title, name, json.loads(path.read_text())))
+    PAGE.write_text("\n".join(chapters))
+
+
+def chapter(title: str, module: str, report: dict[str, Any]) -> str:
+    """All tables of one benchmark, and the machine they were measured on."""
+    machine = report["machine"]
+    lines = [f"## {title}\n", f"`python -m benchmarks.{module}`, on {described(machine)}.\n"]
+    for name, rows in report.items():
+        if name not in ("machine", "repeats") and rows:
+            lines.append(f"### {name}\n\n{table(rows)}\n")
+    return "\n".join(lines)
+
+
+def described(machine: dict[str, Any]) -> str:
+    """The machine in a few words."""
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    processor = ", ".join(machine["processor"])
+    return (
+        f"{machine['cores']} cores ({processor}; {machine['vector instructions']}), "
+        f"load {machine['load']:.1f} at the start, {versions}"
+    )
+
+
+def table(rows: dict[str, Any]) -> str:
+    """Timed work with its ratio, or plain figures."""
+    if all(isinstance(row, dict) for row in rows.values()):
+        body = [f"| {n} | {r['median_ms']} | {r['ratio']:.2f} |" for n, r in rows.items()]
+        return "\n".join(["| | median ms | ratio |", "|---|--:|--:|", *body])
+    body = [f"| {name} | {value:.2f} |" for name, value in rows.items()]
+    return "\n".join(["| | |", "|---|--:|", *body])
+
+
+if __name__ == "__main__":
+    main()
