@@ -10,8 +10,9 @@ HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "speed.md"
 HEAD = """# Speed
 
-Written by `python -m benchmarks.pages` from `benchmarks/results`, which `make bench` measures: medians of interleaved repeats, ratios to the
-first line of each table inside one run. Trust the ratios, not the milliseconds.
+Written by `python -m benchmarks.pages` from `benchmarks/results`, which `make bench` measures:
+medians of interleaved repeats, ratios to the first line of each table inside one run. Trust the
+ratios, not the milliseconds.
 """
 
 
