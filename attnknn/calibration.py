@@ -31,7 +31,7 @@ LEAST_NOISE = 0.03  # below this the prior does the smoothing, and modelling noi
 BEYOND_NOISE = 2.0  # standard errors by which a richer model must be better
 MOST_ROWS = 10_000  # a few scalars need no more
 ROWS_TO_START = 1_000  # rows on which starts are tried
-MOST_CELLS = 8_000_000  # rows × classes held at once
+MOST_CELLS = 2_000_000  # rows × classes held at once
 
 
 def sample_of(

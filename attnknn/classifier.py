@@ -27,6 +27,7 @@ from attnknn.records import Evidence, Floats, Integers
 
 if TYPE_CHECKING:
     from attnknn.encoders import Encoder, IdentityEncoder
+    from attnknn.pipeline import Answer
 
 ROWS_AT_ONCE = 8192
 
@@ -36,8 +37,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    n_neighbors : the largest number of neighbors; how many are used is chosen leave-one-out
-        (`n_neighbors_`), and a smaller memory uses all it has
+    n_neighbors : the largest number of neighbors; distance attention chooses how many it uses
+        leave-one-out (`n_neighbors_`), and a smaller memory uses all it has
     encoder : 'identity' takes numeric rows as they are, 'tabular' scales numbers and encodes
         categories; or any scikit-learn transformer or function
     memory : 'auto', 'torch', 'numpy', 'faiss', or a `Memory`
@@ -123,8 +124,11 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             return self.add(X, y)
         self._check_settings()
         labels = check_labels(y)
-        named = labels if classes is None else np.concatenate([np.asarray(classes), labels])
-        return self._fit(X, labels, np.unique(named), None, None, None, None)
+        named = np.unique(labels if classes is None else np.asarray(classes))
+        unknown = [label for label in labels.tolist() if label not in set(named.tolist())]
+        if unknown:
+            raise InvalidInputError(f"`classes` must name every label, {unknown[0]!r} is missing.")
+        return self._fit(X, labels, named, None, None, None, None)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable label of each row of `X`."""
@@ -133,7 +137,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X: Any) -> Floats:
         """Class probabilities (n, C) of each row of `X`; columns follow `classes_`."""
-        answers = [answer.probabilities for _, answer in self._answers(X)]
+        answers = [answer.probabilities for answer in self._answers(X, "predict_proba")]
         return np.concatenate(answers) if answers else np.zeros((0, len(self.classes_)))
 
     def embed(self, X: Any) -> NDArray[Any]:
@@ -156,7 +160,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
 
         return [
             evidence_of(answer, row, self.memory_, self.classes_, self.calibration_)
-            for _, answer in self._answers(X)
+            for answer in self._answers(X, "explain")
             for row in range(len(answer.shares))
         ]
 
@@ -184,7 +188,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         importance: ArrayLike | None = None,
         payloads: Any = None,
     ) -> Self:
-        """Remember more rows; an unseen label becomes a new class, last in `classes_`.
+        """Remember more rows; an unseen label becomes a new class in `classes_`.
 
         Votes, prior and trust follow at once. What was trained (encoder, projections, temperatures)
         stays as it is until `refit`.
@@ -299,6 +303,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         payloads: Any,
     ) -> Self:
         with self._all_or_nothing():
+            self.__dict__.pop("_least_next_id", None)
             rows = self._encoded(X, reset=True, labels=labels)
             self._remember(rows, labels, classes, ids, groups, importance, payloads)
             self._fit_parts()
@@ -351,8 +356,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         self.fit_report_ = outcome.report
         self.memory_.entries = replace(self.memory_.entries, fresh=outcome.fresh)
         self._drop_caches()
-        if outcome.trust is not None:
-            self._cache["trust"] = outcome.trust
+        self._cache["trust_of_all"] = outcome.parts.trust
         if self.verbose:
             from rich.console import Console
 
@@ -381,12 +385,11 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         self._check_remembers(method)
         return self.memory_.prepare(self._encoded(X, reset=False))
 
-    def _answers(self, X: Any) -> Iterator[tuple[slice, Any]]:
-        queries = self._queries(X, "predict")
+    def _answers(self, X: Any, method: str) -> Iterator[Answer]:
+        queries = self._queries(X, method)
         parts = self._parts()
         for start in range(0, len(queries), ROWS_AT_ONCE):
-            block = slice(start, start + ROWS_AT_ONCE)
-            yield block, parts.answer(queries[block])
+            yield parts.answer(queries[start : start + ROWS_AT_ONCE])
 
     def _parts(self) -> Any:
         from attnknn.pipeline import Parts
@@ -435,7 +438,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         return np.array([place[label] for label in labels.tolist()], dtype=np.int64)
 
     def _admit(self, labels: NDArray[Any], prepared: NDArray[np.float32]) -> None:
-        """Append unseen labels to `classes_`, with what the learned parts know per class."""
+        """Add unseen labels to `classes_`, with what the learned parts know per class."""
         known = set(self.classes_.tolist())
         unseen = [label for label in np.unique(labels).tolist() if label not in known]
         if not unseen:
@@ -445,7 +448,11 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         for label in unseen:
             self.attention_.admit_class(prepared[labels == label])
         self.calibration_ = self.calibration_.with_classes(len(both))
-        self.classes_ = both
+        order = np.argsort(both, kind="stable")  # scikit-learn's metrics take columns as sorted
+        self.attention_.reorder_classes(order)
+        self.calibration_ = self.calibration_.with_order(order)
+        self.memory_.recode(np.argsort(order))
+        self.classes_ = both[order]
 
     def _next_id(self) -> int:
         """Larger than every number that was an id; 0 where ids are texts."""

@@ -65,6 +65,12 @@ class Calibration:
         wider[: len(self.transition), : len(self.transition)] = self.transition
         return replace(self, transition=wider)
 
+    def with_order(self, order: Integers) -> Calibration:
+        """The same with class `order[i]` as class i."""
+        if self.transition is None:
+            return self
+        return replace(self, transition=self.transition[np.ix_(order, order)])
+
     def losses(self, shares: Floats, own: Integers) -> Floats:
         """Log-loss (B,) of the observed labels."""
         likely = self.observed(self.probabilities(shares))[np.arange(len(own)), own]
@@ -169,17 +175,18 @@ class Likelihood:
         pull = np.array([PULL, 0.0, PULL, 0.0])  # temperature and exponent; see PULL
 
         def mean_loss(values: Floats) -> tuple[float, Floats]:
-            losses, gradients = self._losses(values, free, transition)
+            losses, gradients, surprise = self._losses(values, free, transition)
             away = values - home
-            total = losses.sum() + 0.5 * (pull * np.square(away)).sum()
+            total = losses.sum() + surprise + 0.5 * (pull * np.square(away)).sum()
             return float(total) / len(losses), (gradients + pull * away) / len(losses)
 
         found = minimize(mean_loss, start, jac=True, method="L-BFGS-B").x
         numbers = self._named(found)
         noise = numbers.noise if free.noise else 0.0
-        if transition is not None:
-            noise = overall_noise(transition, self.trial)
         exponent = numbers.exponent if free.exponent else 1.0
+        if transition is not None:
+            shares = self.shares(numbers.temperature, numbers.prior_score)
+            noise = overall_noise(transition, Calibration(exponent).probabilities(shares))
         return Fitted(
             numbers.temperature,
             numbers.prior_score,
@@ -197,8 +204,12 @@ class Likelihood:
 
     def _losses(
         self, values: Floats, free: Free, transition: Floats | None
-    ) -> tuple[Floats, Floats]:
-        """Losses (B,), and the gradient of their sum by the four packed values."""
+    ) -> tuple[Floats, Floats, float]:
+        """Losses (B,), the gradient of their sum, and the surprise of one row of any label.
+
+        That one row, as likely anywhere and of any label as the prior says, keeps a few rows that
+        all came true from proving that nothing else can.
+        """
         numbers = self._named(values)
         exponent = numbers.exponent if free.exponent else 1.0
         scaled = self.scores / numbers.temperature
@@ -215,6 +226,8 @@ class Likelihood:
         by_power = self._by_power(
             likely, observed, numbers.noise if free.noise else 0.0, transition
         )
+        surprise = -(self.trial.prior * np.log(np.maximum(likely, TINY))).sum() / len(likely)
+        by_power = by_power + (likely - self.trial.prior) / len(likely)
         by_scores = _by_scores(self.trial, heads, exponent * by_power / shares, scaled)
         by_noise = 0.0
         if free.noise and transition is None:
@@ -228,7 +241,7 @@ class Likelihood:
                 by_noise * numbers.noise_slope,
             ]
         )
-        return -np.log(observed), gradient
+        return -np.log(observed), gradient, float(surprise)
 
     def _observed(self, likely: Floats, noise: float, transition: Floats | None) -> Floats:
         """The chance (B,) of the labels that were observed."""
@@ -256,7 +269,7 @@ class Likelihood:
         most = 0.95 * self.n_others / (self.n_others + 1)  # beyond, labels say what they are not
         level = 1 / (1 + math.exp(-min(max(values[3], -30.0), 30.0)))
         return _Numbers(
-            self.fixed.get("temperature", math.exp(min(max(values[0], -60.0), 60.0))),
+            self.fixed.get("temperature", math.exp(min(max(values[0], -300.0), 300.0))),
             self.fixed.get("prior_score", min(max(float(values[1]), -40.0), 40.0)),
             math.exp(min(max(values[2], -2.5), 2.5)),
             most * level,
@@ -310,6 +323,10 @@ def _by_scores(
     return float((by_temperature * say).sum()), float((by_prior * say).sum())
 
 
-def overall_noise(transition: Floats, trial: Trial) -> float:
-    """The chance of a wrong label, classes weighed by their frequency."""
-    return float(trial.prior.mean(axis=0) @ (1 - np.diag(transition)))
+def overall_noise(transition: Floats, probabilities: Floats) -> float:
+    """The chance of a wrong label: each true class by its share, as `probabilities` (B, C) say.
+
+    >>> overall_noise(np.array([[0.6, 0.4], [0.0, 1.0]]), np.array([[0.5, 0.5]]))
+    0.2
+    """
+    return float(probabilities.mean(axis=0) @ (1 - np.diag(transition)))

@@ -72,9 +72,14 @@ def situation_of(
 
 
 def squared(distances: Floats, metric: str) -> Floats:
-    """Squared Euclidean distances; for the other metrics the same up to a constant.
+    """Squared Euclidean distances (B, K), or what stands for them.
 
-    Between unit vectors 2 (1 − cosine) is the squared distance; minus twice an inner product
-    differs from it by the two squared lengths.
+    Between unit vectors 2 (1 − cosine) is the squared distance. Of inner products only differences
+    mean anything, so they are taken to the nearest; the prior then weighs against that one.
     """
-    return np.square(distances) if metric == "euclidean" else 2.0 * distances
+    if metric == "euclidean":
+        return np.square(distances)
+    if metric == "cosine" or not distances.shape[1]:
+        return 2.0 * distances
+    nearest = distances[:, :1]
+    return 2.0 * (distances - np.where(np.isfinite(nearest), nearest, 0.0))

@@ -64,7 +64,6 @@ class Evidence:
     classes : (C,) in the order of `shares`, `probabilities` and `prior`
     ids, labels, weights, distances, payloads : (K,) of the neighbors, most say first
     prior_weight : the say of the prior, which votes for the class frequencies `prior`
-    note : what else a reader should know, or ""
     """
 
     label: Any
@@ -79,7 +78,6 @@ class Evidence:
     prior_weight: float
     prior: Floats
     exponent: float
-    note: str = ""
 
     @property
     def probability(self) -> float:
@@ -104,7 +102,7 @@ class Evidence:
         if n_rest > 0:
             lines.append(f"  {self.weights[len(shown) :].sum():.3f}  {n_rest} more neighbors")
         lines.append(f"  {self.prior_weight:.3f}  the prior (class frequencies)")
-        return "\n".join(lines + ([self.note] if self.note else []))
+        return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists and numbers, ready for JSON."""

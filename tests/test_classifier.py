@@ -295,7 +295,8 @@ def test_a_stop_by_hand_keeps_the_best_so_far_and_says_so(monkeypatch):
     monkeypatch.setattr(loop, "_step", interrupted)
     X, y = blobs()
     attention = LearnedAttention(epochs=50, batch_size=32)
-    clf = AttnKNNClassifier(8, attention=attention, random_state=0).fit(X, y)
+    with pytest.warns(UserWarning, match="stopped by hand; the best so far was kept"):
+        clf = AttnKNNClassifier(8, attention=attention, random_state=0).fit(X, y)
     assert len(calls) == 5
     assert "stopped by hand, the best so far was kept" in clf.fit_report_.reason
     assert np.isfinite(clf.predict_proba(X)).all()
@@ -310,7 +311,7 @@ def test_more_neighbors_than_entries_means_that_all_vote(attention):
     clf = AttnKNNClassifier(64, attention=ATTENTIONS[attention], random_state=0).fit(X, y)
     evidence = clf.explain(X[:1])[0]
     assert sorted(evidence.ids.tolist()) == list(range(6))
-    assert clf.n_neighbors_ <= 6
+    assert clf.fit_report_.n_neighbors <= 6
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
@@ -693,7 +694,7 @@ def test_every_setting_of_the_classifier_moves_the_answer(settings, rng):
 
 
 def test_the_map_sharpens_a_timid_vote_unless_it_is_left_out():
-    X, y = blobs(200, spread=0.4)
+    X, y = blobs(200, spread=1.0)
     timid = DistanceAttention(temperature=200.0, prior_score=-5.0)
     exponents = [
         AttnKNNClassifier(64, attention=timid, calibration=calibration)
@@ -711,3 +712,50 @@ def test_memory_and_device_choose_where_it_is_searched():
     assert type(clf.memory_).__name__ == "NumpyMemory"
     clf = AttnKNNClassifier(4, attention="uniform", memory="torch", device="cpu").fit(X, y)
     assert clf.memory_.device == "cpu"
+
+
+@pytest.mark.parametrize("attention", ["distance", LearnedAttention(epochs=1)])
+@pytest.mark.parametrize("label_noise", ["auto", "by_class"])
+def test_a_class_that_is_added_takes_its_sorted_place(attention, label_noise):
+    X, y = blobs(90)
+    names = np.array(["b", "d", "f"])[y % 3]
+    clf = AttnKNNClassifier(attention=attention, label_noise=label_noise, random_state=0).fit(
+        X, names
+    )
+    before = clf.predict_proba(X)
+    clf.add(X[:6] + 50, ["a"] * 6)
+    assert clf.classes_.tolist() == ["a", "b", "d", "f"]
+    after = clf.predict_proba(X)
+    assert (
+        clf.classes_[after.argmax(axis=1)] == np.array(["b", "d", "f"])[before.argmax(axis=1)]
+    ).mean() > 0.95
+    assert (clf.predict(X[:6] + 50) == "a").all()
+    evidence = clf.explain(X[:1])[0]
+    votes = [evidence.weights[evidence.labels == name].sum() for name in evidence.classes]
+    assert evidence.shares == pytest.approx(votes + evidence.prior_weight * evidence.prior)
+
+
+def test_an_edit_cut_short_leaves_the_default_memory_as_it_was(monkeypatch):
+    X, y = blobs(90)
+    clf = AttnKNNClassifier(attention="distance", random_state=0).fit(X, y)
+    before = clf.predict_proba(X)
+    monkeypatch.setattr(
+        clf.__class__, "_drop_caches", lambda self: (_ for _ in ()).throw(KeyboardInterrupt)
+    )
+    with pytest.raises(KeyboardInterrupt):
+        clf.add(X[:5] + 1, y[:5])
+    monkeypatch.undo()
+    assert (clf.predict_proba(X) == before).all()
+
+
+def test_labels_that_classes_does_not_name_are_refused():
+    with pytest.raises(ValueError, match="must name every label, 2 is missing"):
+        AttnKNNClassifier().partial_fit([[0.0], [1.0]], [0, 2], classes=[0, 1])
+
+
+def test_a_memory_that_began_small_uses_all_the_neighbors_asked_for():
+    X, y = blobs(90)
+    clf = AttnKNNClassifier(16, attention="distance").partial_fit(
+        X[:3], y[:3], classes=np.unique(y)
+    )
+    assert len(clf.partial_fit(X[3:], y[3:]).explain(X[:1])[0].ids) == 16

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from attnknn.records import Floats, Neighbors
+from attnknn.records import Floats, Integers, Neighbors
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,6 @@ class Attention(ABC, BaseEstimator):
     temperature_: float = 1.0
     prior_score_: float = 0.0
     needs_trust: bool = False
-    is_fitted_by_calibration: bool = True
 
     @abstractmethod
     def scores(self, situation: Situation) -> Scores:
@@ -101,6 +100,9 @@ class Attention(ABC, BaseEstimator):
 
     def admit_class(self, embeddings: NDArray[np.float32]) -> None:
         """Make room for one more class, whose first entries have these embeddings."""
+
+    def reorder_classes(self, order: Integers) -> None:
+        """Class `order[i]` becomes class i."""
 
     def copy(self) -> Self:
         """A copy that an edit may change."""

@@ -22,8 +22,6 @@ class UniformAttention(Attention):
     prior_weight : the prior's share of say, from 0 (none, the classical vote) to below 1
     """
 
-    is_fitted_by_calibration = False
-
     def __init__(self, prior_weight: float = 0.0) -> None:
         self.prior_weight = prior_weight
 

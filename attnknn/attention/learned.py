@@ -64,8 +64,6 @@ class LearnedAttention(Attention):
     max_rows : at most so many rows are trained on; all entries vote
     """
 
-    is_fitted_by_calibration = True
-
     def __init__(
         self,
         n_heads: int = 1,
@@ -153,6 +151,10 @@ class LearnedAttention(Attention):
 
         mean = torch.from_numpy(embeddings.mean(axis=0, dtype=np.float64)).float()
         self.module_ = self.module_.with_class(mean)
+
+    def reorder_classes(self, order: Integers) -> None:
+        """Class `order[i]` becomes class i; prototypes move along."""
+        self.module_ = self.module_.reordered(order)
 
     def _score_block(
         self, features: Features, entries: Any, positions: Integers, start: int, step: int

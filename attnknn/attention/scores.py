@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from attnknn.records import Integers
+
 N_KNOTS = 6  # bends of the monotone distance bias
 BLOCK = 1 << 22  # numbers of projected neighbors held in one tensor
 PRIOR_REACH = 3.0  # how far a query may move the prior's score
@@ -96,6 +98,15 @@ class NeighborScores(nn.Module):
             state["prototypes"] = torch.cat([state["prototypes"], prototype[None]])
         wider.load_state_dict(state)
         return wider
+
+    def reordered(self, order: Integers) -> NeighborScores:
+        """The same module with class `order[i]` as class i."""
+        moved = NeighborScores(self.shape)
+        state = dict(self.state_dict())
+        if self.shape.prototypes:
+            state["prototypes"] = state["prototypes"][torch.from_numpy(order)]
+        moved.load_state_dict(state)
+        return moved
 
     @property
     def temperatures(self) -> Tensor:

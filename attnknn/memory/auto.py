@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 
 from attnknn.errors import MissingExtraError
@@ -104,14 +106,14 @@ class AutoMemory(Memory):
         if len(self) > 2 * self.n_when_chosen_:
             self._index()
             return
-        with self.chosen_._all_or_nothing():
-            self.chosen_._set(self.entries)
-            self.chosen_._append(n_new)
+        self.chosen_ = copy(self.chosen_)  # a copy of this memory may still use the old one
+        self.chosen_._set(self.entries)
+        self.chosen_._append(n_new)
 
     def _remove(self, positions: Integers) -> None:
-        with self.chosen_._all_or_nothing():
-            self.chosen_._set(self.entries)
-            self.chosen_._remove(positions)
+        self.chosen_ = copy(self.chosen_)
+        self.chosen_._set(self.entries)
+        self.chosen_._remove(positions)
 
     def _nearest(
         self, queries: Vectors, k: int, exclude: Integers | None

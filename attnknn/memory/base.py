@@ -137,6 +137,10 @@ class Memory(ABC, BaseEstimator):
             raise InvalidInputError("`ids` must not hold one id twice with two different labels.")
         self.entries = replace(self.entries, labels=changed)
 
+    def recode(self, codes: Integers) -> None:
+        """Give label code c the new code `codes[c]`: the classes are in another order."""
+        self.entries = replace(self.entries, labels=codes[self.entries.labels])
+
     def positions_of(self, ids: ArrayLike) -> Integers:
         """The rows of the memory that hold these `ids`."""
         self._check_remembers("positions_of")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,8 +31,9 @@ from attnknn.ensembling import fit_mixing
 from attnknn.errors import InvalidInputError
 from attnknn.leave_one_out import Judged, Trust, judge
 from attnknn.memory.base import Memory
+from attnknn.memory.entries import NO_GROUP
 from attnknn.pipeline import Parts
-from attnknn.records import Booleans, Integers
+from attnknn.records import Booleans, Floats, Integers
 from attnknn.training.report import FitReport, describe
 
 FEWEST_ROWS_TO_LEARN = 300  # below, fresh rows are too few to tell whether learning helped
@@ -62,12 +64,11 @@ class FitSettings:
 
 @dataclass(frozen=True)
 class FitOutcome:
-    """The fitted parts, which entries are fresh, the report, and the trust that was computed."""
+    """The fitted parts, which entries are fresh, and the report."""
 
     parts: Parts
     fresh: Booleans
     report: FitReport
-    trust: Trust | None = None
 
 
 def fit_parts(
@@ -116,7 +117,9 @@ class _Fitting:
     def by_scalars(self, attention: Attention, reason: str) -> FitOutcome:
         """A few scalars, leave-one-out: every entry is fresh."""
         if len(self.memory) < 2:
-            parts = self._parts(attention, Calibration(), 1)
+            for name, value in _fixed(attention).items():
+                setattr(attention, f"{name}_", value)
+            parts = self._parts(attention, Calibration(), self.k)
             return self._outcome(parts, self._judged(), "one entry only, nothing to fit")
         judged = self._judged()
         parts, _ = self._fit_scalars(attention, judged)
@@ -133,18 +136,19 @@ class _Fitting:
         first_look = self._first_look(judged, distance)
         trust = Trust(judged, first_look) if wants_trust else None
         judged = judged.trusting(trust)
-        is_trained_on = self._split(len(judged), attention)
+        judged, is_trained_on = self._split(judged, attention)
         interrupted = self._teach(attention, judged, first_look, by_distance, is_trained_on)
         fresh_rows = judged.part(~is_trained_on)
         fitted = self._calibrate(attention, fresh_rows, by_distance)
-        comparison = _Comparison.of(self._losses(distance, fresh_rows), fitted, interrupted)
+        gains = self._losses(distance, fresh_rows) - fitted.losses
+        comparison = _Comparison.of(gains, fresh_rows.groups, fitted, interrupted)
         if not (is_asked_for or comparison.is_better):
             return self._outcome(distance, judged, f"kept, {comparison.words}")
         parts = self._parts(attention, fitted.calibration, self.k, trust)
         fresh = np.ones(len(self.memory), dtype=bool)
         fresh[judged.rows[is_trained_on]] = False
         reason = f"asked for; {comparison.words}" if is_asked_for else f"kept, {comparison.words}"
-        return self._outcome(parts, fresh_rows, reason, fresh, trust)
+        return self._outcome(parts, fresh_rows, reason, fresh)
 
     def _judged(self, most: int | None = None) -> Judged:
         """A sample of entries with their others: enough for a few scalars, or at most `most`."""
@@ -153,7 +157,7 @@ class _Fitting:
         return judge(self.memory, self.counts, self.k, rows)
 
     def _fit_scalars(self, attention: Attention, judged: Judged) -> tuple[Parts, Fitted]:
-        if isinstance(attention, SeveralSizesAttention):
+        if isinstance(attention, SeveralSizesAttention) and self.settings.calibration:
             _apply(self._fit_at(attention, judged, self.k), attention)
             fit_mixing(attention, judged.situation, judged.own, judged.prior)
         k = self._best_k(attention, judged)
@@ -172,7 +176,13 @@ class _Fitting:
         best_k, best, fitted = self.k, math.inf, None
         for k in _halvings(self.k):
             near = trial.nearest(k)
-            fitted = fit(near, label_noise=noise, start=fitted, fixed=_fixed(attention))
+            fitted = fit(
+                near,
+                label_noise=noise,
+                fits_map=self.settings.calibration == "auto",
+                start=fitted,
+                fixed=_fixed(attention),
+            )
             if fitted.loss < best:
                 best_k, best = k, fitted.loss
             if fitted.loss > 0.99 * by_prior:
@@ -204,11 +214,27 @@ class _Fitting:
             return len(self.memory) <= MOST_ROWS_FOR_TRUST
         return bool(attention.trust)
 
-    def _split(self, n: int, attention: LearnedAttention) -> Booleans:
-        """Which rows are trained on: all but the holdout, and no more than `max_rows`."""
+    def _split(self, judged: Judged, attention: LearnedAttention) -> tuple[Judged, Booleans]:
+        """Which rows are trained on, and of the others as many as a few scalars need."""
+        is_trained_on = self._trained_on(judged.groups, attention)
+        fresh = np.flatnonzero(~is_trained_on)
+        fresh = fresh[sample_of(len(fresh), len(self.counts), self.generator)]
+        rows = np.sort(np.concatenate([np.flatnonzero(is_trained_on), fresh]))
+        return judged.part(rows), is_trained_on[rows]
+
+    def _trained_on(self, groups: Integers, attention: LearnedAttention) -> Booleans:
+        """All but the holdout, and no more than `max_rows`.
+
+        Groups stay whole: a row whose group was trained on is not fresh.
+        """
+        n = len(groups)
         n_out = min(max(1, round(n * attention.holdout), n - attention.max_rows), n - 1)
+        clusters = _clusters(groups)
+        place = self.generator.permutation(clusters.max() + 1)[clusters]  # of each row's cluster
         is_trained_on = np.ones(n, dtype=bool)
-        is_trained_on[self.generator.permutation(n)[:n_out]] = False
+        is_trained_on[np.argsort(place, kind="stable")[:n_out]] = False
+        last = place[~is_trained_on].max()
+        is_trained_on[(place == last) & (place != place.max())] = False
         return is_trained_on
 
     def _teach(
@@ -230,6 +256,8 @@ class _Fitting:
             random_state=int(self.generator.integers(2**31)),
             verbose=self.settings.verbose,
         )
+        if outcome.was_interrupted:
+            warnings.warn("Training was stopped by hand; the best so far was kept.", stacklevel=2)
         return outcome.was_interrupted
 
     def _calibrate(self, attention: Attention, fresh: Judged, by_distance: Fitted) -> Fitted:
@@ -259,6 +287,8 @@ class _Fitting:
         self, attention: Attention, calibration: Calibration, k: int, trust: Trust | None = None
     ) -> Parts:
         of_all = None if trust is None else trust.of_all
+        if k >= len(self.memory) - 1:
+            k = self.settings.n_neighbors  # all there are now; of a memory that grows, the asked K
         return Parts(self.memory, attention, calibration, k, self.counts, of_all)
 
     def _outcome(
@@ -267,11 +297,10 @@ class _Fitting:
         judged: Judged,
         reason: str,
         fresh: Booleans | None = None,
-        trust: Trust | None = None,
     ) -> FitOutcome:
         if fresh is None:
             fresh = np.ones(len(self.memory), dtype=bool)
-        return FitOutcome(parts, fresh, describe(parts, judged, reason), trust)
+        return FitOutcome(parts, fresh, describe(parts, judged, reason))
 
 
 def _halvings(k: int) -> list[int]:
@@ -280,6 +309,16 @@ def _halvings(k: int) -> list[int]:
     while sizes[-1] // 2 >= FEWEST_NEIGHBORS:
         sizes.append(sizes[-1] // 2)
     return sizes
+
+
+def _clusters(groups: Integers) -> Integers:
+    """A number for each row, the same for rows of one group and for no others."""
+    alone = groups == NO_GROUP
+    clusters = np.empty(len(groups), dtype=np.int64)
+    _, clusters[~alone] = np.unique(groups[~alone], return_inverse=True)
+    first = clusters[~alone].max(initial=-1) + 1
+    clusters[alone] = np.arange(first, first + alone.sum())
+    return clusters
 
 
 def _fixed(attention: Attention) -> dict[str, float]:
@@ -309,11 +348,14 @@ class _Comparison:
         return self.gain > BEYOND_NOISE * self.error
 
     @classmethod
-    def of(cls, distance: np.ndarray, learned: Fitted, was_interrupted: bool) -> _Comparison:
-        gains = distance - learned.losses
-        gain, error = float(gains.mean()), float(gains.std() / math.sqrt(len(gains)))
+    def of(
+        cls, gains: Floats, groups: Integers, learned: Fitted, was_interrupted: bool
+    ) -> _Comparison:
+        gain = float(gains.mean())
+        together = np.bincount(_clusters(groups), gains - gain)  # rows of a group err together
+        error = math.sqrt(np.square(together).sum()) / len(gains)
         words = (
-            f"log-loss on {len(gains)} fresh rows is {distance.mean():.4f} by distance and "
+            f"log-loss on {len(gains)} fresh rows is {learned.loss + gain:.4f} by distance and "
             f"{learned.loss:.4f} learned (gain {gain:+.4f} ± {error:.4f})"
         )
         if was_interrupted:

@@ -20,8 +20,8 @@ class FitReport:
     n_neighbors : the K in use
     n_rows : fresh rows that the numbers below were computed on
     effective_neighbors : how many equal voters the weights are worth, on average
-    oracle_accuracy : share of rows with at least one neighbor of their label; no weighting of these
-        neighbors can be right more often
+    oracle_accuracy : share of rows with at least one neighbor of their label: what the best
+        weighting of these neighbors could reach, the prior aside
     accuracy, log_loss : of the observed labels
     duplicates : share of rows with an exact copy among the others
     """
@@ -42,7 +42,7 @@ class FitReport:
         lines = {
             "attention": f"{self.attention}: {self.reason}",
             "neighbors": f"{self.n_neighbors}, worth {self.effective_neighbors:.1f} equal voters",
-            "leave-one-out": f"accuracy {self.accuracy:.4f} (with these neighbors at most "
+            "leave-one-out": f"accuracy {self.accuracy:.4f} (any neighbor right "
             f"{self.oracle_accuracy:.4f}), log-loss {self.log_loss:.4f}, {self.n_rows} fresh rows",
             "label noise": f"{self.label_noise:.3f}",
             "exact duplicates": f"{self.duplicates:.1%} of rows",
@@ -56,11 +56,12 @@ def describe(parts: Parts, judged: Judged, reason: str) -> FitReport:
     neighbors = judged.situation.neighbors
     answer = judged.answer(parts)
     has_own = ((neighbors.labels == judged.own[:, None]) & neighbors.mask).any(axis=1)
-    nearest = neighbors.distances[:, :1]
+    nearest = judged.situation.entries[neighbors.positions[:, :1]]  # (B, 1, D)
+    is_copy = (nearest == judged.situation.queries[:, None]).all(axis=2) & neighbors.mask[:, :1]
     return FitReport(
         attention=type(parts.attention).__name__.removesuffix("Attention").lower(),
         reason=reason,
-        n_neighbors=parts.n_neighbors,
+        n_neighbors=min(parts.n_neighbors, len(parts.memory)),
         n_rows=len(judged),
         effective_neighbors=_mean(answer.weights.effective_neighbors),
         oracle_accuracy=_mean(has_own),
@@ -68,7 +69,7 @@ def describe(parts: Parts, judged: Judged, reason: str) -> FitReport:
         log_loss=_mean(parts.calibration.losses(answer.shares, judged.own)),
         label_noise=parts.calibration.label_noise,
         exponent=parts.calibration.exponent,
-        duplicates=_mean((nearest == 0).any(axis=1)),
+        duplicates=_mean(is_copy.any(axis=1)),
     )
 
 

@@ -95,3 +95,31 @@ def test_without_calibration_learned_attention_stays_as_training_left_it():
     ).fit(*stretches())
     assert (clf.attention_.temperature_, clf.attention_.prior_score_) == (1.0, 0.0)
     assert clf.calibration_.exponent == 1.0
+
+
+def test_groups_are_trained_on_whole_or_judge_whole():
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(60), 10)
+    centers = rng.normal(size=(60, 6))
+    X = centers[groups] + 0.01 * rng.normal(size=(600, 6))
+    y = rng.integers(0, 3, 60)[groups]  # a label per group, at random: nothing can be learned
+    clf = AttnKNNClassifier(random_state=0).fit(X, y, groups=groups)
+    assert clf.fit_report_.attention == "distance"
+    learned = AttnKNNClassifier(attention=LearnedAttention(epochs=2), random_state=0)
+    fresh = learned.fit(X, y, groups=groups).fresh_
+    assert 0.05 < fresh.mean() < 0.3
+    assert not set(groups[fresh]) & set(groups[~fresh])
+
+
+@pytest.mark.parametrize("scale", [1e-14, 1e-2, 1.0, 1e3, 1e14])
+@pytest.mark.parametrize("metric", ["euclidean", "cosine", "inner_product"])
+def test_the_unit_of_the_rows_changes_nothing_and_no_class_is_impossible(metric, scale):
+    X, y = blobs(200)
+    plain, scaled = (
+        AttnKNNClassifier(16, attention="distance", metric=metric, random_state=0)
+        .fit(X * factor, y)
+        .predict_proba(X[:50] * factor)
+        for factor in (1.0, scale)
+    )
+    assert scaled.min() > 0
+    assert scaled == pytest.approx(plain, abs=0.02)
