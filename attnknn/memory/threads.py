@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import lru_cache
 
 PART = 1 << 20  # numbers that keep a thread busy for longer than it takes to start it
 
@@ -25,8 +27,20 @@ def share_rows(work: Callable[[slice], object], n_rows: int, n_numbers: int, n_m
     if len(parts) == 1:
         work(parts[0])
         return
-    with ThreadPoolExecutor(len(parts) - 1) as pool:
-        others = [pool.submit(work, part) for part in parts[1:]]
+    pool = _pool(len(parts) - 1, os.getpid())
+    others = [pool.submit(work, part) for part in parts[1:]]
+    try:
         work(parts[0])
-        for other in others:
-            other.result()
+    finally:
+        wait(others)  # they write into arrays of the caller
+    for other in others:
+        other.result()
+
+
+@lru_cache(maxsize=4)
+def _pool(n_threads: int, process: int) -> ThreadPoolExecutor:  # noqa: ARG001
+    """Threads that wait for work: starting them takes as long as a small search.
+
+    `process` makes a forked process start its own, since threads do not survive a fork.
+    """
+    return ThreadPoolExecutor(n_threads, thread_name_prefix="attnknn")
