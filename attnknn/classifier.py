@@ -227,7 +227,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         self._check_fitted("relabel")
         wanted = np.atleast_1d(np.asarray(ids))
         labels = check_labels(np.atleast_1d(np.asarray(y)))
-        if len(labels) == 1:
+        if np.ndim(y) == 0:
             labels = np.repeat(labels, len(wanted))
         if len(labels) != len(wanted):
             raise InvalidInputError(
@@ -372,8 +372,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             if reset:
                 self.encoder_: Encoder = encoder.fit(rows)
             return rows  # the encoder would only check them once more
-        validate_data(self, X, reset=reset, skip_check_array=True)
-        if reset:
+        if reset:  # afterward the encoder finds its columns by name, in any order
+            validate_data(self, X, reset=True, skip_check_array=True)
             self.encoder_ = encoder.fit(X, labels)
         return self.encoder_.transform(X)
 

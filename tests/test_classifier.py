@@ -223,7 +223,7 @@ def test_the_learned_attention_is_kept_where_it_helps(rng):
     y = (X[:, 0] > 0).astype(int)
     clf = AttnKNNClassifier(16, random_state=0).fit(X, y)
     assert isinstance(clf.attention_, LearnedAttention)
-    assert clf.fit_report_.reason.startswith("kept, log-loss")
+    assert clf.fit_report_.reason.startswith("better beyond the noise, log-loss")
     assert (~clf.fresh_).sum() == 510
 
 
@@ -759,3 +759,22 @@ def test_a_memory_that_began_small_uses_all_the_neighbors_asked_for():
         X[:3], y[:3], classes=np.unique(y)
     )
     assert len(clf.partial_fit(X[3:], y[3:]).explain(X[:1])[0].ids) == 16
+
+
+def test_a_table_is_matched_by_the_names_of_its_columns():
+    X, y = blobs(60)
+    table = pd.DataFrame(X, columns=[f"c{i}" for i in range(X.shape[1])])
+    clf = AttnKNNClassifier(encoder="tabular", attention="distance").fit(table, y)
+    expected = clf.predict_proba(table)
+    shuffled = table[table.columns[::-1]].assign(further=1)
+    assert (clf.predict_proba(shuffled) == expected).all()
+    with pytest.raises(ValueError, match="c0"):
+        clf.predict(table.drop(columns="c0"))
+
+
+def test_one_label_for_several_ids_must_be_meant():
+    X, y = blobs(60)
+    clf = AttnKNNClassifier(attention="distance").fit(X, y)
+    assert (clf.relabel([0, 1], 2).memory_.entries.labels[:2] == 2).all()
+    with pytest.raises(ValueError, match="one for each of the 2 ids"):
+        clf.relabel([0, 1], [1])

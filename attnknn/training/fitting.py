@@ -143,11 +143,13 @@ class _Fitting:
         gains = self._losses(distance, fresh_rows) - fitted.losses
         comparison = _Comparison.of(gains, fresh_rows.groups, fitted, interrupted)
         if not (is_asked_for or comparison.is_better):
-            return self._outcome(distance, judged, f"kept, {comparison.words}")
+            reason = f"learned weights are not better beyond the noise, {comparison.words}"
+            return self._outcome(distance, judged, reason)
         parts = self._parts(attention, fitted.calibration, self.k, trust)
         fresh = np.ones(len(self.memory), dtype=bool)
         fresh[judged.rows[is_trained_on]] = False
-        reason = f"asked for; {comparison.words}" if is_asked_for else f"kept, {comparison.words}"
+        why = "asked for" if is_asked_for else "better beyond the noise"
+        reason = f"{why}, {comparison.words}"
         return self._outcome(parts, fresh_rows, reason, fresh)
 
     def _judged(self, most: int | None = None) -> Judged:
