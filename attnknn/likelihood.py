@@ -220,15 +220,20 @@ class Likelihood:
         shares = np.maximum(vote(self.trial.labels, weights, self.trial.prior), TINY)
         logs = np.log(shares)
         powers = exponent * logs
-        likely = np.exp(powers - powers.max(axis=1, keepdims=True))
-        likely /= likely.sum(axis=1, keepdims=True)  # (B, C) probabilities of the true labels
+        powers -= powers.max(axis=1, keepdims=True)
+        likely = np.exp(powers)
+        sums = likely.sum(axis=1, keepdims=True)
+        likely /= sums  # (B, C) probabilities of the true labels
         observed = self._observed(likely, numbers.noise if free.noise else 0.0, transition)
         by_power = self._by_power(
             likely, observed, numbers.noise if free.noise else 0.0, transition
         )
-        surprise = -(self.trial.prior * np.log(np.maximum(likely, TINY))).sum() / len(likely)
-        by_power = by_power + (likely - self.trial.prior) / len(likely)
-        by_scores = _by_scores(self.trial, heads, exponent * by_power / shares, scaled)
+        prior = self.trial.prior  # its rows sum to one
+        surprise = (np.log(sums).sum() - np.vdot(prior, powers)) / len(likely)
+        by_power += (likely - prior) / len(likely)
+        by_share = by_power / shares
+        by_share *= exponent
+        by_scores = _by_scores(self.trial, heads, by_share, scaled)
         by_noise = 0.0
         if free.noise and transition is None:
             own = likely[self.everyone, self.trial.own]
@@ -237,7 +242,7 @@ class Likelihood:
             [
                 by_scores[0] * ("temperature" not in self.fixed),
                 by_scores[1] * ("prior_score" not in self.fixed),
-                (by_power * logs).sum() * exponent * free.exponent,
+                np.vdot(by_power, logs) * exponent * free.exponent,
                 by_noise * numbers.noise_slope,
             ]
         )
@@ -315,7 +320,7 @@ def _by_scores(
     """
     neighbors, prior = heads
     gain = np.take_along_axis(by_share, trial.labels, axis=1)[:, None]  # (B, 1, K)
-    prior_gain = (by_share * trial.prior).sum(axis=1)[:, None]  # (B, 1)
+    prior_gain = np.einsum("bc,bc->b", by_share, trial.prior)[:, None]  # (B, 1)
     mean_gain = (neighbors * gain).sum(axis=2) + prior * prior_gain  # (B, H)
     by_temperature = -(neighbors * (gain - mean_gain[:, :, None]) * scaled).sum(axis=2)
     by_prior = prior * (prior_gain - mean_gain)
