@@ -1,0 +1,69 @@
+"""Experiments and benchmarks are run in small, so that they still work when they are needed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from attnknn import datasets  # noqa: E402
+from attnknn.evaluation.protocol import run  # noqa: E402
+from experiments import __main__ as experiments  # noqa: E402
+from experiments.bars import bars  # noqa: E402
+from experiments.methods import METHODS  # noqa: E402
+from experiments.pages import replace_between, short_table  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def table():
+    chosen = [METHODS[name] for name in ("uniform", "distance", "attnknn", "logistic")]
+    return run(datasets.load("iris"), chosen, [0, 1])
+
+
+def test_every_claim_names_known_methods_and_data():
+    for claim in experiments.settings().values():
+        assert set(claim["methods"]) <= set(METHODS)
+        assert set(claim["datasets"]) <= set(datasets.names())
+        assert claim["against"] in claim["methods"]
+        assert len(claim["seeds"]) >= 5
+
+
+def test_every_bar_says_what_was_measured(table):
+    found = list(bars({"quality": dict.fromkeys(("banking77", "letter", "churn"), table)}))
+    assert any("banking77: accuracy ≥ 0.928" in str(bar) for bar in found)
+    assert all(bar.measured for bar in found)
+    assert {bar.is_met for bar in found} == {True, False}  # iris is not banking77
+
+
+def test_a_short_table_stands_between_its_comments(table, tmp_path):
+    page = tmp_path / "README.md"
+    page.write_text("before\n<!-- quality -->\nold\n<!-- /quality -->\nafter\n")
+    replace_between(page, "quality", short_table({"iris": table}))
+    text = page.read_text()
+    assert "old" not in text
+    assert text.startswith("before\n<!-- quality -->\n| data | uniform |")
+    assert text.endswith("<!-- /quality -->\nafter\n")
+
+
+def test_missing_data_is_named_and_not_a_crash(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("ATTNKNN_DATA", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(experiments, "RESULTS", tmp_path / "results")
+    assert experiments.main(["run", "quality", "--only", "banking77"]) == 1
+    assert "banking77" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["benchmarks.search", "benchmarks.predict"])
+def test_benchmarks_run_in_small(module):
+    pytest.importorskip("faiss")
+    done = subprocess.run(
+        [sys.executable, "-m", module, "--quick"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "bare product" in done.stdout
