@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -18,9 +16,9 @@ from attnknn._validation import (
     check_at_least,
     check_choice,
     check_labels,
-    check_same_kind,
     is_plain,
 )
+from attnknn.editing import EditsMixin
 from attnknn.errors import InvalidInputError, NotFittedYetError
 from attnknn.memory.entries import make_entries
 from attnknn.records import Evidence, Floats, Integers
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 8192
 
 
-class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
+class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
     """Classify by a weighted vote of the nearest remembered examples.
 
     Parameters
@@ -177,80 +175,6 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         return np.concatenate(
             [judged.part(slice(b, b + ROWS_AT_ONCE)).answer(parts).probabilities for b in blocks]
         )
-
-    def add(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        ids: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-        importance: ArrayLike | None = None,
-        payloads: Any = None,
-    ) -> Self:
-        """Remember more rows; an unseen label becomes a new class in `classes_`.
-
-        Votes, prior and trust follow at once. What was trained (encoder, projections, temperatures)
-        stays as it is until `refit`.
-        """
-        self._check_fitted("add")
-        labels = check_labels(y)
-        if ids is None and self.memory_.entries.ids.dtype == object:
-            raise InvalidInputError("This memory's ids are strings: give `ids` for the new rows.")
-        rows = self._encoded(X, reset=False)
-        if len(rows) != len(labels):
-            raise InvalidInputError(f"`X` has {len(rows)} rows but `y` has {len(labels)} labels.")
-        with self._edit():
-            self._admit(labels, self.memory_.prepare(rows))
-            entries = make_entries(
-                rows,
-                self._codes(labels),
-                ids=ids,
-                groups=groups,
-                importance=importance,
-                payloads=payloads,
-                first_id=self._next_id(),
-            )
-            self.memory_.add(entries)
-        return self
-
-    def forget(self, ids: ArrayLike) -> Self:
-        """Remove the entries with these `ids`: the next answer is as if they had never been."""
-        self._check_fitted("forget")
-        with self._edit():
-            self._least_next_id = self._next_id()  # an id, once given, never names another row
-            self.memory_.forget(ids)
-        return self
-
-    def relabel(self, ids: ArrayLike, y: Any) -> Self:
-        """Give the entries with these `ids` the labels `y`, one each or one for all."""
-        self._check_fitted("relabel")
-        wanted = np.atleast_1d(np.asarray(ids))
-        labels = check_labels(np.atleast_1d(np.asarray(y)))
-        if np.ndim(y) == 0:
-            labels = np.repeat(labels, len(wanted))
-        if len(labels) != len(wanted):
-            raise InvalidInputError(
-                f"`y` must hold one label, or one for each of the {len(wanted)} ids, "
-                f"got {len(labels)}."
-            )
-        with self._edit():
-            positions = self.memory_.positions_of(wanted)
-            self._admit(labels, self.memory_.entries.embeddings[positions])
-            self.memory_.relabel(wanted, self._codes(labels))
-        return self
-
-    def refit(self) -> Self:
-        """Fit attention and calibration anew on what is remembered now.
-
-        The encoder stays: the rows it was fitted on are not kept, only their embeddings.
-        """
-        self._check_remembers("refit")
-        self._check_settings()
-        with self._edit():
-            self._drop_caches()
-            self._fit_parts()
-        return self
 
     def save(self, path: str | Path) -> None:
         """Write the classifier to a folder; an older one there is replaced whole or not at all."""
@@ -432,54 +356,6 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             trust = self._trust()
             self._cache["trust_of_all"] = None if trust is None else trust.of_all
         return self._cache["trust_of_all"]
-
-    def _codes(self, labels: NDArray[Any]) -> Integers:
-        place = {label: code for code, label in enumerate(self.classes_.tolist())}
-        return np.array([place[label] for label in labels.tolist()], dtype=np.int64)
-
-    def _admit(self, labels: NDArray[Any], prepared: NDArray[np.float32]) -> None:
-        """Add unseen labels to `classes_`, with what the learned parts know per class."""
-        known = set(self.classes_.tolist())
-        unseen = [label for label in np.unique(labels).tolist() if label not in known]
-        if not unseen:
-            return
-        check_same_kind(unseen[0], self.classes_.tolist()[0])
-        both = np.concatenate([self.classes_, np.asarray(unseen)])
-        for label in unseen:
-            self.attention_.admit_class(prepared[labels == label])
-        self.calibration_ = self.calibration_.with_classes(len(both))
-        order = np.argsort(both, kind="stable")  # scikit-learn's metrics take columns as sorted
-        self.attention_.reorder_classes(order)
-        self.calibration_ = self.calibration_.with_order(order)
-        self.memory_.recode(np.argsort(order))
-        self.classes_ = both[order]
-
-    def _next_id(self) -> int:
-        """Larger than every number that was an id; 0 where ids are texts."""
-        known = self.memory_.entries.ids
-        if known.dtype == object:
-            return 0
-        return max(int(known.max(initial=-1)) + 1, self.__dict__.get("_least_next_id", 0))
-
-    @contextmanager
-    def _edit(self) -> Iterator[None]:
-        """All of an edit or nothing of it; caches are dropped after it."""
-        with self._all_or_nothing():
-            self.memory_, self.attention_ = copy(self.memory_), self.attention_.copy()
-            fitted_before = self.attention_
-            yield
-            if self.attention_ is fitted_before:  # else a refit left caches of its own
-                self._drop_caches()
-
-    @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        before = self.__dict__.copy()
-        try:
-            yield
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
 
     @property
     def _cache(self) -> dict[str, Any]:

@@ -32,11 +32,13 @@ ROOMS = [
     ["training"],
     ["evidence"],
     ["storage"],
+    ["editing"],
     ["classifier"],
     ["datasets"],
     ["evaluation"],
     ["cli"],
     ["testing"],
+    ["__main__"],
 ]
 RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
 
