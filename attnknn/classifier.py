@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_random_state, validate_data
 
+from attnknn._atomic import all_or_nothing
 from attnknn._validation import (
     check_at_least,
     check_choice,
@@ -226,7 +227,7 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
         importance: ArrayLike | None,
         payloads: Any,
     ) -> Self:
-        with self._all_or_nothing():
+        with all_or_nothing(self):
             self.__dict__.pop("_least_next_id", None)
             rows = self._encoded(X, reset=True, labels=labels)
             self._remember(rows, labels, classes, ids, groups, importance, payloads)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from attnknn._atomic import all_or_nothing
 from attnknn._validation import check_labels, check_same_kind
 from attnknn.errors import InvalidInputError
 from attnknn.memory.entries import make_entries
@@ -145,19 +146,9 @@ class EditsMixin:
     @contextmanager
     def _edit(self) -> Iterator[None]:
         """All of an edit or nothing of it; caches are dropped after it."""
-        with self._all_or_nothing():
+        with all_or_nothing(self):
             self.memory_, self.attention_ = copy(self.memory_), self.attention_.copy()
             fitted_before = self.attention_
             yield
             if self.attention_ is fitted_before:  # else a refit left caches of its own
                 self._drop_caches()
-
-    @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        before = self.__dict__.copy()
-        try:
-            yield
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise

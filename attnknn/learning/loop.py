@@ -67,7 +67,7 @@ def train(
     judge : loss on rows that are not trained on, asked before the first and after every epoch
     """
     outcome, started = Outcome(), time.perf_counter()
-    best = _Best(module, judge())
+    best = _Best(module, _or_worst(judge()))
     outcome.judged_losses.append(best.loss)
     steps_per_epoch = math.ceil(n_rows / course.batch_size)
     optimizer, schedule = _optimizer(course, steps_per_epoch)
@@ -80,7 +80,7 @@ def train(
                     schedule.step()
                     advance(f"loss {best.loss:.4f}")
                 outcome.train_losses.append(total / n_rows)
-                outcome.judged_losses.append(judge())
+                outcome.judged_losses.append(_or_worst(judge()))
                 best.offer(module, outcome.judged_losses[-1])
                 if len(outcome.judged_losses) - 1 - outcome.best_epoch >= course.patience:
                     break
@@ -89,6 +89,11 @@ def train(
     module.load_state_dict(best.state)
     outcome.seconds = time.perf_counter() - started
     return outcome
+
+
+def _or_worst(loss: float) -> float:
+    """NaN is neither above nor below anything: without this it could never be beaten."""
+    return math.inf if math.isnan(loss) else loss
 
 
 class _Best:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self, TypeVar, cast
@@ -13,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
+from attnknn._atomic import all_or_nothing
 from attnknn.errors import InvalidInputError, InvalidSettingError, NotFittedYetError, unknown_name
 from attnknn.memory.entries import Entries
 from attnknn.memory.exclusion import Exclusion
@@ -49,7 +48,7 @@ class Memory(ABC, BaseEstimator):
         """Start anew with `entries`."""
         if metric not in METRICS:
             raise unknown_name("metric", metric, METRICS)
-        with self._all_or_nothing():
+        with all_or_nothing(self):
             self.__dict__.pop("entries", None)  # the width may change
             self.metric_ = cast(Metric, metric)
             self.center_ = center_of(entries.embeddings) if metric == "euclidean" else None
@@ -59,7 +58,7 @@ class Memory(ABC, BaseEstimator):
 
     def restore(self, entries: Entries, metric: str, center: Floats | None) -> Self:
         """Start anew with entries that were prepared before, as a model folder holds them."""
-        with self._all_or_nothing():
+        with all_or_nothing(self):
             self.metric_, self.center_ = cast(Metric, metric), center
             self._set(entries)
             self._index()
@@ -109,7 +108,7 @@ class Memory(ABC, BaseEstimator):
             self.remember(entries, self.metric_)
             return
         self._lookup.refuse_known(entries.ids)
-        with self._all_or_nothing():
+        with all_or_nothing(self):
             self._set(self.entries.joined(self._prepared(entries)))
             self._append(len(entries))
 
@@ -118,7 +117,7 @@ class Memory(ABC, BaseEstimator):
         positions = np.unique(self.positions_of(ids))
         keep = np.ones(len(self), dtype=bool)
         keep[positions] = False
-        with self._all_or_nothing():
+        with all_or_nothing(self):
             self._set(self.entries.take(keep))
             self._remove(positions)
 
@@ -222,16 +221,6 @@ class Memory(ABC, BaseEstimator):
         other._set(self.entries)
         other._index()
         return other
-
-    @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        before = self.__dict__.copy()
-        try:
-            yield
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
 
     def _distances(self, keys: Floats) -> Floats:
         if self.metric_ == "euclidean":

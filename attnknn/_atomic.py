@@ -1,0 +1,29 @@
+"""A change of an object that happens whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def all_or_nothing(thing: object) -> Iterator[None]:
+    """A context that puts the attributes of `thing` back if anything is raised in it.
+
+    >>> from types import SimpleNamespace
+    >>> thing = SimpleNamespace(n=1)
+    >>> with all_or_nothing(thing):
+    ...     thing.n = 2
+    ...     raise ValueError("stop")
+    Traceback (most recent call last):
+    ValueError: stop
+    >>> thing.n
+    1
+    """
+    before = thing.__dict__.copy()
+    try:
+        yield
+    except BaseException:
+        thing.__dict__.clear()
+        thing.__dict__.update(before)
+        raise
