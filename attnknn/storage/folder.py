@@ -56,7 +56,7 @@ def replace_folder(path: Path) -> Iterator[Path]:
     path = path.resolve()
     refuse_foreign(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _only_one(path.parent):
+    with locked(path.parent):
         _clear_leftovers(path)
         new = path.with_name(f".{path.name}.attnknn-saving-{secrets.token_hex(4)}")
         new.mkdir()
@@ -67,6 +67,19 @@ def replace_folder(path: Path) -> Iterator[Path]:
         except BaseException:
             shutil.rmtree(new, ignore_errors=True)
             raise
+
+
+@contextlib.contextmanager
+def locked(parent: Path, *, to_read: bool = False) -> Iterator[None]:
+    """Saves into `parent` wait for each other, and reads for saves, where the system can lock."""
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(ImportError, OSError):  # Windows, some network drives
+            import fcntl
+
+            handle = os.open(parent, os.O_RDONLY)
+            held.callback(os.close, handle)
+            fcntl.flock(handle, fcntl.LOCK_SH if to_read else fcntl.LOCK_EX)
+        yield
 
 
 def refuse_foreign(path: Path) -> None:
@@ -131,23 +144,6 @@ def _clear_leftovers(path: Path) -> None:
 def _plain(name: str) -> str:
     """A name with what `glob` would read as a pattern taken literally."""
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
-
-
-@contextlib.contextmanager
-def _only_one(parent: Path) -> Iterator[None]:
-    """Other saves into the same parent wait; where the system has no such lock, they do not."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        yield
-        return
-    handle = os.open(parent, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # some network drives cannot lock
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _listed(names: set[str]) -> str:

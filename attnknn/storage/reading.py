@@ -9,6 +9,7 @@ import re
 import stat
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from attnknn.errors import ModelFolderError
 from attnknn.storage.contents import SETTINGS, TENSORS
-from attnknn.storage.folder import FORMAT, LARGEST_MANIFEST, MANIFEST, VERSION, previous_of
+from attnknn.storage.folder import FORMAT, LARGEST_MANIFEST, MANIFEST, VERSION, locked, previous_of
 
 NAME = re.compile(r"[a-z0-9_]{1,64}\.(json|jsonl|npy|safetensors)")
 # Read by a pattern, not by numpy, whose parser takes more than it writes and warns of it.
@@ -27,31 +28,43 @@ HEADER = re.compile(
     re.DOTALL,
 )
 SHA256 = re.compile(r"[0-9a-f]{64}")
-ATTEMPTS = 5  # a save may replace the folder while it is being read
+ATTEMPTS = 10  # a save may replace the folder while it is being read
 BLOCK = 1 << 20
 _Result = TypeVar("_Result")
 
 
 def read_latest(path: Path, read: Callable[[ModelFolder], _Result]) -> _Result:
-    """What `read` makes of the model at `path`, or of the one that a killed save moved aside."""
+    """What `read` makes of the model at `path`, or of the one that a killed save moved aside.
+
+    A save may replace the folder while it is being read: what fails, or finds no folder, is tried
+    again when no save is under way. More attempts are for systems that cannot lock.
+    """
+    path = path.resolve()
     for attempt in range(ATTEMPTS):
-        folder = ModelFolder(_find(path))
+        before = _identity(path)
+        must_wait = attempt > 0 or before is None
         try:
-            return read(folder)
+            with locked(path.parent, to_read=True) if must_wait else nullcontext():
+                return _read_folder(_find(path, is_settled=must_wait), read)
         except ModelFolderError:
-            if attempt + 1 == ATTEMPTS or not folder.was_replaced():
+            if must_wait and (attempt + 1 == ATTEMPTS or _identity(path) == before):
                 raise
-        except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as error:
-            raise folder.refuse(f"its contents do not fit together ({error})") from error
     raise AssertionError("unreachable")
 
 
-def _find(path: Path) -> Path:
-    path = path.resolve()
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    """What tells a folder from another one that takes its place; None if there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
+
+
+def _find(path: Path, *, is_settled: bool) -> Path:
+    """The folder to read; one that was moved aside counts only if no save is under way."""
     previous = previous_of(path)
-    if not path.exists() and (previous / MANIFEST).exists():
-        if path.exists():
-            return path  # a save was under way, and has come to its end just now
+    if is_settled and not path.exists() and (previous / MANIFEST).exists():
         warnings.warn(
             f"The last save to {path} was cut short; loading the model from before it.",
             stacklevel=5,
@@ -64,24 +77,26 @@ def _find(path: Path) -> Path:
     return path
 
 
+def _read_folder(path: Path, read: Callable[[ModelFolder], _Result]) -> _Result:
+    folder = ModelFolder(path)
+    try:
+        return read(folder)
+    except ModelFolderError:
+        raise
+    except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as error:
+        raise folder.refuse(f"its contents do not fit together ({error})") from error
+
+
 class ModelFolder:
     """A folder with a manifest; hands out the contents of its files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._manifest = self._read_manifest()
-        self._files = self._checked_manifest(self._manifest)
+        self._files = self._checked_manifest(self._read_manifest())
 
     def refuse(self, why: str) -> ModelFolderError:
         """The error to raise, which names the folder."""
         return ModelFolderError(f"The model folder {self.path} cannot be used: {why}.")
-
-    def was_replaced(self) -> bool:
-        """Whether another save has come in since this folder was opened."""
-        try:
-            return self._read_manifest() != self._manifest
-        except ModelFolderError:
-            return True
 
     def settings(self) -> dict[str, Any]:
         """What settings.json holds."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pytest
 
 from attnknn import AttnKNNClassifier
 from attnknn.errors import ModelFolderError
+from attnknn.storage import reading
 from attnknn.storage.folder import previous_of
 
 from .samples import labels, quick, rows
@@ -206,22 +208,54 @@ while True:
 """
 
 
+@contextmanager
+def saving_over_and_over(path: Path) -> Iterator[None]:
+    """A process that saves to `path` until it is killed at the end of the block."""
+    command = [sys.executable, "-c", CHILD, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+            while not path.exists():
+                time.sleep(0.01)
+            yield
+        finally:
+            child.send_signal(signal.SIGKILL)
+
+
 @pytest.mark.slow
 def test_a_process_killed_while_it_saves_leaves_a_whole_model(tmp_path: Path) -> None:
     path = tmp_path / "model"
     generator = np.random.default_rng(0)
     for _ in range(12):
-        child = subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(path)], stdout=subprocess.PIPE, text=True
-        )
-        assert child.stdout is not None
-        assert child.stdout.readline() == "ready\n"
-        while not path.exists():
-            time.sleep(0.01)
-        for _ in range(20):
-            assert len(load_quietly(path).memory_) == 2000  # also while it is being replaced
-        time.sleep(float(generator.uniform(0, 0.2)))
-        child.send_signal(signal.SIGKILL)
-        child.wait()
-        child.stdout.close()
+        with saving_over_and_over(path):
+            time.sleep(float(generator.uniform(0, 0.2)))
         assert len(load_quietly(path).memory_) == 2000
+
+
+@pytest.mark.slow
+def test_a_model_is_read_whole_and_without_a_warning_while_it_is_being_replaced(
+    tmp_path: Path,
+) -> None:
+    with saving_over_and_over(tmp_path / "model"):
+        for _ in range(300):
+            assert len(AttnKNNClassifier.load(tmp_path / "model").memory_) == 2000
+
+
+def test_a_folder_that_is_moved_away_as_it_is_opened_is_looked_for_again(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file system answers "no such file" once, between two looks at the folder."""
+    find, moves = reading._find, list[Path]()
+
+    def find_and_replace(path: Path, *, is_settled: bool) -> Path:
+        found = find(path, is_settled=is_settled)
+        if not moves:
+            moves.append(saved.rename(saved.with_name("moved away")))
+            shutil.copytree(moves[0], saved)
+            return saved.with_name("gone")
+        return found
+
+    monkeypatch.setattr(reading, "_find", find_and_replace)
+    AttnKNNClassifier.load(saved)
+    assert moves
