@@ -56,7 +56,9 @@ def test_images_that_are_not_square_keep_their_shape_of_things():
     """A disk in the middle stays a disk, whatever the ratio of the sides."""
     y, x = torch.meshgrid(torch.arange(21.0) - 10, torch.arange(41.0) - 20, indexing="ij")
     disk = torch.exp(-(y**2 + x**2) / 20)[None, None]
-    assert torch.allclose(rotate(disk, torch.tensor([37.0])), disk, atol=0.04)
+    middle = (..., slice(5, 16), slice(15, 26))  # farther out, reflections come in
+    turned = rotate(disk, torch.tensor([37.0]))
+    assert torch.allclose(turned[middle], disk[middle], atol=0.02)
 
 
 def test_random_turns_stay_within_their_most(images):
