@@ -303,7 +303,7 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
         return self.encoder_.transform(X)
 
     def _checked(self, encoder: IdentityEncoder, X: Any, reset: bool) -> NDArray[Any]:
-        encoder.refuse_text(X)
+        encoder.refuse_unusable(X)
         return validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
 
     def _queries(self, X: Any, method: str) -> NDArray[np.float32]:

@@ -18,7 +18,7 @@ class IdentityEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Numeric rows as they are; float32 stays float32, everything else becomes float64.
 
     Text, categories and dates are refused with the name of their column: they have no distance
-    until somebody says which, and `encoder="tabular"` does.
+    until somebody says which, and `encoder="tabular"` does. So are missing values.
 
     >>> IdentityEncoder().fit_transform([[1, 2], [3, 4]])
     array([[1., 2.],
@@ -59,12 +59,13 @@ class IdentityEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             raise damaged(cls.name, error) from error
         return encoder
 
-    def refuse_text(self, X: Any) -> None:
-        """Raise for the first column that holds text, categories or dates."""
+    def refuse_unusable(self, X: Any) -> None:
+        """Raise for the first column that holds text, categories, dates or gaps."""
         _refuse_text(X)
+        _refuse_gaps(X)
 
     def _checked(self, X: Any, *, reset: bool) -> NDArray[Any]:
-        _refuse_text(X)
+        self.refuse_unusable(X)
         return validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
 
 
@@ -80,6 +81,20 @@ def _refuse_text(X: Any) -> None:
             values = pd.Series(array[:, position])
             if any(isinstance(value, str) for value in values):
                 raise _text_error(str(position), values)
+
+
+def _refuse_gaps(X: Any) -> None:
+    is_table = isinstance(X, pd.DataFrame)
+    if hasattr(X, "toarray"):
+        return
+    gaps = np.asarray(pd.isna(X if is_table else np.asarray(X)))
+    if gaps.ndim == 2 and gaps.any():  # other shapes are for scikit-learn's checks to judge
+        row, position = np.argwhere(gaps)[0].tolist()
+        column = repr(X.columns[position]) if is_table else str(position)
+        raise InvalidInputError(
+            f"Column {column} must have no gaps for `encoder='identity'`, row {row} is NaN. "
+            "Use `encoder='tabular'`, which takes missing values."
+        )
 
 
 def _is_numeric(values: pd.Series[Any]) -> bool:

@@ -94,7 +94,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self.columns_: list[Column] = [c for c in learned.values() if not isinstance(c, str)]
         self.dropped_ = {name: why for name, why in learned.items() if isinstance(why, str)}
         if not self.columns_:
-            raise InvalidInputError(f"`X` must have a column that varies, got: {self.dropped_}.")
+            raise InvalidInputError(
+                f"`X` must have a column that varies, got {table.shape[1]} in which all values are "
+                f"equal or missing; rows: {len(table)}."
+            )
         return self
 
     def transform(self, X: Any) -> Floats:

@@ -51,6 +51,21 @@ def test_text_in_arrays_is_named_by_position():
         IdentityEncoder().fit(np.array([[1.0, "cook"]], dtype=object))
 
 
+@pytest.mark.parametrize(
+    ("rows", "column"),
+    [
+        (np.array([[1.0, 2.0], [3.0, np.nan]]), "1"),
+        ([[1.0, 2.0], [3.0, None]], "1"),
+        (pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, np.nan]}), "'b'"),
+    ],
+)
+def test_gaps_are_named_with_the_way_out(rows, column):
+    with pytest.raises(
+        InvalidInputError, match=rf"Column {column} .*row 1 is NaN.*`encoder='tabular'`"
+    ):
+        IdentityEncoder().fit(rows)
+
+
 def test_another_width_or_no_fit_is_an_error():
     with pytest.raises(NotFittedYetError):
         IdentityEncoder().transform([[1.0]])
