@@ -65,6 +65,8 @@ def fit(
     if trial.prior.shape[1] < 2:
         label_noise = None  # with one class no label can be wrong
     problem = Likelihood(trial, fixed or {})
+    if label_noise == "symmetric" and isinstance(start, Fitted):
+        return problem.solve(Free(exponent=fits_map, noise=True), start)
     kept = problem.solve(Free(), start or _best_start(trial, fixed or {}))
     richer = kept
     if fits_map:

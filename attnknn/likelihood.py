@@ -18,6 +18,7 @@ from attnknn.vote import vote
 # On few rows the likelihood may not mind a temperature and an exponent that are both absurd and
 # make up for each other; this pull home, worth one row, minds, and is nothing beside a hundred.
 PULL = 1.0
+ROWS_PER_BLOCK = 512
 TINY = np.finfo(float).tiny  # a prior far below the neighbors underflows
 
 
@@ -156,10 +157,8 @@ class Likelihood:
     def __init__(self, trial: Trial, fixed: dict[str, float]) -> None:
         self.trial, self.fixed = trial, fixed
         self.n_others = max(trial.prior.shape[1] - 1, 1)
-        missing = ~trial.has_say
-        self.scores = np.where(missing, 0.0, trial.scores.neighbors)
-        self.importance = np.where(missing, -np.inf, trial.log_importance[:, None])
-        self.everyone = np.arange(len(trial.own))
+        starts = range(0, max(len(trial.own), 1), ROWS_PER_BLOCK)
+        self.blocks = [_Block(trial.rows(slice(at, at + ROWS_PER_BLOCK))) for at in starts]
 
     def solve(
         self,
@@ -175,10 +174,10 @@ class Likelihood:
         pull = np.array([PULL, 0.0, PULL, 0.0])  # temperature and exponent; see PULL
 
         def mean_loss(values: Floats) -> tuple[float, Floats]:
-            losses, gradients, surprise = self._losses(values, free, transition)
+            losses, gradient, surprise = self._losses(values, free, transition)
             away = values - home
             total = losses.sum() + surprise + 0.5 * (pull * np.square(away)).sum()
-            return float(total) / len(losses), (gradients + pull * away) / len(losses)
+            return float(total) / len(losses), (gradient + pull * away) / len(losses)
 
         found = minimize(mean_loss, start, jac=True, method="L-BFGS-B").x
         numbers = self._named(found)
@@ -196,11 +195,9 @@ class Likelihood:
 
     def shares(self, temperature: float, prior_score: float) -> Floats:
         """Shares (B, C) of the trial at these scalars."""
-        heads = softmax_weights(
-            self.scores / temperature + self.importance, self.trial.scores.prior + prior_score
+        return np.concatenate(
+            [block.vote(temperature, prior_score).shares for block in self.blocks]
         )
-        weights = mixed(*heads, self.trial.scores.mixing)
-        return np.maximum(vote(self.trial.labels, weights, self.trial.prior), TINY)
 
     def _losses(
         self, values: Floats, free: Free, transition: Floats | None
@@ -212,63 +209,26 @@ class Likelihood:
         """
         numbers = self._named(values)
         exponent = numbers.exponent if free.exponent else 1.0
-        scaled = self.scores / numbers.temperature
-        heads = softmax_weights(
-            scaled + self.importance, self.trial.scores.prior + numbers.prior_score
-        )
-        weights = mixed(*heads, self.trial.scores.mixing)
-        shares = np.maximum(vote(self.trial.labels, weights, self.trial.prior), TINY)
-        logs = np.log(shares)
-        powers = exponent * logs
-        powers -= powers.max(axis=1, keepdims=True)
-        likely = np.exp(powers)
-        sums = likely.sum(axis=1, keepdims=True)
-        likely /= sums  # (B, C) probabilities of the true labels
-        observed = self._observed(likely, numbers.noise if free.noise else 0.0, transition)
-        by_power = self._by_power(
-            likely, observed, numbers.noise if free.noise else 0.0, transition
-        )
-        prior = self.trial.prior  # its rows sum to one
-        surprise = (np.log(sums).sum() - np.vdot(prior, powers)) / len(likely)
-        by_power += (likely - prior) / len(likely)
-        by_share = by_power / shares
-        by_share *= exponent
-        by_scores = _by_scores(self.trial, heads, by_share, scaled)
-        by_noise = 0.0
-        if free.noise and transition is None:
-            own = likely[self.everyone, self.trial.own]
-            by_noise = -(((1 - own) / self.n_others - own) / observed).sum()
-        gradient = np.array(
-            [
-                by_scores[0] * ("temperature" not in self.fixed),
-                by_scores[1] * ("prior_score" not in self.fixed),
-                np.vdot(by_power, logs) * exponent * free.exponent,
-                by_noise * numbers.noise_slope,
-            ]
-        )
-        return -np.log(observed), gradient, float(surprise)
-
-    def _observed(self, likely: Floats, noise: float, transition: Floats | None) -> Floats:
-        """The chance (B,) of the labels that were observed."""
-        if transition is not None:
-            chance = (likely * transition.T[self.trial.own]).sum(axis=1)
-        else:
-            own = likely[self.everyone, self.trial.own]
-            chance = (1 - noise) * own + noise * (1 - own) / self.n_others
-        return np.maximum(chance, TINY)
-
-    def _by_power(
-        self, likely: Floats, observed: Floats, noise: float, transition: Floats | None
-    ) -> Floats:
-        """Derivative (B, C) of the losses by exponent × log share."""
-        if transition is not None:
-            pull = transition.T[self.trial.own] / observed[:, None]
-            return -likely * (pull - (likely * pull).sum(axis=1, keepdims=True))
-        own = likely[self.everyone, self.trial.own]
-        pull = (1 - noise - noise / self.n_others) * own / observed
-        slopes = likely * pull[:, None]
-        slopes[self.everyone, self.trial.own] -= pull
-        return slopes
+        noise = numbers.noise if free.noise else 0.0
+        surprise_weight = 1 / max(len(self.trial.own), 1)
+        parts = [
+            block.losses(
+                block.vote(numbers.temperature, numbers.prior_score),
+                _Map(exponent, noise, transition),
+                surprise_weight,
+            )
+            for block in self.blocks
+        ]
+        slopes = sum((part.gradient for part in parts), np.zeros(4))
+        is_free = [
+            "temperature" not in self.fixed,
+            "prior_score" not in self.fixed,
+            free.exponent,
+            free.noise and transition is None,
+        ]
+        gradient = slopes * is_free * [1.0, 1.0, exponent, numbers.noise_slope]
+        losses = np.concatenate([part.losses for part in parts])
+        return losses, gradient, sum(part.surprise for part in parts)
 
     def _named(self, values: Floats) -> _Numbers:
         most = 0.95 * self.n_others / (self.n_others + 1)  # beyond, labels say what they are not
@@ -305,6 +265,103 @@ class _Numbers:
     exponent: float
     noise: float
     noise_slope: float
+
+
+@dataclass(frozen=True)
+class _Map:
+    """What turns shares into chances of observed labels."""
+
+    exponent: float
+    noise: float
+    transition: Floats | None
+
+
+@dataclass(frozen=True)
+class _Votes:
+    """A vote and how it came about.
+
+    Parameters
+    ----------
+    scaled : (B, H, K) scores over temperature
+    heads : weights (B, H, K) and (B, H), before the mean over heads
+    shares : (B, C)
+    """
+
+    scaled: Floats
+    heads: tuple[Floats, Floats]
+    shares: Floats
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What a block adds: losses (B,), derivatives of their sum and of the surprise, surprise.
+
+    The derivatives are by log temperature, prior's score, exponent and noise.
+    """
+
+    losses: Floats
+    gradient: Floats
+    surprise: float
+
+
+class _Block:
+    """Some rows of a trial: few enough for the processor's cache."""
+
+    def __init__(self, trial: Trial) -> None:
+        self.trial = trial
+        missing = ~trial.has_say
+        self.scores = np.where(missing, 0.0, trial.scores.neighbors)
+        self.importance = np.where(missing, -np.inf, trial.log_importance[:, None])
+        self.own_place = (np.arange(len(trial.own)), trial.own)
+        self.n_others = max(trial.prior.shape[1] - 1, 1)
+
+    def vote(self, temperature: float, prior_score: float) -> _Votes:
+        scaled = self.scores / temperature
+        heads = softmax_weights(scaled + self.importance, self.trial.scores.prior + prior_score)
+        weights = mixed(*heads, self.trial.scores.mixing)
+        shares = np.maximum(vote(self.trial.labels, weights, self.trial.prior), TINY)
+        return _Votes(scaled, heads, shares)
+
+    def losses(self, votes: _Votes, by: _Map, surprise_weight: float) -> _Part:
+        """Losses and derivatives of the observed labels, of a vote through a map."""
+        logs = np.log(votes.shares)
+        powers = by.exponent * logs
+        powers -= powers.max(axis=1, keepdims=True)
+        likely = np.exp(powers)
+        sums = likely.sum(axis=1, keepdims=True)
+        likely /= sums  # (B, C) probabilities of the true labels
+        observed = self._observed(likely, by)
+        by_power = self._by_power(likely, observed, by)
+        prior = self.trial.prior  # its rows sum to one
+        surprise = surprise_weight * (np.log(sums).sum() - np.vdot(prior, powers))
+        by_power += surprise_weight * (likely - prior)
+        by_share = by_power / votes.shares
+        by_share *= by.exponent
+        own = likely[self.own_place]
+        by_noise = -(((1 - own) / self.n_others - own) / observed).sum()
+        by_scores = _by_scores(self.trial, votes.heads, by_share, votes.scaled)
+        gradient = np.array([*by_scores, np.vdot(by_power, logs), by_noise])
+        return _Part(-np.log(observed), gradient, float(surprise))
+
+    def _observed(self, likely: Floats, by: _Map) -> Floats:
+        """The chance (B,) of the labels that were observed."""
+        if by.transition is not None:
+            chance = (likely * by.transition.T[self.trial.own]).sum(axis=1)
+        else:
+            own = likely[self.own_place]
+            chance = (1 - by.noise) * own + by.noise * (1 - own) / self.n_others
+        return np.maximum(chance, TINY)
+
+    def _by_power(self, likely: Floats, observed: Floats, by: _Map) -> Floats:
+        """Derivative (B, C) of the losses by exponent × log share."""
+        if by.transition is not None:
+            pull = by.transition.T[self.trial.own] / observed[:, None]
+            return -likely * (pull - (likely * pull).sum(axis=1, keepdims=True))
+        own = likely[self.own_place]
+        pull = (1 - by.noise - by.noise / self.n_others) * own / observed
+        slopes = likely * pull[:, None]
+        slopes[self.own_place] -= pull
+        return slopes
 
 
 def _by_scores(

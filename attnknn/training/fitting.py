@@ -175,18 +175,20 @@ class _Fitting:
         trial = judged.part(part).trial(attention)
         by_prior = -np.log(trial.prior[np.arange(len(trial.own)), trial.own]).mean()
         noise: LabelNoise | None = None if self.settings.label_noise is None else "symmetric"
-        best_k, best, fitted = self.k, math.inf, None
+        losses: dict[int, float] = {}
+        fitted = None
         for k in _halvings(self.k):
-            near = trial.nearest(k)
             fitted = fit(
-                near,
+                trial.nearest(k),
                 label_noise=noise,
                 fits_map=self.settings.calibration == "auto",
                 start=fitted,
                 fixed=_fixed(attention),
             )
-            if fitted.loss < best:
-                best_k, best = k, fitted.loss
+            losses[k] = fitted.loss
+            best_k = min(losses, key=losses.__getitem__)
+            if 4 * k <= best_k:
+                break  # halved twice in vain
             if fitted.loss > 0.99 * by_prior:
                 fitted = None  # the prior has all the say: no slope leads away from such a start
         return best_k
