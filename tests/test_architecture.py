@@ -17,7 +17,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # A room may import from the rooms above it in this list; rooms of one line not from each other.
 ROOMS = [
     ["errors"],
-    ["_atomic", "_optional", "_validation"],
+    ["_atomic", "_cache", "_optional", "_validation"],
     ["records"],
     ["metrics"],
     ["learning"],

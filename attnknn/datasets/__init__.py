@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attnknn._cache import cache_folder
 from attnknn.datasets import bundled, images, minilm, pmlb, pycaret, uci
 from attnknn.datasets.base import Dataset, Kind, Rows, Source
-from attnknn.datasets.folders import cache_folder, checksum_of, data_folders, find, find_all
+from attnknn.datasets.folders import checksum_of, data_folders, find, find_all
 from attnknn.errors import unknown_name
 
 __all__ = [

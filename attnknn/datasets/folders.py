@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
 
+from attnknn._cache import cache_folder
 from attnknn.datasets.base import DataFile, Source
 from attnknn.errors import InvalidInputError, MissingDataError
 
@@ -19,17 +19,6 @@ def data_folders() -> list[Path]:
     folders = [Path(folder).expanduser() for folder in named if folder]
     folders += [cache_folder(), Path.home() / ".cache" / "attnknn"]
     return list(dict.fromkeys(folders))
-
-
-def cache_folder() -> Path:
-    """This user's cache of this package, by the custom of the platform."""
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "attnknn"
-    if sys.platform == "win32":
-        local = os.environ.get("LOCALAPPDATA")
-        return (Path(local) if local else Path.home() / "AppData" / "Local") / "attnknn" / "Cache"
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "attnknn"
 
 
 def find(file: DataFile) -> Path | None:

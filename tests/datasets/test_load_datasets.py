@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from attnknn import datasets
-from attnknn.datasets.folders import cache_folder, data_folders
+from attnknn._cache import cache_folder
+from attnknn.datasets.folders import data_folders
 from attnknn.errors import InvalidInputError, InvalidSettingError, MissingDataError
 
 WINE = "\n".join(f"{i},0,0,0,0,0,0,0,0,0,0,{4 + i % 4}" for i in range(40))
