@@ -1,0 +1,85 @@
+"""What each of several processes runs in `test_processes.py`; alone, it is the reference.
+
+torchrun --nproc-per-node 2 tests/learning/in_processes.py WHAT RESULT
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from attnknn.learning.batch_norm import synchronize_batch_norms
+from attnknn.learning.contrastive import contrastive_loss
+from attnknn.learning.losses import soft_cross_entropy
+from attnknn.learning.processes import Processes, joined
+
+
+def data(n_rows: int = 22) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(n_rows, 3, 6, 6, generator=generator)
+    return images, torch.arange(n_rows) % 3
+
+
+class Network(nn.Module):
+    """A small network with batch norms of images and of vectors, and a part no loss uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 6, 3, bias=False),
+            nn.BatchNorm2d(6),
+            nn.GELU(),
+            nn.Flatten(),
+            nn.Linear(6 * 16, 8),
+            nn.BatchNorm1d(8, momentum=None),
+        )
+        self.head = nn.Linear(8, 3)
+        self.idle = nn.Linear(2, 2)
+
+
+def network(seed: int) -> Network:
+    torch.random.manual_seed(seed)
+    return Network()
+
+
+def loss(module: Network, rows: torch.Tensor, processes: Processes) -> torch.Tensor:
+    """Cross-entropy of the own rows, and contrast among the rows of all processes."""
+    images, labels = data()
+    first = module.body(images[rows])
+    second = module.body(images[rows].flip(3))
+    contrast = contrastive_loss(
+        processes.gather(first), processes.gather(second), processes.gather(labels[rows])
+    )
+    return soft_cross_entropy(module.head(first), labels[rows]) + contrast
+
+
+def by_hand(processes: Processes) -> dict[str, torch.Tensor]:
+    """Four steps of plain descent."""
+    module = network(seed=processes.rank)  # each starts elsewhere, until they agree
+    processes.same_start(module)
+    synchronize_batch_norms(module, processes)
+    for step in range(4):
+        batch = torch.arange(11) + 11 * (step % 2)  # one process has more rows than the other
+        own = processes.share(batch)
+        module.zero_grad()
+        scale = len(own) * processes.count / len(batch)
+        (scale * loss(module, own, processes)).backward()
+        processes.average_gradients(module.parameters())
+        with torch.no_grad():
+            for parameter in module.parameters():
+                if parameter.grad is not None:
+                    parameter -= 0.05 * parameter.grad
+    return module.state_dict()
+
+
+def main(what: str, result: str) -> None:
+    with joined(torch.device("cpu")) as processes:
+        state = {"by_hand": by_hand}[what](processes)
+        save_file({name: v.contiguous() for name, v in state.items()}, f"{result}.{processes.rank}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
