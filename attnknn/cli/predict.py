@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from attnknn.cli.writing import STYLES, check_out, open_writer, style_of
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -24,11 +26,17 @@ FILE = click.Path(path_type=Path)
 @click.option(
     "--format",
     "style",
-    type=click.Choice(["csv", "parquet", "json"]),
+    type=click.Choice(STYLES),
     help="Of the answers. [default: by the name of the file, else csv]",
 )
 @click.option("--proba", is_flag=True, help="Give the probability of every class.")
-def predict(model: Path, rows: Path, out: Path | None, style: str | None, proba: bool) -> None:
+def predict(
+    model: Path,
+    rows: Path,
+    out: Path | None,
+    style: str | None,
+    proba: bool,
+) -> None:
     """Give each row of ROWS its label, and how sure that is.
 
     Files may be larger than memory. Columns are found by name, others are left out; the answers
@@ -36,17 +44,19 @@ def predict(model: Path, rows: Path, out: Path | None, style: str | None, proba:
     """
     from attnknn.cli.models import ask
     from attnknn.cli.waiting import patience
-    from attnknn.cli.writing import open_writer, style_of
 
     chosen = style_of(out, style)
+    check_out(out, rows)
     asked = ask(model, rows)
-    if out is not None and out.exists() and out.samefile(rows):
-        raise click.UsageError("-o must not name the file that is read.")
+    n_rows = 0
     with open_writer(out, chosen) as writer, patience(f"Reading {rows.name}") as tell:
         for part, X in asked.parts():
             probabilities = asked.classifier.predict_proba(X)
             writer.write(_answers(asked, part, probabilities, proba))
-            tell(f"{part.first + len(part):,} rows answered")
+            n_rows = part.first + len(part)
+            tell(f"{n_rows:,} rows answered")
+    written = "" if out is None else f", written to {out}"
+    click.echo(f"{n_rows:,} {'row' if n_rows == 1 else 'rows'} answered{written}.", err=True)
 
 
 def _answers(asked: Asked, part: Part, probabilities: Floats, proba: bool) -> pd.DataFrame:

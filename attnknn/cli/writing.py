@@ -17,7 +17,17 @@ import click
 if TYPE_CHECKING:
     import pandas as pd
 
-STYLES = ("csv", "parquet", "json")
+STYLES = ("csv", "tsv", "parquet", "json")
+STYLE_OF_ENDING = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".json": "json",
+    ".csv.gz": "csv",
+    ".tsv.gz": "tsv",
+    ".json.gz": "json",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
 
 
 class Writer(Protocol):
@@ -29,14 +39,32 @@ class Writer(Protocol):
 
 
 def style_of(out: Path | None, style: str | None) -> str:
-    """The format asked for, or the one that the file's name says; CSV otherwise."""
-    if style is None:
-        name = "" if out is None else out.name.lower()
-        endings = {".parquet": "parquet", ".pq": "parquet", ".json": "json"}
-        style = next((s for ending, s in endings.items() if name.endswith(ending)), "csv")
+    """The format asked for, or the one that the file's name says; CSV where there is no file."""
     if style == "parquet" and out is None:
         raise click.UsageError("Parquet cannot be printed: name a file with -o.")
-    return style
+    if style is not None or out is None:
+        return style or "csv"
+    for ending, known in STYLE_OF_ENDING.items():
+        if out.name.lower().endswith(ending):
+            return known
+    raise click.UsageError(
+        f"The name {out.name!r} must end in {', '.join(STYLE_OF_ENDING)}; or say with --format "
+        "what to write."
+    )
+
+
+def check_out(out: Path | None, rows: Path) -> None:
+    """Before any work: the file can be written, and is not the one that is read."""
+    if out is None:
+        return
+    if out.is_dir():
+        raise click.UsageError(f"{out} is a folder; -o names a file.")
+    if out.exists() and not out.is_file():
+        raise click.UsageError(f"{out} is no plain file; leave out -o to print.")
+    if not out.parent.is_dir():
+        raise click.ClickException(f"There is no folder {out.parent} to write {out} in.")
+    if out.exists() and rows.exists() and out.samefile(rows):
+        raise click.UsageError("-o must not name the file that is read.")
 
 
 @contextmanager
@@ -47,8 +75,6 @@ def open_writer(out: Path | None, style: str) -> Iterator[Writer]:
         yield writer
         writer.close()
         return
-    if out.is_dir():
-        raise click.UsageError(f"{out} is a folder; -o names a file.")
     temporary = out.with_name(f".{out.name}.{secrets.token_hex(4)}.tmp")
     try:
         writer = _make(style, temporary, is_zipped=out.name.lower().endswith(".gz"))
@@ -57,6 +83,10 @@ def open_writer(out: Path | None, style: str) -> Iterator[Writer]:
         finally:
             writer.close()
         os.replace(temporary, out)
+    except OSError as error:
+        if error.filename == str(temporary):  # a name that nobody gave
+            error.filename, error.filename2 = str(out), None
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -72,7 +102,9 @@ def _make(style: str, target: Any, *, is_zipped: bool = False) -> Writer:
 
 
 def _text_writer(style: str, file: IO[str], *, owns: bool) -> Writer:
-    return (_JsonWriter if style == "json" else _CsvWriter)(file, owns)
+    if style == "json":
+        return _JsonWriter(file, owns)
+    return (_TsvWriter if style == "tsv" else _CsvWriter)(file, owns)
 
 
 class _TextWriter:
@@ -85,9 +117,21 @@ class _TextWriter:
 
 
 class _CsvWriter(_TextWriter):
+    separator = ","
+
     def write(self, answers: pd.DataFrame) -> None:
-        answers.to_csv(self.file, index=False, header=self._is_first, lineterminator="\n")
+        answers.to_csv(
+            self.file,
+            sep=self.separator,
+            index=False,
+            header=self._is_first,
+            lineterminator="\n",
+        )
         self._is_first = False
+
+
+class _TsvWriter(_CsvWriter):
+    separator = "\t"
 
 
 class _JsonWriter(_TextWriter):

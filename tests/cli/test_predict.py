@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 from attnknn import AttnKNNClassifier
 from attnknn.cli.files import base, npz, parquet, text
 
-from .samples import animals, run, write
+from .samples import animals, refused, run, write
 
 FEATURES = ["weight", "legs", "home"]
 
@@ -79,16 +81,60 @@ def test_rows_without_an_id_column_are_numbered(model: Path, tmp_path: Path) -> 
     assert [line.split(",")[0] for line in lines] == ["row", "0", "1", "2"]
 
 
-@pytest.mark.parametrize("name", ["out.parquet", "out.json", "out.csv", "out.csv.gz"])
+ENDINGS = ["parquet", "pq", "json", "json.gz", "csv", "csv.gz", "tsv", "tsv.gz"]
+
+
+@pytest.mark.parametrize("name", [f"out.{ending}" for ending in ENDINGS])
 def test_the_name_of_the_file_says_the_format(
     name: str, model: Path, rows: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / name
     out.write_text("an older file")
     answered(model, rows, "-o", out)
-    read = {"parquet": pd.read_parquet, "json": pd.read_json}.get(name.split(".")[1], pd.read_csv)
+    readers: dict[str, Any] = {"json": pd.read_json, "csv": pd.read_csv, "tsv": pd.read_table}
+    read = readers.get(name.split(".")[1], pd.read_parquet)
     assert read(out).columns.tolist() == ["name", "label", "confidence"]
     assert len(read(out)) == 9
+
+
+def test_an_unknown_ending_of_the_answers_is_refused_unless_the_format_is_given(
+    model: Path, rows: Path, tmp_path: Path
+) -> None:
+    result = run("predict", model, rows, "-o", tmp_path / "out.xlsx")
+    assert result.exit_code == 2
+    assert ".csv, .tsv, .json" in result.stderr
+    assert not (tmp_path / "out.xlsx").exists()
+    answered(model, rows, "-o", tmp_path / "out.dat", "--format", "csv")
+    assert len(pd.read_csv(tmp_path / "out.dat")) == 9
+
+
+def test_a_folder_that_is_missing_or_closed_is_named_as_it_was_given(
+    model: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "no" / "out.csv"
+    assert f"There is no folder {out.parent}" in refused("predict", model, rows, "-o", out)
+
+    def closed(source: Path, _: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(source))
+
+    monkeypatch.setattr("attnknn.cli.writing.os.replace", closed)
+    line = refused("predict", model, rows, "-o", tmp_path / "out.csv")
+    assert line == f"Error: {tmp_path / 'out.csv'}: Permission denied."
+
+
+def test_what_is_no_plain_file_is_never_replaced(model: Path, rows: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    assert run("predict", model, rows, "-o", tmp_path / "pipe.csv").exit_code == 2
+    assert (tmp_path / "pipe.csv").is_fifo()
+
+
+def test_the_error_stream_says_how_many_rows_were_answered(
+    model: Path, rows: Path, tmp_path: Path
+) -> None:
+    result = run("predict", model, rows, "-o", tmp_path / "out.csv")
+    assert result.stderr == f"9 rows answered, written to {tmp_path / 'out.csv'}.\n"
+    assert result.stdout == ""
+    assert run("predict", model, rows).stderr == "9 rows answered.\n"
 
 
 def test_vectors_are_answered_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
