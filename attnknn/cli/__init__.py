@@ -47,7 +47,8 @@ class _Commands(click.Group):
 def main(ctx: click.Context, traceback: bool) -> None:  # noqa: ARG001  (read by the group)
     """Classify rows of a file by their nearest remembered examples, with the evidence.
 
-    Files may be CSV (also .tsv and .gz), Parquet or NPZ. Rows are counted from 0.
+    Files may be CSV (also .tsv and .gz), Parquet or NPZ. Lines of text files are counted from 1,
+    the header too; rows are counted from 0.
     """
     ctx.with_resource(warnings.catch_warnings())
     warnings.showwarning = _show_warning

@@ -1,4 +1,4 @@
-"""Columns of text become labels, ids, numbers and categories."""
+"""Columns with a role become labels, ids, groups and importance; each error names its place."""
 
 from __future__ import annotations
 
@@ -8,90 +8,95 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from attnknn.cli.files import Part
 from attnknn.errors import InvalidInputError
 from attnknn.records import Floats, Integers
 
 
-def numbers_or_text(column: pd.Series[Any]) -> pd.Series[Any]:
-    """A column of text as numbers if all that is there is a number, else as it was.
-
-    >>> [numbers_or_text(pd.Series(texts)).tolist() for texts in (["1.5", None], ["1", "a"])]
-    [[1.5, nan], ['1', 'a']]
-    """
-    try:
-        return pd.to_numeric(column.astype(object))
-    except (ValueError, TypeError):
-        return column.astype(object).where(column.notna(), None)
-
-
-def as_numbers(column: pd.Series[Any], name: str, first: int) -> pd.Series[Any]:
-    """A column of text as numbers, or an error that names the first row that is none."""
-    numbers = pd.to_numeric(column.astype(object), errors="coerce")
-    wrong = numbers.isna().to_numpy() & column.notna().to_numpy()
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise InvalidInputError(
-            f"Column {name!r} must hold numbers, as in `fit`; row {first + row} holds "
-            f"{column.iloc[row]!r}."
-        )
-    return numbers
-
-
-def labels_of(column: pd.Series[Any], name: str, first: int = 0) -> NDArray[Any]:
+def labels_of(part: Part, name: str) -> NDArray[Any]:
     """Labels: integers where all are written as integers, else as they are; none may be missing.
 
-    >>> labels_of(pd.Series(["3", "10"]), "y").tolist(), labels_of(pd.Series(["03"]), "y").tolist()
-    ([3, 10], ['03'])
+    >>> [labels_of(Part(0, pd.DataFrame({"y": y})), "y").tolist() for y in (["3", "10"], ["03"])]
+    [[3, 10], ['03']]
     """
-    missing = column.isna().to_numpy()
-    if missing.any():
-        row = first + int(missing.argmax())
-        raise InvalidInputError(f"Every row needs a label; column {name!r} has none in row {row}.")
-    return _plain_values(column)
+    _refuse_missing(part, name, "a label")
+    return _plain_values(part.table[name])
 
 
-def ids_of(column: pd.Series[Any], name: str) -> NDArray[Any]:
-    """Ids: integers where all are written as integers, else texts; none may be missing."""
-    missing = column.isna().to_numpy()
-    if missing.any():
+def ids_of(part: Part, name: str) -> NDArray[Any]:
+    """Ids: integers where all are written as integers, else texts; none may be missing or twice."""
+    _refuse_missing(part, name, "an id")
+    values = _plain_values(part.table[name])
+    ids = values if values.dtype.kind in "iu" else np.array([str(v) for v in values.tolist()])
+    again = pd.Series(ids).duplicated().to_numpy()
+    if again.any():
+        row = int(again.argmax())
         raise InvalidInputError(
-            f"Every row needs an id; column {name!r} has none in row {int(missing.argmax())}."
+            f"Every row needs an id of its own; in column {name!r} {ids[row].item()!r} comes "
+            f"twice, again in {part.place(row)}."
         )
-    values = _plain_values(column)
-    return values if values.dtype.kind in "iu" else np.array([str(v) for v in values.tolist()])
+    return ids
 
 
-def groups_of(column: pd.Series[Any]) -> Integers:
+def groups_of(part: Part, name: str) -> Integers:
     """A number for each group; rows without one are in none (-1)."""
-    codes, _ = pd.factorize(column.astype(object), use_na_sentinel=True)
+    codes, _ = pd.factorize(part.table[name].astype(object), use_na_sentinel=True)
     return np.asarray(codes, dtype=np.int64)
 
 
-def importance_of(column: pd.Series[Any], name: str) -> Floats:
+def importance_of(part: Part, name: str) -> Floats:
     """Positive numbers, one per row."""
-    numbers = as_numbers(column, name, 0).to_numpy(dtype=np.float64, na_value=np.nan)
+    column = part.table[name].astype(object)
+    numbers = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     wrong = ~(numbers > 0) | np.isinf(numbers)
     if wrong.any():
         row = int(wrong.argmax())
+        shown = "nothing" if pd.isna(column.iloc[row]) else repr(column.iloc[row])
         raise InvalidInputError(
-            f"Column {name!r} must hold a positive number in every row, row {row} holds "
-            f"{column.iloc[row]!r}."
+            f"Column {name!r} must hold a positive number in every row, {part.place(row)} holds "
+            f"{shown}."
         )
     return numbers
 
 
-def codes_of(labels: NDArray[Any], classes: NDArray[Any], name: str, first: int) -> Integers:
+def codes_of(part: Part, name: str, classes: NDArray[Any]) -> Integers:
     """The place of each label among the classes, both compared as they are written."""
     place = {str(value): code for code, value in enumerate(classes.tolist())}
-    written = [str(value) for value in labels.tolist()]
+    written = [str(value) for value in labels_of(part, name).tolist()]
     for row, label in enumerate(written):
         if label not in place:
             known = ", ".join(list(place)[:10]) + (", …" if len(place) > 10 else "")
             raise InvalidInputError(
-                f"Column {name!r} must hold classes that the model knows ({known}); row "
-                f"{first + row} holds {label!r}."
+                f"Column {name!r} must hold classes that the model knows ({known}); "
+                f"{part.place(row)} holds {label!r}."
             )
     return np.array([place[label] for label in written], dtype=np.int64)
+
+
+def refuse_infinite(part: Part, name: str, numbers: pd.Series[Any]) -> None:
+    """An error for the first number that is infinite."""
+    infinite = np.isinf(numbers.to_numpy(dtype=np.float64, na_value=np.nan))
+    if infinite.any():
+        place = part.place(int(infinite.argmax()))
+        raise InvalidInputError(f"Column {name!r} must be finite, {place} is infinite.")
+
+
+def refuse_gaps(part: Part, table: pd.DataFrame) -> None:
+    """An error for the first gap: vectors that are taken as they are can have none."""
+    gaps = table.isna().to_numpy()
+    if gaps.any():
+        row, column = np.argwhere(gaps)[0]
+        raise InvalidInputError(
+            f"Column {table.columns[column]!r} must not be missing for `encoder='identity'`; "
+            f"it is in {part.place(int(row))}. Fit with `--encoder tabular` to allow gaps."
+        )
+
+
+def _refuse_missing(part: Part, name: str, what: str) -> None:
+    missing = part.table[name].isna().to_numpy()
+    if missing.any():
+        place = part.place(int(missing.argmax()))
+        raise InvalidInputError(f"Every row needs {what}; column {name!r} has none in {place}.")
 
 
 def _plain_values(column: pd.Series[Any]) -> NDArray[Any]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from attnknn.cli.separator import separator_option
+
 if TYPE_CHECKING:
     from attnknn.cli.models import Asked
     from attnknn.records import Floats, Integers
@@ -31,12 +33,15 @@ WORDS = {
 @click.argument("rows", type=FILE)
 @click.option("-t", "--target", help="Column of the labels. [default: as in fit]")
 @click.option("--format", "style", type=click.Choice(["table", "json"]), default="table")
-def evaluate(model: Path, rows: Path, target: str | None, style: str) -> None:
+@separator_option
+def evaluate(
+    model: Path, rows: Path, target: str | None, style: str, separator: str | None
+) -> None:
     """Compare the answers for ROWS with the labels they carry."""
     from attnknn.cli.models import ask
     from attnknn.cli.waiting import patience
 
-    asked = ask(model, rows)
+    asked = ask(model, rows, separator)
     with patience(f"Reading {rows.name}"):
         codes, probabilities = _answers(asked, _target(asked, target))
     result = _result(codes, probabilities, [str(c) for c in asked.classifier.classes_.tolist()])
@@ -55,12 +60,11 @@ def _target(asked: Asked, target: str | None) -> str:
 def _answers(asked: Asked, target: str) -> tuple[Integers, Floats]:
     import numpy as np
 
-    from attnknn.cli.columns import codes_of, labels_of
+    from attnknn.cli.columns import codes_of
 
     codes, probabilities = [], []
     for part, X in asked.parts():
-        labels = labels_of(part.table[target], target, part.first)
-        codes.append(codes_of(labels, asked.classifier.classes_, target, part.first))
+        codes.append(codes_of(part, target, asked.classifier.classes_))
         probabilities.append(asked.classifier.predict_proba(X))
     return np.concatenate(codes), np.concatenate(probabilities)
 

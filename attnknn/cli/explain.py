@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from attnknn.cli.separator import separator_option
+
 if TYPE_CHECKING:
     from attnknn.cli.models import Asked
     from attnknn.records import Evidence
@@ -35,14 +37,22 @@ FILE = click.Path(path_type=Path)
     help="Without --rows, explain so many of the first rows.",
 )
 @click.option("--format", "style", type=click.Choice(["table", "json"]), default="table")
+@separator_option
 def explain(
-    model: Path, rows: Path, n_shown: int, chosen: str | None, limit: int, style: str
+    model: Path,
+    rows: Path,
+    n_shown: int,
+    chosen: str | None,
+    limit: int,
+    style: str,
+    separator: str | None,
 ) -> None:
     """Show which remembered examples decided each prediction in ROWS."""
     from attnknn.cli.models import ask
 
     wanted = list(range(limit)) if chosen is None else _numbers(chosen)
-    found = list(_evidence(ask(model, rows), wanted, is_asked_for=chosen is not None))
+    asked = ask(model, rows, separator)
+    found = list(_evidence(asked, wanted, is_asked_for=chosen is not None))
     if style == "json":
         click.echo(json.dumps([_record(*item, n_shown) for item in found], indent=1))
         return

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from attnknn.cli.separator import separator_option
 
 if TYPE_CHECKING:
     from attnknn.cli.files import Source
@@ -31,7 +34,12 @@ def _choice(*names: str) -> click.Choice[str]:
     "--payload-columns", help="Columns that `explain` shows, as a,b,c. [default: first 6]"
 )
 @click.option("--no-payload", is_flag=True, help="Store nothing for `explain` to show but ids.")
-@click.option("--drop-columns", help="Columns not to learn from, as a,b,c.")
+@click.option("--drop-columns", multiple=True, help="Columns not to learn from, as a,b,c.")
+@click.option(
+    "--categorical",
+    multiple=True,
+    help="Columns of categories, as a,b,c, even where they look like numbers or dates.",
+)
 @click.option("--encoder", type=_choice("auto", "identity", "tabular"), default="auto")
 @click.option("--metric", type=_choice("euclidean", "cosine", "inner_product"), default="euclidean")
 @click.option("--attention", type=_choice(*ATTENTIONS), default="auto")
@@ -41,22 +49,23 @@ def _choice(*names: str) -> click.Choice[str]:
 @click.option("--memory", type=_choice("auto", "torch", "numpy", "faiss"), default="auto")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Same seed, same model.")
 @click.option("--force", is_flag=True, help="Replace an existing model.")
-def fit(train: Path, model: Path, force: bool, **options: Any) -> None:
+@separator_option
+def fit(train: Path, model: Path, force: bool, separator: str | None, **options: Any) -> None:
     """Learn from the rows of TRAIN and save a model.
 
-    Numbers in a table are scaled and texts become categories; vectors in an NPZ file (X, y) are
-    taken as they are. Everything else is chosen and reported.
+    Numbers and dates in a table are scaled and texts become categories; vectors in an NPZ file
+    (X, y) are taken as they are. Everything else is chosen and reported.
     """
     from attnknn.cli.files import open_rows
     from attnknn.cli.training_rows import read_training_rows
     from attnknn.cli.waiting import patience
 
     _check_free(model, force)
-    source = open_rows(train, part="train")
+    source = open_rows(train, part="train", separator=separator)
     roles = _roles(source, options)
-    with patience(f"Reading {train.name}"):
-        rows = read_training_rows(source, roles)
     encoder, why = _encoder(source, options["encoder"])
+    with patience(f"Reading {train.name}"):
+        rows = read_training_rows(source, roles, allows_gaps=encoder == "tabular")
     click.echo(f"{'rows':<17} {len(rows.y):,} from {train}, target {roles.target!r}")
     click.echo(f"{'encoder':<17} {encoder}: {why}")
     with patience(f"Fitting {len(rows.y):,} rows"):
@@ -114,19 +123,23 @@ def _roles(source: Source, options: dict[str, Any]) -> Roles:
     if target is None:
         raise click.UsageError(f"Name the column of the labels in {source.path} with --target.")
     payload = options["payload_columns"]
-    shown = () if options["no_payload"] else None if payload is None else _listed(payload)
+    shown = None if payload is None else _listed([payload], source.columns)
     return Roles(
         target=target,
         id=options["id_column"] or "",
         group=options["group_column"] or "",
         importance=options["importance_column"] or "",
-        payload=shown,
-        dropped=_listed(options["drop_columns"] or ""),
+        payload=() if options["no_payload"] else shown,
+        dropped=_listed(options["drop_columns"], source.columns),
+        categorical=_listed(options["categorical"], source.columns),
     )
 
 
-def _listed(names: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in names.split(",") if name.strip())
+def _listed(texts: Iterable[str], columns: list[str]) -> tuple[str, ...]:
+    """Names that were given as a,b,c; the name of a column may itself have a comma."""
+    several = ([text] if text in columns else text.split(",") for text in texts)
+    stripped = ([n if n in columns else n.strip() for n in names] for names in several)
+    return tuple(name for names in stripped for name in names if name)
 
 
 def _encoder(source: Source, asked: str) -> tuple[str, str]:
@@ -134,4 +147,4 @@ def _encoder(source: Source, asked: str) -> tuple[str, str]:
         return asked, "asked for"
     if source.has_vectors:
         return "identity", "vectors are taken as they are"
-    return "tabular", "a table: numbers are scaled, texts are categories"
+    return "tabular", "a table: numbers and dates are scaled, texts are categories"

@@ -40,11 +40,11 @@ class Asked:
         return column, part.table[column].tolist()
 
 
-def ask(model: Path, rows: Path) -> Asked:
-    """Load the classifier and open the file."""
+def ask(model: Path, rows: Path, separator: str | None = None) -> Asked:
+    """Load the classifier and open the file, a text file with this separator."""
     from attnknn.classifier import AttnKNNClassifier
     from attnknn.storage import load_notes
 
-    source = open_rows(rows)
+    source = open_rows(rows, separator=separator)
     classifier = AttnKNNClassifier.load(model)
     return Asked(classifier, QueryRows(source, classifier, load_notes(model)))

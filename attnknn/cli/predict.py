@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from attnknn.cli.separator import separator_option
 from attnknn.cli.writing import STYLES, check_out, open_writer, style_of
 
 if TYPE_CHECKING:
@@ -30,12 +31,14 @@ FILE = click.Path(path_type=Path)
     help="Of the answers. [default: by the name of the file, else csv]",
 )
 @click.option("--proba", is_flag=True, help="Give the probability of every class.")
+@separator_option
 def predict(
     model: Path,
     rows: Path,
     out: Path | None,
     style: str | None,
     proba: bool,
+    separator: str | None,
 ) -> None:
     """Give each row of ROWS its label, and how sure that is.
 
@@ -47,7 +50,7 @@ def predict(
 
     chosen = style_of(out, style)
     check_out(out, rows)
-    asked = ask(model, rows)
+    asked = ask(model, rows, separator)
     n_rows = 0
     with open_writer(out, chosen) as writer, patience(f"Reading {rows.name}") as tell:
         for part, X in asked.parts():

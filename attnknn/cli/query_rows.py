@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from attnknn.cli.columns import as_numbers
+from attnknn.cli.columns import refuse_gaps, refuse_infinite
 from attnknn.cli.files import Part, Source
+from attnknn.cli.kinds import as_kind
 from attnknn.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -44,12 +45,12 @@ class QueryRows:
     def rows(self, part: Part) -> Any:
         """What `predict_proba` takes: a DataFrame, or an array where no columns are known."""
         if part.vectors is not None:
-            vectors = self._finite(part.vectors, part.first)
+            vectors = self._finite(part)
             return vectors if self._names is None else pd.DataFrame(vectors, columns=self._names)
         wanted = self._features() if self._names is None else self._names
         table = pd.DataFrame({name: self._column(part, name) for name in wanted})
         if not self._columns:
-            self._refuse_gaps(table, part.first)
+            refuse_gaps(part, table)
         return table if self._names is not None else table.to_numpy(dtype=np.float64)
 
     def _column(self, part: Part, name: str) -> pd.Series[Any]:
@@ -61,11 +62,11 @@ class QueryRows:
             return column.astype(object).where(column.notna(), None) if part.is_text else column
         if self._columns and known is None:
             return column
-        is_date = getattr(known, "kind", "number") == "date"
-        is_number = pd.api.types.is_numeric_dtype(column) or is_date
-        numbers = column if is_number else as_numbers(column, name, part.first)
-        if not is_date:
-            self._refuse_infinite(numbers, name, part.first)
+        if getattr(known, "kind", "number") == "date":
+            return as_kind(part, name, "dates") if part.is_text else column
+        is_number = pd.api.types.is_numeric_dtype(column)
+        numbers = column if is_number else as_kind(part, name, "numbers")
+        refuse_infinite(part, name, numbers)
         return numbers
 
     def _features(self) -> list[str]:
@@ -94,22 +95,8 @@ class QueryRows:
                 f"{', '.join(repr(name) for name in absent[:3])}{more} missing."
             )
 
-    def _refuse_infinite(self, numbers: pd.Series[Any], name: str, first: int) -> None:
-        infinite = np.isinf(numbers.to_numpy(dtype=np.float64, na_value=np.nan))
-        if infinite.any():
-            row = first + int(infinite.argmax())
-            raise InvalidInputError(f"Column {name!r} must be finite, row {row} is infinite.")
-
-    def _refuse_gaps(self, table: pd.DataFrame, first: int) -> None:
-        gaps = table.isna().to_numpy()
-        if gaps.any():
-            row, column = np.argwhere(gaps)[0]
-            raise InvalidInputError(
-                f"Column {table.columns[column]!r} must not be missing for `encoder='identity'`; "
-                f"it is in row {first + row}. Fit with `--encoder tabular` to allow gaps."
-            )
-
-    def _finite(self, vectors: NDArray[Any], first: int) -> NDArray[Any]:
+    def _finite(self, part: Part) -> NDArray[Any]:
+        vectors = np.asarray(part.vectors)
         if vectors.dtype.kind not in "iufb":
             raise InvalidInputError(
                 f"The vectors of {self.source.path} must be numbers, they are {vectors.dtype}."
@@ -117,6 +104,6 @@ class QueryRows:
         numbers = vectors if vectors.dtype.kind == "f" else vectors.astype(np.float64)
         wrong = ~np.isfinite(numbers).all(axis=1)
         if wrong.any():
-            row = first + int(wrong.argmax())
-            raise InvalidInputError(f"Vectors must be finite, row {row} of the file is not.")
+            place = part.place(int(wrong.argmax()))
+            raise InvalidInputError(f"Vectors must be finite, {place} of the file is not.")
         return numbers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +15,12 @@ from attnknn.cli.columns import (
     ids_of,
     importance_of,
     labels_of,
-    numbers_or_text,
+    refuse_gaps,
+    refuse_infinite,
 )
-from attnknn.cli.files import Source
+from attnknn.cli.files import Part, Source
 from attnknn.cli.files.base import check_column
+from attnknn.cli.kinds import categories, typed_column
 from attnknn.errors import InvalidInputError
 
 SHOWN_COLUMNS = 6  # of a row, in the payload that `explain` shows
@@ -33,6 +36,7 @@ class Roles:
     ----------
     payload : columns shown with the evidence, features or not; None shows the first features
     dropped : columns that are not used at all
+    categorical : features that are categories even where they are written as numbers or dates
     """
 
     target: str
@@ -41,12 +45,19 @@ class Roles:
     importance: str = ""
     payload: tuple[str, ...] | None = None
     dropped: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
 
     @property
     def named(self) -> list[str]:
         """Every column that was named."""
         single = [self.target, self.id, self.group, self.importance]
-        return [name for name in [*single, *(self.payload or ()), *self.dropped] if name]
+        several = [*(self.payload or ()), *self.dropped, *self.categorical]
+        return [name for name in [*single, *several] if name]
+
+    def features(self, columns: list[str]) -> list[str]:
+        """The columns that are learned from."""
+        others = {self.target, self.id, self.group, self.importance, *self.dropped}
+        return [name for name in columns if name not in others]
 
 
 @dataclass(frozen=True)
@@ -61,35 +72,72 @@ class TrainingRows:
     payloads: list[str] | None
 
 
-def read_training_rows(source: Source, roles: Roles) -> TrainingRows:
+def read_training_rows(source: Source, roles: Roles, *, allows_gaps: bool = True) -> TrainingRows:
     """All rows of a file, each column in its role."""
     for name in roles.named:
         check_column(source, name)
-    parts = list(source.parts())
-    if not sum(len(part) for part in parts):
-        raise InvalidInputError(f"{source.path} must have rows to learn from, it has none.")
-    table = pd.concat([part.table for part in parts], ignore_index=True)
-    not_features = {roles.target, roles.id, roles.group, roles.importance, *roles.dropped}
-    if source.has_vectors:
-        X: Any = np.concatenate([part.vectors for part in parts if part.vectors is not None])
-        shown = list(roles.payload or ())
-    else:
-        names = [name for name in source.columns if name not in not_features]
-        if not names:
-            raise InvalidInputError(f"{source.path} must have a column beside {roles.target!r}.")
-        is_text = parts[0].is_text
-        X = pd.DataFrame({n: numbers_or_text(table[n]) if is_text else table[n] for n in names})
-        shown = list(names[:SHOWN_COLUMNS] if roles.payload is None else roles.payload)
+    names = [] if source.has_vectors else roles.features(source.columns)
+    _check_features(source, roles, names)
+    whole = _whole(source)
+    shown = names[:SHOWN_COLUMNS] if roles.payload is None else list(roles.payload)
+    X = _table(whole, names, roles) if whole.vectors is None else whole.vectors
+    if not allows_gaps:
+        refuse_gaps(whole, X if isinstance(X, pd.DataFrame) else pd.DataFrame(X))
     return TrainingRows(
         X=X,
-        y=labels_of(table[roles.target], roles.target),
-        ids=ids_of(table[roles.id], roles.id) if roles.id else None,
-        groups=groups_of(table[roles.group]) if roles.group else None,
-        importance=importance_of(table[roles.importance], roles.importance)
-        if roles.importance
-        else None,
-        payloads=short_rows(table[shown]) if shown else None,
+        y=labels_of(whole, roles.target),
+        ids=ids_of(whole, roles.id) if roles.id else None,
+        groups=groups_of(whole, roles.group) if roles.group else None,
+        importance=importance_of(whole, roles.importance) if roles.importance else None,
+        payloads=short_rows(whole.table[shown]) if shown else None,
     )
+
+
+def _check_features(source: Source, roles: Roles, names: list[str]) -> None:
+    if not names and not source.has_vectors:
+        raise InvalidInputError(f"{source.path} must have a column beside {roles.target!r}.")
+    for name in roles.categorical:
+        if name not in names:
+            raise InvalidInputError(
+                f"--categorical must name columns that are learned from, {name!r} is none."
+            )
+
+
+def _whole(source: Source) -> Part:
+    """All rows of a file in one part."""
+    parts = list(source.parts())
+    n_rows = sum(len(part) for part in parts)
+    if n_rows < 2:
+        found = "one" if n_rows else "none"
+        raise InvalidInputError(
+            f"{source.path} must have at least two rows to learn from, it has {found}."
+        )
+    vectors = [part.vectors for part in parts if part.vectors is not None]
+    lines = [line for part in parts for line in part.lines or ()]
+    return Part(
+        first=0,
+        table=pd.concat([part.table for part in parts], ignore_index=True),
+        vectors=np.concatenate(vectors) if vectors else None,
+        lines=lines if parts[0].is_text else None,
+    )
+
+
+def _table(whole: Part, names: list[str], roles: Roles) -> pd.DataFrame:
+    return pd.DataFrame({name: _column(whole, name, roles) for name in names})
+
+
+def _column(whole: Part, name: str, roles: Roles) -> pd.Series[Any]:
+    if name in roles.categorical:
+        return categories(whole.table[name])
+    column = typed_column(whole, name) if whole.is_text else whole.table[name]
+    if isinstance(next(iter(column.dropna()), None), list | dict | np.ndarray):
+        raise InvalidInputError(
+            f"Column {name!r} must hold one value per row, it holds lists. Leave it out with "
+            f"--drop-columns {shlex.quote(name)}."
+        )
+    if pd.api.types.is_numeric_dtype(column):
+        refuse_infinite(whole, name, column)
+    return column
 
 
 def short_rows(table: pd.DataFrame) -> list[str]:
@@ -105,7 +153,8 @@ def short_rows(table: pd.DataFrame) -> list[str]:
 
 def _short_row(names: list[str], values: tuple[Any, ...]) -> str:
     pairs = zip(names, values, strict=True)
-    text = ", ".join(f"{name}={_short(value)}" for name, value in pairs if not pd.isna(value))
+    present = [pair for pair in pairs if not (pd.api.types.is_scalar(pair[1]) and pd.isna(pair[1]))]
+    text = ", ".join(f"{name}={_short(value)}" for name, value in present)
     return text if len(text) <= LONGEST_PAYLOAD else f"{text[: LONGEST_PAYLOAD - 1]}…"
 
 

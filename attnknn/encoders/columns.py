@@ -164,7 +164,8 @@ def _days(values: pd.Series[Any]) -> pd.Series[Any]:
     day = pd.Timedelta(days=1)
     if pd.api.types.infer_dtype(values, skipna=True).startswith("timedelta"):
         return pd.to_timedelta(values) / day
-    return (pd.to_datetime(values, utc=True) - pd.Timestamp(0, tz="UTC")) / day
+    # In whole seconds, as nanoseconds would end the calendar in 2262.
+    return (pd.to_datetime(values, utc=True) - pd.Timestamp(0, tz="UTC").as_unit("s")) / day
 
 
 def _learn_numbers(numbers: Floats, name: str, kind: Kind, scaling: Scaling) -> NumericColumn:

@@ -6,6 +6,7 @@ import gzip
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from .samples import QUICK, animals, refused, run, write
@@ -78,7 +79,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path: Path) -> None:
 
 
 def test_a_missing_label_is_said_with_its_row(tmp_path: Path) -> None:
-    assert "row 1" in refused_fit(text_file(tmp_path, "x,kind\n1,a\n2,\n3,b\n"))
+    assert "line 3" in refused_fit(text_file(tmp_path, "x,kind\n1,a\n2,\n3,b\n"))
     table = animals(9)
     table.loc[4, "kind"] = None
     assert "row 4" in refused_fit(write(table, tmp_path / "bad.parquet"))
@@ -106,9 +107,9 @@ def test_text_in_a_column_of_numbers_is_said_with_its_row(model: Path, tmp_path:
     table = animals(5).astype(object)
     table.loc[3, "weight"] = "heavy"
     line = refused_predict(model, write(table, tmp_path / "bad.csv"))
-    assert "Column 'weight' must hold numbers, as in `fit`; row 3 holds 'heavy'" in line
+    assert "Column 'weight' must hold numbers, as in `fit`; line 5 holds 'heavy'" in line
     table.loc[3, "weight"] = "inf"
-    assert "row 3 is infinite" in refused_predict(model, write(table, tmp_path / "bad.csv"))
+    assert "line 5 is infinite" in refused_predict(model, write(table, tmp_path / "bad.csv"))
 
 
 def test_an_unknown_category_and_a_gap_are_allowed(model: Path, tmp_path: Path) -> None:
@@ -149,6 +150,53 @@ def test_an_npz_file_of_another_width_or_shape_is_refused(tmp_path: Path) -> Non
     assert "row 1" in refused_predict(tmp_path / "model", tmp_path / "gap.npz")
 
 
+def test_arrays_of_other_lengths_are_named_with_both_lengths(tmp_path: Path) -> None:
+    np.savez(tmp_path / "bad.npz", X=np.zeros((20, 3)), y=np.zeros(19), z=np.zeros((20, 2)))
+    for arguments in ((), ("-t", "y")):
+        line = refused("fit", tmp_path / "bad.npz", "-o", tmp_path / "m", *arguments)
+        assert "'X' has 20 rows, 'y' has 19 values" in line
+    assert "'z' has the shape (20, 2)" in refused_fit(tmp_path / "bad.npz", "z")
+
+
+def test_gaps_in_vectors_and_columns_taken_as_they_are_get_the_way_out(tmp_path: Path) -> None:
+    np.savez(tmp_path / "bad.npz", X=np.array([[0.0, 1.0], [2.0, np.nan]]), y=[0, 1])
+    assert "it is in row 1. Fit with `--encoder tabular`" in refused_fit(tmp_path / "bad.npz", "y")
+    path = text_file(tmp_path, "x,kind\n1,a\n,b\n")
+    line = refused("fit", path, "-t", "kind", "-o", tmp_path / "m", "--encoder", "identity")
+    assert "it is in line 3. Fit with `--encoder tabular`" in line
+
+
+def test_lines_are_counted_with_the_header_blank_lines_and_values_of_several_lines(
+    model: Path, tmp_path: Path
+) -> None:
+    text = 'weight,legs,home\n1,2,"a\nb"\n\nheavy,2,"c\nd"\n'
+    assert "line 5 holds 'heavy'" in refused_predict(model, text_file(tmp_path, text))
+    assert "line 7 has 2" in refused_predict(model, text_file(tmp_path, text + "1,2\n"))
+
+
+def test_an_open_quote_is_found(tmp_path: Path) -> None:
+    assert "begins in line 3" in refused_fit(text_file(tmp_path, 'x,kind\n1,a\n2,"b\n3,a\n'))
+
+
+def test_one_row_is_too_few(tmp_path: Path) -> None:
+    line = refused_fit(text_file(tmp_path, "x,kind\n1,a\n"))
+    assert line.endswith("must have at least two rows to learn from, it has one.")
+
+
+def test_an_infinite_number_is_said_with_its_line(tmp_path: Path) -> None:
+    assert "line 3 is infinite" in refused_fit(text_file(tmp_path, "x,kind\n1,a\ninf,b\n"))
+
+
+def test_lists_in_a_column_are_refused(tmp_path: Path) -> None:
+    table = pd.DataFrame({"x": [1, 2], "tags": [[1, 2], [3, 4]], "kind": ["a", "b"]})
+    path = write(table, tmp_path / "bad.parquet")
+    assert "--drop-columns tags" in refused_fit(path)
+
+
+def test_a_name_that_is_nearly_right_gets_a_guess(train: Path) -> None:
+    assert "Did you mean 'kind'?" in refused_fit(train, target="Kinds")
+
+
 def test_a_folder_that_is_not_a_model_is_refused(rows: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert "is not a model folder" in refused("predict", tmp_path / "empty", rows)
@@ -161,7 +209,7 @@ def test_repeated_ids_are_refused(tmp_path: Path) -> None:
     table.loc[3, "name"] = table.loc[2, "name"]
     path = write(table, tmp_path / "bad.csv")
     line = refused("fit", path, "-t", "kind", "-o", tmp_path / "m", "--id-column", "name", *QUICK)
-    assert "'id-0-002' comes twice" in line
+    assert "'id-0-002' comes twice, again in line 5" in line
 
 
 def test_importance_must_be_positive(tmp_path: Path) -> None:
@@ -169,7 +217,7 @@ def test_importance_must_be_positive(tmp_path: Path) -> None:
     table["say"] = [1, 1, 0, 1, 1, 1]
     path = write(table, tmp_path / "bad.csv")
     arguments = ("-t", "kind", "-o", tmp_path / "m", "--importance-column", "say", *QUICK)
-    assert "row 2 holds '0'" in refused("fit", path, *arguments)
+    assert "line 4 holds '0'" in refused("fit", path, *arguments)
 
 
 def test_wrong_usage_ends_with_code_2(model: Path, rows: Path, tmp_path: Path) -> None:

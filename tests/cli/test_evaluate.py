@@ -49,7 +49,7 @@ def test_a_class_that_the_model_does_not_know_is_named(model: Path, tmp_path: Pa
     table = animals(12, seed=2)
     table.loc[5, "kind"] = "unicorn"
     line = refused("evaluate", model, write(table, tmp_path / "labeled.csv"))
-    assert "row 5 holds 'unicorn'" in line
+    assert "line 7 holds 'unicorn'" in line
 
 
 def test_rows_without_labels_are_refused(model: Path, rows: Path) -> None:

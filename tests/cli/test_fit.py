@@ -88,6 +88,35 @@ def test_labels_stay_as_they_are_written(
     assert AttnKNNClassifier.load(tmp_path / "model").classes_.tolist() == kept
 
 
+def test_spaces_around_labels_categories_and_names_do_not_count(tmp_path: Path) -> None:
+    plain = [f"{i % 7},{'ab'[i % 2]},{'yes' if i % 3 else 'no'}" for i in range(30)]
+    padded = [line.replace(",", (", ", " ,", ",")[i % 3]) + " " for i, line in enumerate(plain)]
+    (tmp_path / "plain.csv").write_text("\n".join(["x,z,y", *plain]))
+    (tmp_path / "padded.csv").write_text("\n".join([" x, z ,y ", *padded]))
+    answers = []
+    for name in ("plain", "padded"):
+        model, rows = tmp_path / name, tmp_path / f"{name}.csv"
+        run("fit", rows, "-t", "y", "-o", model, *QUICK)
+        assert AttnKNNClassifier.load(model).classes_.tolist() == ["no", "yes"]
+        for other in ("plain", "padded"):
+            answers.append(run("predict", model, tmp_path / f"{other}.csv").stdout)
+            answers.append(run("evaluate", model, tmp_path / f"{other}.csv").stdout)
+    assert len(set(answers)) == 2
+
+
+def test_a_quote_may_follow_a_space(tmp_path: Path) -> None:
+    lines = [f'{i}, "{"ab"[i % 2]}, c"' for i in range(12)]
+    (tmp_path / "train.csv").write_text("\n".join(["x, y", *lines]))
+    run("fit", tmp_path / "train.csv", "-t", "y", "-o", tmp_path / "model", *QUICK)
+    assert AttnKNNClassifier.load(tmp_path / "model").classes_.tolist() == ["a, c", "b, c"]
+
+
+def test_labels_of_shape_n_by_1_are_one_per_row(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    np.savez(tmp_path / "train.npz", X=X, y=(np.arange(20) % 2)[:, None])
+    assert run("fit", tmp_path / "train.npz", "-o", tmp_path / "model", *QUICK).exit_code == 0
+
+
 @pytest.mark.parametrize("names", [("X", "y"), ("x_train", "y_train"), ("X_train", "y_train")])
 def test_vectors_of_an_npz_file_are_taken_as_they_are(
     names: tuple[str, str], tmp_path: Path

@@ -178,6 +178,6 @@ def test_an_error_half_way_leaves_no_file(
     table = animals(20).astype(object)
     table.loc[17, "weight"] = "heavy"
     result = run("predict", model, write(table, tmp_path / "rows.csv"), "-o", tmp_path / "out.csv")
-    assert "row 17 holds 'heavy'" in result.stderr
+    assert "line 19 holds 'heavy'" in result.stderr
     assert not (tmp_path / "out.csv").exists()
     assert list(tmp_path.glob(".*")) == []

@@ -9,25 +9,29 @@ from attnknn.errors import InvalidInputError
 
 __all__ = ["Part", "Source", "open_rows"]
 
-KNOWN = ".csv, .tsv (also .gz), .parquet, .npz"
+KNOWN = ".csv, .tsv (also .gz), .txt with --sep, .parquet, .npz"
 
 
-def open_rows(path: Path, *, part: str = "test") -> Source:
+def open_rows(path: Path, *, part: str = "test", separator: str | None = None) -> Source:
     """The file as a source of rows, by the ending of its name.
 
     Parameters
     ----------
     part : which arrays of an NPZ file are meant where it has both: 'train' or 'test'
+    separator : of a text file; None takes it from the ending
     """
     if path.is_dir():
         raise InvalidInputError(f"{path} is a folder; rows come from a file ({KNOWN}).")
     if not path.exists():
         raise InvalidInputError(f"There is no file {path}.")
     name = path.name.lower().removesuffix(".gz")
-    if name.endswith((".csv", ".tsv")):
+    if name.endswith((".csv", ".tsv")) or (separator and name.endswith(".txt")):
         from attnknn.cli.files.text import TextSource
 
-        return TextSource(path, "\t" if name.endswith(".tsv") else ",")
+        usual = "\t" if name.endswith(".tsv") else ","
+        return TextSource(path, separator or usual, is_asked_for=separator is not None)
+    if separator:
+        raise InvalidInputError(f"--sep is for text files (.csv, .tsv, .txt), {path} is none.")
     if name.endswith((".parquet", ".pq")):
         from attnknn.cli.files.parquet import ParquetSource
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,16 +26,26 @@ class Part:
     first : the number of the first of them in the file, counted from 0
     table : the named columns; of an NPZ file those arrays that have one value per row
     vectors : (n, D) of an NPZ file, or None
-    is_text : whether all columns are still text, with gaps for what is missing
+    lines : of a text file the line in which each row begins; all columns are then still text, with
+        gaps for what is missing
     """
 
     first: int
     table: pd.DataFrame
     vectors: NDArray[Any] | None = None
-    is_text: bool = False
+    lines: list[int] | None = None
 
     def __len__(self) -> int:
         return len(self.table)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether all columns are still text."""
+        return self.lines is not None
+
+    def place(self, row: int) -> str:
+        """Where a row of this part is: a line of a text file counts from 1, a row from 0."""
+        return f"row {self.first + row}" if self.lines is None else f"line {self.lines[row]}"
 
 
 class Source(Protocol):
@@ -45,12 +56,14 @@ class Source(Protocol):
     columns : the names of the columns, or of the arrays with one value per row
     default_target : the name of the labels where the format has a custom, else None
     has_vectors : whether the rows are vectors, not columns of a table
+    unusable : by name of each array that has not one value per row, why
     """
 
     path: Path
     columns: list[str]
     default_target: str | None
     has_vectors: bool
+    unusable: dict[str, str]
 
     def parts(self, n_rows: int = ROWS_AT_ONCE) -> Iterator[Part]: ...
 
@@ -59,10 +72,24 @@ def check_column(source: Source, name: str) -> str:
     """`name`, if the file has such a column."""
     if name in source.columns:
         return name
+    if name in source.unusable:
+        raise InvalidInputError(
+            f"The array {name!r} of {source.path} must have one value per row: "
+            f"{source.unusable[name]}."
+        )
     kind = "array" if source.has_vectors else "column"
     known = ", ".join(source.columns[:20]) or "none"
     more = ", …" if len(source.columns) > 20 else ""
-    raise InvalidInputError(f"{source.path} has no {kind} {name!r}. It has: {known}{more}.")
+    raise InvalidInputError(
+        f"{source.path} has no {kind} {name!r}.{_guess(name, source.columns)} "
+        f"It has: {known}{more}."
+    )
+
+
+def _guess(name: str, known: list[str]) -> str:
+    by_lower = {one.strip().lower(): one for one in known}
+    close = difflib.get_close_matches(name.strip().lower(), by_lower, n=1)
+    return f" Did you mean {by_lower[close[0]]!r}?" if close else ""
 
 
 def refuse_repeated(path: Path, names: list[str]) -> None:

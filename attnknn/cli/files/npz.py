@@ -29,16 +29,18 @@ class NpzSource:
         with self._explained(), zipfile.ZipFile(path) as archive:
             names = [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
             self._vectors = self._chosen(names, part)
-            self._shape = self._header(archive, self._vectors)[0]
-            others = [name for name in names if name != self._vectors]
-            self.columns = [n for n in others if self._header(archive, n)[0] == self._shape[:1]]
+            shapes = {name: self._header(archive, name)[0] for name in names}
+        self._shape = shapes.pop(self._vectors)
         if len(self._shape) != 2:
             raise InvalidInputError(
                 f"The array {self._vectors!r} of {path} must have rows and columns, "
                 f"it has the shape {self._shape}."
             )
+        one_each = (self._shape[:1], (self._shape[0], 1))
+        self.columns = [name for name, shape in shapes.items() if shape in one_each]
+        self.unusable = {n: self._why(n, s) for n, s in shapes.items() if s not in one_each}
         wanted = self._vectors.replace("X", "y").replace("x", "y")
-        self.default_target = wanted if wanted in self.columns else None
+        self.default_target = wanted if wanted in shapes else None
 
     def parts(self, n_rows: int = ROWS_AT_ONCE) -> Iterator[Part]:
         """The vectors in parts, with the other arrays cut the same way."""
@@ -62,6 +64,12 @@ class NpzSource:
             f"it holds: {', '.join(names) or 'nothing'}."
         )
 
+    def _why(self, name: str, shape: tuple[int, ...]) -> str:
+        """Why an array has not one value per row."""
+        if len(shape) == 1:
+            return f"{self._vectors!r} has {self._shape[0]} rows, {name!r} has {shape[0]} values"
+        return f"{self._vectors!r} has {self._shape[0]} rows, {name!r} has the shape {shape}"
+
     def _blocks(self, file: IO[bytes], n_rows: int) -> Iterator[tuple[int, NDArray[Any]]]:
         shape, is_fortran, dtype = _read_header(file)
         if is_fortran:  # the numbers of a row are far apart: all or nothing
@@ -76,7 +84,8 @@ class NpzSource:
 
     def _whole(self, archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
         with archive.open(f"{name}.npy") as file:
-            return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+            values = np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+        return values.reshape(len(values))  # (n, 1) is one value per row too
 
     def _header(self, archive: zipfile.ZipFile, name: str) -> tuple[Any, bool, np.dtype[Any]]:
         with archive.open(f"{name}.npy") as file:

@@ -20,6 +20,7 @@ class ParquetSource:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.unusable: dict[str, str] = {}
         try:
             self._file = pq.ParquetFile(path)
         except pa.ArrowException as error:

@@ -20,6 +20,9 @@ from attnknn.errors import InvalidInputError
 # The words that pandas takes for missing.
 WORDS = "#N/A|#N/A N/A|#NA|-1.#IND|-1.#QNAN|-NaN|-nan|1.#IND|1.#QNAN|<NA>|N/A|NA|NULL|NaN|None|n/a"
 MISSING = frozenset([*WORDS.split("|"), "nan", "null", ""])
+SEPARATORS = {",": "','", ";": "';'", "\t": "'\\t'", "|": "'|'"}  # as they are typed
+
+Record = tuple[int, list[str]]  # the line in which a row begins, and its values
 
 
 class TextSource:
@@ -32,55 +35,81 @@ class TextSource:
     default_target: str | None = None
     has_vectors = False
 
-    def __init__(self, path: Path, separator: str) -> None:
+    def __init__(self, path: Path, separator: str, *, is_asked_for: bool = False) -> None:
         self.path, self.separator = path, separator
+        self.unusable: dict[str, str] = {}
         self._header = self._read_header()
+        if len(self._header) == 1 and not is_asked_for:
+            self._refuse_other_separator()
         self.columns = [name for name in self._header if name]
         refuse_repeated(path, self.columns)
 
     def parts(self, n_rows: int = ROWS_AT_ONCE) -> Iterator[Part]:
         """The rows as text; a gap, or a word that means one, is missing."""
         first = 0
-        with self._explained(), self._reader() as reader:
-            next(reader)
-            rows = self._whole_rows(reader)
+        with self._records() as records:
+            next(records)
+            rows = self._whole_rows(records)
             while block := list(itertools.islice(rows, n_rows)):
-                yield Part(first, self._table(block), is_text=True)
+                lines = [line for line, _ in block]
+                yield Part(first, self._table([row for _, row in block]), lines=lines)
                 first += len(block)
 
     def _read_header(self) -> list[str]:
-        with self._explained(), self._reader() as reader:
-            header: list[str] = next(reader, [])
+        with self._records() as records:
+            _, header = next(records, (1, []))
         if not any(name.strip() for name in header):
-            raise InvalidInputError(f"{self.path} is empty: its first line must name the columns.")
+            raise InvalidInputError(
+                f"{self.path} is empty, or its first line is: that line must name the columns."
+            )
         return [name.strip() for name in header]
 
-    def _whole_rows(self, reader: Any) -> Iterator[list[str]]:
+    def _refuse_other_separator(self) -> None:
+        for separator, typed in SEPARATORS.items():
+            if separator in self._header[0]:
+                raise InvalidInputError(
+                    f"{self.path} has one column only, {self._header[0]!r}. If its values are "
+                    f"separated by {typed}, give --sep {typed}; if not, --sep "
+                    f"{SEPARATORS[self.separator]}."
+                )
+
+    def _whole_rows(self, records: Iterator[Record]) -> Iterator[Record]:
         width = len(self._header)
-        for row in reader:
+        for line, row in records:
             if len(row) == width:
-                yield row
+                yield line, row
             elif row:
                 raise InvalidInputError(
                     f"Every row of {self.path} must have {width} values, as the header has names; "
-                    f"line {reader.line_num} has {len(row)}."
+                    f"line {line} has {len(row)}."
                 )
 
     def _table(self, block: list[list[str]]) -> pd.DataFrame:
         columns = zip(self._header, zip(*block, strict=True), strict=True)
         return pd.DataFrame(
-            {
-                name: pd.Series([None if v in MISSING else v for v in values], dtype=object)
-                for name, values in columns
-                if name
-            }
+            {name: pd.Series(_stripped(values), dtype=object) for name, values in columns if name}
         )
 
     @contextmanager
-    def _reader(self) -> Iterator[Any]:
-        with self._bytes() as file:
+    def _records(self) -> Iterator[Iterator[Record]]:
+        with self._explained(), self._bytes() as file:
             text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
-            yield csv.reader(text, delimiter=self.separator, strict=True)
+            # A quote may follow a space, as in: a, "b"
+            reader = csv.reader(text, delimiter=self.separator, skipinitialspace=True, strict=True)
+            yield self._numbered(reader)
+
+    def _numbered(self, reader: Any) -> Iterator[Record]:
+        """Each row with the line in which it begins: a value in quotes may span lines."""
+        line = 1
+        try:
+            for row in reader:
+                yield line, row
+                line = reader.line_num + 1
+        except csv.Error as error:
+            raise InvalidInputError(
+                f"{self.path} cannot be read as separated values: {error}, in the row that begins "
+                f"in line {line}. Is a quote open there?"
+            ) from error
 
     def _bytes(self) -> BinaryIO:
         if self.path.name.lower().endswith(".gz"):
@@ -92,10 +121,6 @@ class TextSource:
         """The reader's errors in the words of the file's owner."""
         try:
             yield
-        except csv.Error as error:
-            raise InvalidInputError(
-                f"{self.path} cannot be read as separated values: {error}."
-            ) from error
         except UnicodeError as error:
             raise InvalidInputError(self._where_not_utf8()) from error
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -114,3 +139,9 @@ class TextSource:
                         f"0x{line[error.start]:02x} at place {error.start + 1}. Save it as UTF-8."
                     )
         return f"{self.path} must be UTF-8."
+
+
+def _stripped(values: tuple[str, ...]) -> list[str | None]:
+    """Values without the spaces around them; None for a gap."""
+    stripped = [value.strip() for value in values]
+    return [None if value in MISSING else value for value in stripped]

@@ -1,0 +1,129 @@
+"""What a column of text is taken for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from attnknn import AttnKNNClassifier
+from attnknn.encoders.columns import CategoryColumn, NumericColumn
+from attnknn.encoders.tabular import TableEncoder
+
+from .samples import QUICK, animals, refused, run, write
+
+DAYS = pd.date_range("2023-12-20", periods=40).strftime("%Y-%m-%d").to_numpy(dtype=object)
+
+
+def table_of(column: list[Any]) -> pd.DataFrame:
+    kinds = np.arange(len(column)) % 2
+    return pd.DataFrame({"x": column, "z": kinds * 3 + np.arange(len(column)), "kind": kinds})
+
+
+def fitted(table: pd.DataFrame, folder: Path, *arguments: Any, ending: str = "csv") -> Any:
+    path = write(table, folder / f"train.{ending}")
+    done = run("fit", path, "-t", "kind", "-o", folder / "model", *QUICK, *arguments)
+    assert done.exit_code == 0, done.output
+    encoder = AttnKNNClassifier.load(folder / "model").encoder_
+    assert isinstance(encoder, TableEncoder)
+    return {column.name: column for column in encoder.columns_}["x"]
+
+
+def refused_fit(table: pd.DataFrame, folder: Path) -> str:
+    path = write(table, folder / "train.csv")
+    return refused("fit", path, "-t", "kind", "-o", folder / "model", *QUICK)
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind", "cell"),
+    [
+        ([*range(38), "n/a?", 7], "numbers", "line 40 holds 'n/a?' (cells like that: 1 of 40)"),
+        ([*range(38), "12,5", 7], "numbers", "line 40 holds '12,5'"),
+        ([f"{i},5" for i in range(40)], "numbers", "(a number is written as 1234.5)"),
+        ([*DAYS[:38], "2024-02-31", None], "dates", "line 40 holds '2024-02-31'"),
+    ],
+)
+def test_a_few_cells_that_do_not_fit_are_refused(
+    cells: list[Any], kind: str, cell: str, tmp_path: Path
+) -> None:
+    line = refused_fit(table_of(cells), tmp_path)
+    assert f"Column 'x' looks like {kind}" in line
+    assert cell in line
+    assert "--categorical x" in line
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [*range(18), "n/a?"],  # too few to speak of nearly all
+        [*range(34), *"abcdef"],  # too many others
+        ["a", "b"] * 20,
+        ["2024-01", "2024-02"] * 20,
+    ],
+)
+def test_other_texts_are_categories(cells: list[Any], tmp_path: Path) -> None:
+    assert isinstance(fitted(table_of(cells), tmp_path), CategoryColumn)
+
+
+def test_a_column_can_be_said_to_be_categories(tmp_path: Path) -> None:
+    table = table_of([*range(38), "n/a?", 7])
+    column = fitted(table, tmp_path, "--categorical", "x")
+    assert isinstance(column, CategoryColumn)
+    assert run("predict", tmp_path / "model", tmp_path / "train.csv").exit_code == 0
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_numbers_can_be_said_to_be_categories(ending: str, tmp_path: Path) -> None:
+    table = table_of([2, 1, 1, None] * 10)
+    column = fitted(table, tmp_path, "--categorical", "x", ending=ending)
+    assert isinstance(column, CategoryColumn)
+    assert column.has_missing
+    assert [float(category) for category in column.categories] == [1, 2]
+
+
+def test_names_may_be_given_one_by_one_or_as_a_list_and_may_have_commas(tmp_path: Path) -> None:
+    table = table_of([1, 2] * 10).rename(columns={"z": "z, again"})
+    fitted(table, tmp_path, "--categorical", "x", "--categorical", "z, again")
+    encoder: Any = AttnKNNClassifier.load(tmp_path / "model").encoder_
+    assert all(isinstance(column, CategoryColumn) for column in encoder.columns_)
+    (tmp_path / "more").mkdir()
+    assert isinstance(
+        fitted(table_of([1, 2] * 10), tmp_path / "more", "--categorical", "x,z"), CategoryColumn
+    )
+
+
+def test_only_features_can_be_said_to_be_categories(tmp_path: Path) -> None:
+    path = write(animals(9), tmp_path / "train.csv")
+    line = refused("fit", path, "-t", "kind", "-o", tmp_path / "m", "--categorical", "kind")
+    assert "'kind' is none" in line
+
+
+@pytest.mark.parametrize("style", ["{}", "{}T10:00:00", "{} 10:00:00.5+02:00", "{}T10:00Z"])
+def test_dates_become_days(style: str, tmp_path: Path) -> None:
+    cells = [*(style.format(day) for day in DAYS), None]
+    column = fitted(table_of(cells), tmp_path)
+    assert isinstance(column, NumericColumn)
+    assert column.kind == "date"
+    expected = pd.to_datetime(pd.Series(cells), utc=True)
+    days = (expected - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
+    assert column.fill == pytest.approx(days.median())
+
+
+def test_far_dates_are_dates(tmp_path: Path) -> None:
+    column = fitted(table_of([*DAYS, "9999-12-31"]), tmp_path)
+    assert column.kind == "date"
+
+
+def test_dates_are_answered_in_any_format_of_file(tmp_path: Path) -> None:
+    table = table_of(list(DAYS))
+    fitted(table, tmp_path)
+    answers = run("predict", tmp_path / "model", tmp_path / "train.csv").stdout
+    table["x"] = pd.to_datetime(table["x"])
+    path = write(table, tmp_path / "rows.parquet")
+    assert run("predict", tmp_path / "model", path).stdout == answers
+    table["x"] = "soon"
+    line = refused("predict", tmp_path / "model", write(table, tmp_path / "rows.csv"))
+    assert "Column 'x' must hold dates, as in `fit`; line 2 holds 'soon'" in line
