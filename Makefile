@@ -6,7 +6,7 @@ BIN := .venv/bin
 
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet -c constraints.txt -e ".[faiss,plots,dev,oracles]"
+	$(BIN)/pip install --quiet -c constraints.txt -e ".[faiss,plots,text,dev,oracles]"
 	touch $@
 
 demo: .venv/installed

@@ -39,7 +39,8 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
     n_neighbors : the largest number of neighbors; distance attention chooses how many it uses
         leave-one-out (`n_neighbors_`), and a smaller memory uses all it has
     encoder : 'identity' takes numeric rows as they are, 'tabular' scales numbers and encodes
-        categories; or any scikit-learn transformer or function
+        categories, 'tfidf' and 'text' take a column of texts; or any scikit-learn transformer or
+        function
     memory : 'auto', 'torch', 'numpy', 'faiss', or a `Memory`
     metric : 'euclidean', 'cosine' or 'inner_product'
     attention : 'auto' learns the weights and keeps them only if they are better on fresh rows;
@@ -300,6 +301,8 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
         if reset:  # afterward the encoder finds its columns by name, in any order
             validate_data(self, X, reset=True, skip_check_array=True)
             self.encoder_ = encoder.fit(X, labels)
+            if hasattr(self.encoder_, "n_features_in_"):  # a list of texts has no width of its own
+                self.n_features_in_ = self.encoder_.n_features_in_
         return self.encoder_.transform(X)
 
     def _checked(self, encoder: IdentityEncoder, X: Any, reset: bool) -> NDArray[Any]:

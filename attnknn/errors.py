@@ -7,7 +7,8 @@ AttnKNNError
 ├── UnknownEntryError (KeyError)        an id that the memory does not hold
 ├── MissingExtraError (ImportError)     an optional package that is not installed
 ├── MissingDataError (FileNotFoundError)  a named data set that is not on this machine
-└── ModelFolderError (ValueError)       a model folder that is damaged, foreign or hostile
+├── ModelFolderError (ValueError)       a model folder that is damaged, foreign or hostile
+└── CacheError (OSError)                a cache that cannot be read, written or erased
 """
 
 from __future__ import annotations
@@ -51,6 +52,10 @@ class MissingDataError(AttnKNNError, FileNotFoundError):
 
 class ModelFolderError(AttnKNNError, ValueError):
     """A model folder that is damaged, foreign or hostile."""
+
+
+class CacheError(AttnKNNError, OSError):
+    """A cache that cannot be read, written or erased."""
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> InvalidSettingError:

@@ -34,7 +34,7 @@ def test_importing_the_classifier_loads_nothing_heavy():
 def test_importing_every_module_needs_no_extra():
     code = """
 import sys, importlib, pkgutil
-for extra in ("faiss", "matplotlib", "torchmetrics"):
+for extra in ("faiss", "matplotlib", "sentence_transformers", "huggingface_hub", "torchmetrics"):
     sys.modules[extra] = None
 import attnknn
 for module in pkgutil.walk_packages(attnknn.__path__, "attnknn."):

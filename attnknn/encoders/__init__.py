@@ -1,4 +1,4 @@
-"""Rows become embeddings: base · identity · tabular · wrapped."""
+"""Rows become embeddings: base · identity · tabular · text · tfidf · wrapped."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import Any, Protocol
 from sklearn.base import clone
 
 from attnknn.encoders.base import Arrays, Encoder, Settings
+from attnknn.encoders.cache import clear_text_cache, forget_texts, text_cache_file
 from attnknn.encoders.identity import IdentityEncoder
 from attnknn.encoders.tabular import TableEncoder
+from attnknn.encoders.text import TextEncoder
+from attnknn.encoders.tfidf import TfidfEncoder
 from attnknn.encoders.wrapped import WrappedEncoder
 from attnknn.errors import InvalidSettingError, ModelFolderError, unknown_name
 
@@ -17,9 +20,14 @@ __all__ = [
     "Encoder",
     "IdentityEncoder",
     "TableEncoder",
+    "TextEncoder",
+    "TfidfEncoder",
     "WrappedEncoder",
+    "clear_text_cache",
     "encoder_from_settings",
+    "forget_texts",
     "make_encoder",
+    "text_cache_file",
 ]
 
 
@@ -31,7 +39,12 @@ class _Storable(Protocol):
     def from_settings(self, settings: Settings, arrays: Arrays) -> Encoder: ...
 
 
-ENCODERS: dict[str, _Storable] = {"identity": IdentityEncoder, "tabular": TableEncoder}
+ENCODERS: dict[str, _Storable] = {
+    "identity": IdentityEncoder,
+    "tabular": TableEncoder,
+    "text": TextEncoder,
+    "tfidf": TfidfEncoder,
+}
 
 
 def make_encoder(encoder: Any) -> Encoder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from attnknn.attention import (
     LearnedAttention,
     UniformAttention,
 )
-from attnknn.encoders import IdentityEncoder, TableEncoder
+from attnknn.encoders import IdentityEncoder, TableEncoder, TextEncoder, TfidfEncoder
 from attnknn.errors import InvalidSettingError, ModelFolderError
 from attnknn.memory import AutoMemory, FaissMemory, NumpyMemory, TorchMemory
 
@@ -25,10 +26,11 @@ ATTENTIONS = (
     KEnsembleAttention,
     AdaptiveAttention,
 )
+ENCODERS = (IdentityEncoder, TableEncoder, TextEncoder, TfidfEncoder)
 STORABLE: dict[str, dict[str, type[Any]]] = {
     "attention": {c.__name__: c for c in ATTENTIONS},
     "memory": {c.__name__: c for c in (AutoMemory, FaissMemory, NumpyMemory, TorchMemory)},
-    "encoder": {c.__name__: c for c in (IdentityEncoder, TableEncoder)},
+    "encoder": {c.__name__: c for c in ENCODERS},
 }
 LARGEST_NUMBER = 1 << 63
 
@@ -66,9 +68,11 @@ def part_from_plain(kind: str, stored: Any) -> Any:
 
 
 def to_plain(name: str, value: Any) -> Any:
-    """A setting as JSON can hold it; tuples of numbers become lists."""
+    """A setting as JSON can hold it; tuples of numbers become lists, paths become texts."""
     if isinstance(value, np.generic):
         value = value.item()
+    if isinstance(value, PurePath):
+        return str(value)
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float) and np.isfinite(value):

@@ -1,0 +1,121 @@
+"""Embeddings of texts by content hash in one file of the user's cache folder, and their erasure."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnknn._cache import cache_folder
+from attnknn.errors import CacheError
+
+Vectors = NDArray[np.float32]
+WAIT = 60.0  # seconds for another process to finish writing
+TABLE = """
+create table if not exists embeddings (
+    text blob not null, model blob not null, vector blob not null, primary key (text, model)
+) without rowid
+"""
+
+
+def text_cache_file() -> Path:
+    """Where embeddings of texts are kept when a `TextEncoder` has `cache=True`."""
+    return cache_folder() / "text-embeddings.sqlite"
+
+
+def forget_texts(texts: Iterable[str]) -> int:
+    """Erase the cached embeddings of these texts, whatever model made them.
+
+    Afterward the file holds neither the embeddings nor the hashes of the texts: freed space is
+    overwritten and the file written anew. Returns how many embeddings were erased.
+
+    >>> forget_texts([])
+    0
+    """
+    keys: list[tuple[bytes, ...]] = [(text_key(text),) for text in dict.fromkeys(texts)]
+    return _erase("delete from embeddings where text = ?", keys) if keys else 0
+
+
+def clear_text_cache() -> int:
+    """Erase all cached embeddings of texts, and say how many there were."""
+    return _erase("delete from embeddings", [()])
+
+
+def text_key(text: str) -> bytes:
+    """The content hash under which a text's embeddings are kept."""
+    return hashlib.sha256(text.encode("utf-8")).digest()
+
+
+class TextCache:
+    """The cached embeddings of one model.
+
+    The file is opened for each call and closed again: nothing to pickle, and other processes wait
+    for milliseconds. A write is whole or not at all (SQLite's rollback journal, which unlike its
+    write-ahead log leaves no second file with erased rows in it and works on network folders).
+
+    Parameters
+    ----------
+    fingerprint : of the model, sha256 in hexadecimal
+    """
+
+    def __init__(self, fingerprint: str) -> None:
+        self._model = bytes.fromhex(fingerprint)
+
+    def find(self, texts: list[str]) -> dict[str, Vectors]:
+        """The embeddings of those texts that have one."""
+        found: dict[str, Vectors] = {}
+        if not texts or not text_cache_file().exists():
+            return found
+        query = "select vector from embeddings where text = ? and model = ?"
+        with _opened(text_cache_file()) as database:
+            for text in texts:
+                row = database.execute(query, (text_key(text), self._model)).fetchone()
+                if row is not None:
+                    found[text] = np.frombuffer(row[0], dtype="<f4").astype(np.float32)
+        return found
+
+    def keep(self, texts: list[str], vectors: Vectors) -> None:
+        """Remember one embedding per text."""
+        blobs = [vector.astype("<f4").tobytes() for vector in vectors]
+        rows = [(text_key(t), self._model, b) for t, b in zip(texts, blobs, strict=True)]
+        with _opened(text_cache_file()) as database, database:
+            database.executemany("insert or replace into embeddings values (?, ?, ?)", rows)
+
+
+def _erase(statement: str, keys: list[tuple[bytes, ...]]) -> int:
+    if not text_cache_file().exists():
+        return 0
+    with _opened(text_cache_file()) as database:
+        with database:
+            n_erased = database.executemany(statement, keys).rowcount
+        # Pages that were split while the table grew may hold copies that `delete` never sees. Also
+        # where nothing was found: an earlier attempt may have been stopped between the two.
+        database.execute("vacuum")
+    return n_erased
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[sqlite3.Connection]:
+    try:
+        _make_private(file)
+        with closing(sqlite3.connect(file, timeout=WAIT)) as database:
+            database.execute("pragma secure_delete = on")
+            database.execute(TABLE)
+            yield database
+    except (sqlite3.Error, OSError) as error:
+        raise CacheError(
+            f"The cache of text embeddings {file} cannot be used: {error}. If it is damaged, "
+            "delete it; or use `cache=False`."
+        ) from error
+
+
+def _make_private(file: Path) -> None:
+    """Create the file readable by this user only: embeddings tell much about their texts."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))

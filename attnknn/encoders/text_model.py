@@ -1,0 +1,249 @@
+"""The model behind a text encoder: where it lies, what it is, and its loading as data, not code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from attnknn._optional import require
+from attnknn.encoders.base import Settings
+from attnknn.encoders.cache import Vectors
+from attnknn.errors import InvalidSettingError, ModelFolderError
+
+Encode = Callable[[list[str], int], Vectors]
+
+FILES = (".json", ".txt", ".model", ".safetensors")  # what a model is made of; never code or pickle
+MODULE = re.compile(r"sentence_transformers(\.\w+)*\.(Transformer|Pooling|Normalize|Dense)")
+FOLDER = re.compile(r"[\w-]*")
+SHA256 = re.compile(r"[0-9a-f]{64}")
+COMMIT = re.compile(r"[0-9a-f]{40}")
+# By these a configuration makes the libraries run or fetch code, or read weights of other kinds.
+REFUSED = {
+    "auto_map",
+    "attn_implementation",
+    "_attn_implementation",
+    "_attn_implementation_internal",
+    "experts_implementation",
+    "_experts_implementation",
+    "quantization_config",
+    *("model_args", "tokenizer_args", "config_args"),
+    *("model_kwargs", "processor_kwargs", "config_kwargs"),
+}
+EXTRA = {
+    "extra": "text",
+    "needed_by": "`TextEncoder`",
+    "instead": "`encoder='tfidf'`, which needs nothing more",
+}
+
+
+@dataclass(frozen=True)
+class TextModel:
+    """Which model: enough to find it again and to know that it is the same.
+
+    Parameters
+    ----------
+    given : the folder or hub name, as the user wrote it
+    source : whether that is a folder of this machine or a name on the Hugging Face hub
+    revision : the commit on the hub; None for a folder
+    fingerprint : sha256 over names and contents of the files
+    """
+
+    given: str
+    source: Literal["folder", "hub"]
+    revision: str | None
+    fingerprint: str
+
+    @classmethod
+    def find(cls, given: str) -> TextModel:
+        """The model in the folder `given`, or else of that name on the hub."""
+        folder = _local(given)
+        if folder.is_dir():
+            return cls(given, "folder", None, fingerprint_of(folder))
+        if given.startswith((".", "/", "~")) or "\\" in given or given.count("/") > 1:
+            raise InvalidSettingError(f"`model` must name a folder or a model, {given} is neither.")
+        snapshot = _download(given, None)
+        return cls(given, "hub", snapshot.name, fingerprint_of(snapshot))
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> TextModel:
+        """The model that `to_settings` described; `settings` may hold anything."""
+        given, source, revision = (settings[key] for key in ("given", "source", "revision"))
+        fingerprint = settings["fingerprint"]
+        is_right = isinstance(given, str) and "\0" not in given
+        # A path to another computer would make Windows sign in there with the user's name.
+        is_right = is_right and not given.replace("\\", "/").startswith("//")
+        is_right = is_right and isinstance(fingerprint, str) and bool(SHA256.fullmatch(fingerprint))
+        if source == "hub":
+            is_right = is_right and isinstance(revision, str) and bool(COMMIT.fullmatch(revision))
+        elif source != "folder" or revision is not None:
+            is_right = False
+        if not is_right:
+            raise ValueError(f"the model {str(given)[:60]!r} makes no sense")
+        model = cls(given, source, revision, fingerprint)
+        if source == "folder" and _local(given).is_dir():
+            model.folder()  # says at once whether it is another model by now
+        return model
+
+    def to_settings(self) -> Settings:
+        """What `from_settings` needs."""
+        return dict(vars(self))
+
+    def folder(self) -> Path:
+        """Where the files lie, checked to be those of the fingerprint."""
+        is_local = self.source == "folder"
+        folder = _local(self.given) if is_local else _download(self.given, self.revision)
+        if not folder.is_dir():
+            raise ModelFolderError(
+                f"The text model {self.given} is not there any more. Put it back: without it "
+                "no text can be compared with what is remembered."
+            )
+        found = fingerprint_of(folder)
+        if found != self.fingerprint:
+            raise ModelFolderError(
+                f"The text model {self.given} must be the one that `fit` used (fingerprint "
+                f"{self.fingerprint[:12]}), it is another ({found[:12]}). Put the old one back, "
+                "or fit again."
+            )
+        return folder
+
+    def load(self, device: str) -> Encode:
+        """A function of texts and a batch size that gives embeddings (n, D)."""
+        library = require("sentence_transformers", **EXTRA)
+        folder = self.folder()
+        check_is_data(folder)
+        try:
+            with _quiet():
+                network = library.SentenceTransformer(
+                    str(folder.resolve()),
+                    device=None if device == "auto" else device,
+                    trust_remote_code=False,
+                    local_files_only=True,
+                    model_kwargs={"use_safetensors": True},
+                )
+        except Exception as error:  # the libraries below raise anything for a damaged file
+            reason = (str(error).strip() or repr(error)).splitlines()[0]
+            raise _refuse(folder, f"it does not load on `device={device!r}` ({reason})") from error
+
+        def encode(texts: list[str], batch_size: int) -> Vectors:
+            output = network.encode(
+                texts, batch_size=batch_size, convert_to_numpy=True, show_progress_bar=False
+            )
+            return np.asarray(output, dtype=np.float32)
+
+        return encode
+
+
+def fingerprint_of(folder: Path) -> str:
+    """A sha256 over the names and contents of the files that make up the model in `folder`."""
+    digest = hashlib.sha256()
+    for name, path in sorted((p.relative_to(folder).as_posix(), p) for p in _files(folder)):
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        digest.update(f"{content} {name}\n".encode())
+    return digest.hexdigest()
+
+
+def check_is_data(folder: Path) -> None:
+    """Raise unless loading the model in `folder` reads data only.
+
+    Its modules must be on a short list, their weights safetensors, and its configurations must name
+    no code: sentence-transformers before version 6 runs Python files of a local model unasked.
+    """
+    for kind, place in _modules(folder):
+        if not MODULE.fullmatch(kind):
+            raise _refuse(folder, f"only plain modules are run, not {kind[:80]}")
+        has_weights = kind.endswith(("Transformer", "Dense"))
+        if has_weights and not list((folder / place).glob("*.safetensors")):
+            raise _refuse(folder, f"its weights must be safetensors, {kind} has none")
+    for path in _files(folder):
+        if path.name == "adapter_config.json":
+            raise _refuse(folder, "it is an adapter, which needs another model")
+        if path.name.endswith("config.json"):
+            named = _keys_of(_json(path)) & REFUSED
+            if named:
+                raise _refuse(folder, f"{path.name} sets `{min(named)}`, which can run code")
+
+
+def _local(given: str) -> Path:
+    return Path(os.path.expanduser(given))
+
+
+def _modules(folder: Path) -> list[tuple[str, str]]:
+    """Class and subfolder of each module."""
+    modules = _json(folder / "modules.json")
+    try:
+        named = [(str(module["type"]), str(module["path"])) for module in modules]
+    except (TypeError, KeyError):
+        named = []
+    if not named or not all(FOLDER.fullmatch(place) for _, place in named):
+        raise _refuse(folder, "modules.json must list modules, each in a folder of its own")
+    return named
+
+
+def _files(folder: Path) -> list[Path]:
+    """The files of the modules; the same model in other formats beside them does not count."""
+    places = {folder, *(folder / place for _, place in _modules(folder))}
+    files = [path for place in places for path in place.glob("*")]
+    return [path for path in files if path.suffix in FILES and path.is_file()]
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise _refuse(path.parent, f"{path.name} cannot be read ({error})") from error
+
+
+def _keys_of(value: Any) -> set[str]:
+    """The keys of nested objects that say something."""
+    if isinstance(value, list):
+        return set[str]().union(*map(_keys_of, value))
+    if isinstance(value, dict):
+        return {k for k, v in value.items() if v}.union(*map(_keys_of, value.values()))
+    return set()
+
+
+def _refuse(folder: Path, why: str) -> InvalidSettingError:
+    return InvalidSettingError(f"The text model {folder} cannot be used: {why}.")
+
+
+def _download(name: str, revision: str | None) -> Path:
+    """The folder of a hub model: from the hub's own cache if it is there, in full and pinned."""
+    hub = require("huggingface_hub", **EXTRA)
+    name = name if "/" in name else f"sentence-transformers/{name}"
+    wanted = {"revision": revision, "allow_patterns": [f"*{suffix}" for suffix in FILES]}
+    try:
+        if revision is not None:
+            try:
+                return Path(hub.snapshot_download(name, local_files_only=True, **wanted))
+            except OSError:
+                pass  # not on this machine yet
+        return Path(hub.snapshot_download(name, **wanted))
+    except (OSError, ValueError) as error:
+        reason = (str(error).strip() or repr(error)).splitlines()[0]
+        raise InvalidSettingError(
+            f"`model` must be a folder of this machine or a model of the Hugging Face hub; there "
+            f"is no folder {name}, and the hub says: {reason}"
+        ) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the bars that transformers draws while it loads."""
+    logging = require("transformers.utils.logging", **EXTRA)
+    is_on = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if is_on:
+            logging.enable_progress_bar()
