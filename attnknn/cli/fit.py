@@ -40,6 +40,7 @@ def _choice(*names: str) -> click.Choice[str]:
     multiple=True,
     help="Columns of categories, as a,b,c, even where they look like numbers or dates.",
 )
+@click.option("--many-classes", is_flag=True, help="Allow a target that looks like no class.")
 @click.option("--encoder", type=_choice("auto", "identity", "tabular"), default="auto")
 @click.option("--metric", type=_choice("euclidean", "cosine", "inner_product"), default="euclidean")
 @click.option("--attention", type=_choice(*ATTENTIONS), default="auto")
@@ -50,13 +51,16 @@ def _choice(*names: str) -> click.Choice[str]:
 @click.option("--seed", type=click.IntRange(0), default=0, help="Same seed, same model.")
 @click.option("--force", is_flag=True, help="Replace an existing model.")
 @separator_option
-def fit(train: Path, model: Path, force: bool, separator: str | None, **options: Any) -> None:
+def fit(
+    train: Path, model: Path, force: bool, separator: str | None, many_classes: bool, **options: Any
+) -> None:
     """Learn from the rows of TRAIN and save a model.
 
     Numbers and dates in a table are scaled and texts become categories; vectors in an NPZ file
     (X, y) are taken as they are. Everything else is chosen and reported.
     """
     from attnknn.cli.files import open_rows
+    from attnknn.cli.target import one_class_warning, refuse_no_classes
     from attnknn.cli.training_rows import read_training_rows
     from attnknn.cli.waiting import patience
 
@@ -66,11 +70,25 @@ def fit(train: Path, model: Path, force: bool, separator: str | None, **options:
     encoder, why = _encoder(source, options["encoder"])
     with patience(f"Reading {train.name}"):
         rows = read_training_rows(source, roles, allows_gaps=encoder == "tabular")
+    if not many_classes:
+        refuse_no_classes(rows.y, roles.target)
     click.echo(f"{'rows':<17} {len(rows.y):,} from {train}, target {roles.target!r}")
     click.echo(f"{'encoder':<17} {encoder}: {why}")
+    if encoder == "tabular" and not source.has_vectors:
+        _tell_columns(rows, roles)
+    if warning := one_class_warning(rows.y, roles.target):
+        click.echo(warning, err=True)
     with patience(f"Fitting {len(rows.y):,} rows"):
         _fit_and_save(rows, roles, encoder, model, options)
     click.echo(f"{'model':<17} {model}")
+
+
+def _tell_columns(rows: TrainingRows, roles: Roles) -> None:
+    """On the error stream, so that a reader of the report need not skip it."""
+    from attnknn.cli.readout import column_lines
+
+    for line in column_lines(rows.X, sure=roles.categorical):
+        click.echo(line, err=True)
 
 
 def _fit_and_save(

@@ -16,6 +16,7 @@ from attnknn.records import Booleans
 
 NEARLY = 0.9  # of the cells, from which on the others look like mistakes
 FEWEST_CELLS = 20  # to speak of nearly all
+N_LOOKED_AT = 1000  # cells, at least, before a whole column is parsed
 ISO_DATE = r"\d{4}([-/])\d{1,2}\1\d{1,2}([T ].*)?$"
 
 Parser = Callable[["pd.Series[Any]"], "pd.Series[Any]"]
@@ -31,13 +32,15 @@ def typed_column(part: Part, name: str) -> pd.Series[Any]:
     ([1.5, nan], ['1', 'a'])
     """
     column = part.table[name].astype(object)
+    some = _some(column)
     for kind, parse in PARSERS.items():
+        if len(some) and parse(_without_commas(some)).notna().mean() < NEARLY / 2:
+            continue  # plain texts, which take long to parse in vain
         parsed = parse(column)
         wrong = _wrong(column, parsed)
         if not wrong.any():
             return parsed
-        likely = parsed if kind == "dates" else parse(_without_commas(column))
-        if _is_nearly_all(column, likely):
+        if _is_nearly_all(column, parse(_without_commas(column))):
             raise _refused(part, name, kind, wrong)
     return column.where(column.notna(), None)
 
@@ -77,6 +80,12 @@ def _dates(column: pd.Series[Any]) -> pd.Series[Any]:
 
 
 PARSERS: dict[str, Parser] = {"numbers": _numbers, "dates": _dates}
+
+
+def _some(column: pd.Series[Any]) -> pd.Series[Any]:
+    """A few of the cells that are not missing, from all over the column."""
+    present = column.dropna()
+    return present.iloc[:: max(1, len(present) // N_LOOKED_AT)]
 
 
 def _wrong(column: pd.Series[Any], parsed: pd.Series[Any]) -> Booleans:

@@ -1,0 +1,46 @@
+"""Whether a target looks like classes: a number to predict, or a name of each row, does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from attnknn.errors import InvalidInputError
+
+# More values than this, and fewer rows for each on average, are no classes.
+MOST_INTEGERS, MOST_FRACTIONS, MOST_TEXTS = 100, 20, 100
+FEWEST_PER_NUMBER, FEWEST_PER_TEXT = 5, 2
+
+
+def one_class_warning(labels: NDArray[Any], name: str) -> str | None:
+    """What to say where there is nothing to tell apart."""
+    if (labels != labels[0]).any():
+        return None
+    return f"Warning: Column {name!r} has one class only, so every answer will be {labels[0]}."
+
+
+def refuse_no_classes(labels: NDArray[Any], name: str) -> None:
+    """An error for a target that has far too many values to be classes.
+
+    >>> refuse_no_classes(np.arange(1000), "price")
+    Traceback (most recent call last):
+    attnknn.errors.InvalidInputError: Column 'price' looks like a number to predict, not a class: \
+it has 1,000 different values in 1,000 rows. Name another --target, or insist with --many-classes.
+    """
+    distinct = np.unique(labels)
+    numbers = pd.to_numeric(pd.Series(distinct.tolist()), errors="coerce")
+    if numbers.isna().any():
+        looks_like, most, fewest = "a name of each row", MOST_TEXTS, FEWEST_PER_TEXT
+    else:
+        has_fractions = bool((numbers % 1 != 0).any())
+        most = MOST_FRACTIONS if has_fractions else MOST_INTEGERS
+        looks_like, fewest = "a number to predict", FEWEST_PER_NUMBER
+    if len(distinct) > most and len(labels) < fewest * len(distinct):
+        raise InvalidInputError(
+            f"Column {name!r} looks like {looks_like}, not a class: it has {len(distinct):,} "
+            f"different values in {len(labels):,} rows. Name another --target, or insist with "
+            "--many-classes."
+        )
