@@ -72,6 +72,13 @@ def test_a_wrong_encoding_is_said_with_line_and_byte(tmp_path: Path) -> None:
     assert "it is UTF-16" in refused_fit(utf16)
 
 
+def test_a_file_that_is_no_text_is_named_for_what_it_is(tmp_path: Path) -> None:
+    zipped = text_file(tmp_path, gzip.compress(b"x,kind\n1,a\n"))
+    assert "it is compressed. Let its name end in .gz." in refused_fit(zipped)
+    workbook = text_file(tmp_path, b"PK\x03\x04\xff\xfe\n")
+    assert "a workbook. Save the table as CSV." in refused_fit(workbook)
+
+
 def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path: Path) -> None:
     text = "\ufeffkind,x\n" + "".join(f"{'ab'[i % 2]},{i}\n" for i in range(9))
     path = text_file(tmp_path, text)

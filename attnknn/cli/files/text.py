@@ -22,6 +22,13 @@ WORDS = "#N/A|#N/A N/A|#NA|-1.#IND|-1.#QNAN|-NaN|-nan|1.#IND|1.#QNAN|<NA>|N/A|NA
 MISSING = frozenset([*WORDS.split("|"), "nan", "null", ""])
 SEPARATORS = {",": "','", ";": "';'", "\t": "'\\t'", "|": "'|'"}  # as they are typed
 
+NOT_TEXT = {
+    b"\xff\xfe": "UTF-16. Save it as UTF-8",
+    b"\xfe\xff": "UTF-16. Save it as UTF-8",
+    b"\x1f\x8b": "compressed. Let its name end in .gz",
+    b"PK": "a zip file or a workbook. Save the table as CSV",
+}
+
 Record = tuple[int, list[str]]  # the line in which a row begins, and its values
 
 
@@ -129,8 +136,8 @@ class TextSource:
     def _where_not_utf8(self) -> str:
         with self._bytes() as file:
             for number, line in enumerate(file, start=1):
-                if number == 1 and line[:2] in (b"\xff\xfe", b"\xfe\xff"):
-                    return f"{self.path} must be UTF-8, it is UTF-16. Save it as UTF-8."
+                if number == 1 and line[:2] in NOT_TEXT:
+                    return f"{self.path} must be UTF-8, it is {NOT_TEXT[line[:2]]}."
                 try:
                     line.decode("utf-8")
                 except UnicodeDecodeError as error:
