@@ -109,15 +109,17 @@ def _sync_folder(folder: Path) -> None:
         os.close(number)
 
 
-def chance_state(generator: torch.Generator) -> dict[str, Tree]:
+def chance_state(generator: torch.Generator) -> dict[str, Tensor]:
     """Where every source of chance stands: the generator, and torch's own, which dropout uses."""
-    on_cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return {"generator": generator.get_state(), "cpu": torch.get_rng_state(), "cuda": on_cuda}
+    state = {"generator": generator.get_state(), "cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state
 
 
-def restore_chance(generator: torch.Generator, state: Mapping[str, Tree]) -> None:
+def restore_chance(generator: torch.Generator, state: Mapping[str, Tensor]) -> None:
     """Put every source of chance back to where `chance_state` found it."""
     generator.set_state(state["generator"])
     torch.set_rng_state(state["cpu"])
-    if torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["cuda"])
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])

@@ -1,51 +1,23 @@
-"""A training loop in small steps: batches, best state so far, Ctrl-C, progress."""
+"""A training loop in small steps: batches, best state so far, Ctrl-C, checkpoints, progress."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from attnknn.learning.course import Course, Outcome
+from attnknn.learning.processes import Processes
 from attnknn.learning.progress import progress_bar
-from attnknn.learning.schedules import warmup_and_cosine
+from attnknn.learning.resuming import resume_run, save_run
+from attnknn.learning.run import Keeps, Run
+from attnknn.learning.weight_average import AveragedWeights
 
-
-@dataclass(frozen=True)
-class Course:
-    """How long and how fast to train.
-
-    Parameters
-    ----------
-    groups : parameter groups as torch's optimizers take them, each with its own `lr`
-    warmup : share of the steps in which the learning rates rise to their height
-    patience : epochs without a better judgment after which training stops
-    """
-
-    epochs: int
-    batch_size: int
-    groups: list[dict[str, Any]]
-    warmup: float = 0.2
-    patience: int = 3
-
-
-@dataclass
-class Outcome:
-    """What a training did: losses per epoch, the best one, and whether a person stopped it."""
-
-    train_losses: list[float] = field(default_factory=list)
-    judged_losses: list[float] = field(default_factory=list)
-    was_interrupted: bool = False
-    seconds: float = 0.0
-
-    @property
-    def best_epoch(self) -> int:
-        """The epoch, counted from 1, whose state was kept; 0 is the start."""
-        return self.judged_losses.index(min(self.judged_losses)) if self.judged_losses else 0
+__all__ = ["Course", "Outcome", "train"]
 
 
 def train(
@@ -58,6 +30,12 @@ def train(
     *,
     title: str = "Training",
     verbose: int = 0,
+    average: AveragedWeights | None = None,
+    checkpoint: str | Path | None = None,
+    keeps: Mapping[str, Keeps] | None = None,
+    before_epoch: Callable[[int], None] | None = None,
+    on_epoch: Callable[[Outcome], None] | None = None,
+    processes: Processes | None = None,
 ) -> Outcome:
     """Train `module` and leave it in the state that `judge` liked best.
 
@@ -65,64 +43,82 @@ def train(
     ----------
     loss_of : mean loss of a batch of row numbers, with a gradient
     judge : loss on rows that are not trained on, asked before the first and after every epoch
+    average : weights averaged over the steps; then these are judged and kept
+    checkpoint : file that is written after every epoch. If it is there at the start, the training
+        goes on from it, and ends as if it had never stopped: bit for bit on a CPU, if whatever
+        chance `loss_of` uses comes from `generator` or torch's own, and whatever it remembers from
+        step to step is in `module` or in `keeps`
+    keeps : what else a checkpoint holds, by name
+    before_epoch : told the number of each epoch, from 0, before it begins
+    on_epoch : told the outcome so far after each epoch
+    processes : among whom batches are shared; `loss_of` gets the rows of this process
     """
-    outcome, started = Outcome(), time.perf_counter()
-    best = _Best(module, _or_worst(judge()))
-    outcome.judged_losses.append(best.loss)
-    steps_per_epoch = math.ceil(n_rows / course.batch_size)
-    optimizer, schedule = _optimizer(course, steps_per_epoch)
+    started = time.perf_counter()
+    run = Run(module, n_rows, course, generator, average, keeps or {}, processes or Processes())
+    path = Path(checkpoint) if checkpoint is not None else None
+    if path is not None and path.exists():
+        resume_run(run, path)
+    else:
+        _judge(run, judge)
+    started -= run.outcome.seconds
     try:
-        with progress_bar(title, course.epochs * steps_per_epoch, verbose) as advance:
-            for _ in range(course.epochs):
-                total = 0.0
-                for rows in _batches(n_rows, course.batch_size, generator):
-                    total += _step(loss_of, rows, optimizer) * len(rows)
-                    schedule.step()
-                    advance(f"loss {best.loss:.4f}")
-                outcome.train_losses.append(total / n_rows)
-                outcome.judged_losses.append(_or_worst(judge()))
-                best.offer(module, outcome.judged_losses[-1])
-                if len(outcome.judged_losses) - 1 - outcome.best_epoch >= course.patience:
-                    break
+        n_left = run.n_steps - run.step
+        with progress_bar(title, n_left, verbose if run.processes.is_first else 0) as advance:
+            while not run.is_over:
+                if before_epoch is not None:
+                    before_epoch(run.epoch)
+                run.outcome.train_losses.append(_epoch(run, loss_of, advance))
+                _judge(run, judge)
+                run.outcome.seconds = time.perf_counter() - started
+                if path is not None:
+                    save_run(run, path)
+                if on_epoch is not None:
+                    on_epoch(run.outcome)
     except KeyboardInterrupt:
-        outcome.was_interrupted = True
-    module.load_state_dict(best.state)
-    outcome.seconds = time.perf_counter() - started
-    return outcome
+        run.outcome.was_interrupted = True
+    run.best.restore(module)
+    run.outcome.seconds = time.perf_counter() - started
+    return run.outcome
+
+
+def _epoch(run: Run, loss_of: Callable[[Tensor], Tensor], advance: Callable[[str], None]) -> float:
+    """One step for each batch; the mean loss of the rows before their step."""
+    total = 0.0
+    for rows in run.batches():
+        total += _step(run, loss_of, rows) * len(rows)
+        advance(f"loss {run.best.loss:.4f}")
+    if run.processes.are_several:
+        summed = run.processes.total(torch.tensor(total, dtype=torch.float64))
+        total = summed.item() / run.processes.count
+    return total / run.n_rows
+
+
+def _step(run: Run, loss_of: Callable[[Tensor], Tensor], rows: Tensor) -> float:
+    own = run.processes.share(rows)
+    with run.computing():
+        loss = loss_of(own)
+    if run.processes.are_several:  # so that the mean over processes is the mean over rows
+        loss = loss * (len(own) * run.processes.count / len(rows))
+    run.descend(loss)
+    return loss.item()
+
+
+def _judge(run: Run, judge: Callable[[], float]) -> None:
+    """Judge the state that would be kept, and offer it."""
+    if run.average is None:
+        _offer(run, judge)
+    else:
+        with run.average.applied(run.module):
+            _offer(run, judge)
+
+
+def _offer(run: Run, judge: Callable[[], float]) -> None:
+    verdict = torch.tensor(_or_worst(judge()), dtype=torch.float64)
+    loss = run.processes.from_first(verdict).item()
+    run.outcome.judged_losses.append(loss)
+    run.best.offer(run.module, loss)
 
 
 def _or_worst(loss: float) -> float:
     """NaN is neither above nor below anything: without this it could never be beaten."""
     return math.inf if math.isnan(loss) else loss
-
-
-class _Best:
-    """The best state seen so far."""
-
-    def __init__(self, module: nn.Module, loss: float) -> None:
-        self.loss = math.inf
-        self.offer(module, loss)
-
-    def offer(self, module: nn.Module, loss: float) -> None:
-        if loss < self.loss or not hasattr(self, "state"):
-            self.loss = loss
-            self.state = {name: value.clone() for name, value in module.state_dict().items()}
-
-
-def _optimizer(course: Course, steps_per_epoch: int) -> tuple[Any, Any]:
-    optimizer = torch.optim.AdamW(course.groups, betas=(0.9, 0.98), weight_decay=0.0)
-    factor = warmup_and_cosine(course.epochs * steps_per_epoch, course.warmup)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
-    return optimizer, schedule
-
-
-def _batches(n_rows: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
-    yield from torch.randperm(n_rows, generator=generator).split(batch_size)
-
-
-def _step(loss_of: Callable[[Tensor], Tensor], rows: Tensor, optimizer: Any) -> float:
-    loss = loss_of(rows)
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()
-    return loss.item()

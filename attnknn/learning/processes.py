@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -72,10 +72,10 @@ class Processes:
             dist.broadcast(tensor, src=0)
         return tensor
 
-    def same_start(self, module: nn.Module) -> None:
-        """Give every process the weights and buffers of the first."""
+    def same_start(self, state: Mapping[str, Tensor]) -> None:
+        """Give the tensors of a module's state the values they have in the first process."""
         if self.are_several:
-            for value in module.state_dict().values():
+            for value in state.values():
                 value.copy_(self.from_first(value.clone()))
 
     def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:

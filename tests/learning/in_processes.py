@@ -5,6 +5,7 @@ torchrun --nproc-per-node 2 tests/learning/in_processes.py WHAT RESULT
 
 from __future__ import annotations
 
+import contextlib
 import sys
 
 import torch
@@ -13,8 +14,11 @@ from torch import nn
 
 from attnknn.learning.batch_norm import synchronize_batch_norms
 from attnknn.learning.contrastive import contrastive_loss
+from attnknn.learning.loop import Course, train
 from attnknn.learning.losses import soft_cross_entropy
+from attnknn.learning.optimizers import parameter_groups
 from attnknn.learning.processes import Processes, joined
+from attnknn.learning.weight_average import MovingAverage
 
 
 def data(n_rows: int = 22) -> tuple[torch.Tensor, torch.Tensor]:
@@ -59,7 +63,7 @@ def loss(module: Network, rows: torch.Tensor, processes: Processes) -> torch.Ten
 def by_hand(processes: Processes) -> dict[str, torch.Tensor]:
     """Four steps of plain descent."""
     module = network(seed=processes.rank)  # each starts elsewhere, until they agree
-    processes.same_start(module)
+    processes.same_start(module.state_dict())
     synchronize_batch_norms(module, processes)
     for step in range(4):
         batch = torch.arange(11) + 11 * (step % 2)  # one process has more rows than the other
@@ -75,9 +79,58 @@ def by_hand(processes: Processes) -> dict[str, torch.Tensor]:
     return module.state_dict()
 
 
+def by_loop(processes: Processes, path: str | None = None, stop_at: int = 99) -> dict:
+    """Three epochs of the loop, with everything it has."""
+    module = network(seed=processes.rank)
+    synchronize_batch_norms(module, processes)
+    average = MovingAverage(module, 0.8)
+    course = Course(
+        epochs=3,
+        batch_size=8,  # 22 rows: the last batch has 6
+        groups=parameter_groups(module, rate=0.05, weight_decay=0.01),
+        optimizer="sgd",
+        schedule="linear",
+        clip=1.0,
+    )
+
+    def before_epoch(epoch: int) -> None:
+        module.train()
+        if epoch == stop_at:
+            raise InterruptedError
+
+    def judge() -> float:
+        module.eval()
+        images, labels = data()
+        with torch.no_grad():
+            return soft_cross_entropy(module.head(module.body(images)), labels).item()
+
+    outcome = train(
+        module,
+        lambda rows: loss(module, rows, processes),
+        judge,
+        22,
+        course,
+        torch.Generator().manual_seed(processes.rank),
+        average=average,
+        checkpoint=path,
+        before_epoch=before_epoch,
+        processes=processes,
+    )
+    losses = torch.tensor([outcome.train_losses, outcome.judged_losses[1:]])
+    return module.state_dict() | {"losses": losses}
+
+
+def by_loop_resumed(processes: Processes) -> dict:
+    """The same, stopped before the last epoch and begun again."""
+    path = f"{sys.argv[2]}.checkpoint"
+    with contextlib.suppress(InterruptedError):
+        by_loop(processes, path, stop_at=2)
+    return by_loop(processes, path)
+
+
 def main(what: str, result: str) -> None:
     with joined(torch.device("cpu")) as processes:
-        state = {"by_hand": by_hand}[what](processes)
+        state = globals()[what](processes)
         save_file({name: v.contiguous() for name, v in state.items()}, f"{result}.{processes.rank}")
 
 

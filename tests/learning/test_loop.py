@@ -8,7 +8,12 @@ import pytest
 import torch
 from torch import nn
 
+from attnknn.errors import InvalidSettingError
 from attnknn.learning.loop import Course, train
+from attnknn.learning.precision import Precision
+from attnknn.learning.processes import Processes
+from attnknn.learning.run import Run
+from attnknn.learning.weight_average import Lookahead, MovingAverage
 
 
 class Point(nn.Module):
@@ -19,13 +24,14 @@ class Point(nn.Module):
         self.place = nn.Parameter(torch.tensor([2.0, 2.0]))
 
 
-def run(point, loss_of=None, judge=None, *, n_rows=8, **settings):
+def run(point, loss_of=None, judge=None, *, n_rows=8, hooks=None, **settings):
     rate, decay = settings.pop("lr", 0.1), settings.pop("weight_decay", 0.0)
     groups = [{"params": [point.place], "lr": rate, "weight_decay": decay}]
     course = Course(**({"epochs": 4, "batch_size": 4} | settings), groups=groups)
     loss_of = loss_of or (lambda rows: point.place.square().sum() + 0 * rows.sum())
     judge = judge or (lambda: point.place.square().sum().item())
-    return train(point, loss_of, judge, n_rows, course, torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    return train(point, loss_of, judge, n_rows, course, generator, **(hooks or {}))
 
 
 def test_training_goes_downhill_and_counts_its_epochs():
@@ -80,7 +86,18 @@ def test_weight_decay_pulls_what_no_loss_moves():
     assert point.place.tolist() == [2.0, 2.0]
 
 
-@pytest.mark.parametrize("setting", [{"lr": 0.01}, {"epochs": 1}, {"batch_size": 8}])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"lr": 0.01},
+        {"epochs": 1},
+        {"batch_size": 8},
+        {"warmup": 0.9},
+        {"optimizer": "sgd"},
+        {"schedule": "constant"},
+        {"optimizer": "sgd", "clip": 0.1},
+    ],
+)
 def test_every_setting_of_a_course_moves_the_outcome(setting):
     plain, moved = Point(), Point()
     run(plain)
@@ -120,3 +137,102 @@ def test_a_loss_that_is_not_a_number_never_becomes_the_best():
     outcome = run(point, judge=lambda: next(losses))
     assert torch.isfinite(point.place).all()
     assert outcome.judged_losses[outcome.best_epoch] == 0.5
+
+
+def test_the_default_is_adamw_under_a_cosine_bit_for_bit():
+    """Published numbers depend on it."""
+    point, other, n_steps = Point(), Point(), 4 * 3
+    run(point, lambda rows: (point.place * (1 + rows.sum())).square().sum(), n_rows=10)
+    groups = [{"params": [other.place], "lr": 0.1, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=0.0)
+
+    def factor(step):
+        n_rising = int(0.2 * n_steps)
+        if step < n_rising:
+            return (step + 1) / (n_rising + 1)
+        return 0.5 * (1 + math.cos(math.pi * (step - n_rising) / (n_steps - n_rising)))
+
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(4):
+        for rows in torch.randperm(10, generator=generator).split(4):
+            optimizer.zero_grad()
+            (other.place * (1 + rows.sum())).square().sum().backward()
+            optimizer.step()
+            schedule.step()
+    assert torch.equal(point.place, other.place)
+
+
+def test_clipping_bounds_the_step():
+    point = Point()
+    run(point, lambda rows: 1e6 * point.place.sum(), epochs=1, optimizer="sgd", clip=1.0, lr=0.01)
+    assert 0 < (2.0 - point.place).abs().max() < 0.1
+
+
+def test_steps_compute_in_the_numbers_of_the_course():
+    point, seen = Point(), []
+
+    def loss_of(rows):
+        product = point.place[None] @ point.place[:, None]
+        seen.append(product.dtype)
+        return product.float().sum()
+
+    run(point, loss_of, precision=Precision(numbers="bfloat16"), epochs=1)
+    assert set(seen) == {torch.bfloat16}
+    assert point.place.dtype == torch.float32
+
+
+def test_a_scaled_loss_gives_the_step_of_the_plain_one_clipped_or_not():
+    for clip in (None, 0.5):
+        places = []
+        for scaler in (torch.amp.GradScaler("cpu", enabled=False), torch.amp.GradScaler("cpu")):
+            point = Point()
+            groups = [{"params": [point.place], "lr": 0.1}]
+            course = Course(1, 4, groups, optimizer="sgd", clip=clip)
+            steps = Run(point, 8, course, torch.Generator())
+            steps.scaler = scaler
+            for _ in range(2):
+                steps.descend(point.place.square().sum())
+            places.append(point.place.detach())
+        assert torch.allclose(*places, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [MovingAverage, Lookahead])
+def test_averaged_weights_are_judged_and_kept(kind):
+    point, judged = Point(), []
+    average = kind(point, 0.9 if kind is MovingAverage else 2)
+    falling = Falling()
+
+    def judge():
+        judged.append(point.place.detach().clone())
+        assert torch.equal(judged[-1], average.state["place"])
+        return falling()
+
+    run(point, judge=judge, hooks={"average": average})
+    assert average.n_updates == 8
+    assert torch.equal(point.place.detach(), judged[-1])
+    plain = Point()
+    run(plain, judge=Falling())
+    assert not torch.equal(point.place, plain.place)
+
+
+def test_hooks_are_told_the_epoch_before_and_the_outcome_after():
+    told = []
+    hooks = {
+        "before_epoch": lambda epoch: told.append(epoch),
+        "on_epoch": lambda outcome: told.append((len(outcome.train_losses), outcome.best_epoch)),
+    }
+    run(Point(), hooks=hooks, epochs=2)
+    assert told == [0, (1, 1), 1, (2, 2)]
+
+
+def test_a_last_batch_too_small_for_all_processes_is_refused():
+    with pytest.raises(InvalidSettingError, match="last batch of 1 of 9 rows, too few for 2"):
+        run(Point(), n_rows=9, hooks={"processes": Processes(0, 2)})
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(InvalidSettingError, match="No optimizer is called 'adma'"):
+        run(Point(), optimizer="adma")
+    with pytest.raises(InvalidSettingError, match="No schedule is called"):
+        run(Point(), schedule="cosinus")

@@ -71,7 +71,7 @@ def run(n_processes: int, what: str, result: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["by_hand"])
+@pytest.mark.parametrize("what", ["by_hand", "by_loop"])
 def test_two_processes_give_the_result_of_one_with_the_doubled_batch(what, tmp_path):
     run(1, what, tmp_path / "one")
     run(2, what, tmp_path / "two")
@@ -80,3 +80,14 @@ def test_two_processes_give_the_result_of_one_with_the_doubled_batch(what, tmp_p
     for name, value in one.items():
         assert torch.equal(two[0][name], two[1][name]), name
         assert torch.allclose(two[0][name], value, atol=2e-5), name
+
+
+@pytest.mark.slow
+def test_two_processes_stopped_and_resumed_give_the_same_bits(tmp_path):
+    run(2, "by_loop", tmp_path / "whole")
+    run(2, "by_loop_resumed", tmp_path / "parts")
+    for rank in (0, 1):
+        whole, parts = (load_file(tmp_path / f"{name}.{rank}") for name in ("whole", "parts"))
+        assert whole.keys() == parts.keys()
+        for name, value in whole.items():
+            assert torch.equal(parts[name], value), name

@@ -1,0 +1,84 @@
+"""A run is saved after each epoch, and goes on from there as if it had never stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from attnknn.errors import InvalidInputError
+from attnknn.learning.checkpoints import (
+    chance_state,
+    read_checkpoint,
+    restore_chance,
+    write_checkpoint,
+)
+from attnknn.learning.run import Keeps, Run
+
+
+def save_run(run: Run, path: Path) -> None:
+    """Write everything that moves to one file; the first process does it for all."""
+    chance = {
+        name: run.processes.gather(state[None])  # one row per process
+        for name, state in chance_state(run.generator).items()
+    }
+    if run.processes.is_first:
+        parts = {name: part.state_dict() for name, part in _parts(run).items()}
+        outcome = {"train": run.outcome.train_losses, "judged": run.outcome.judged_losses}
+        progress = {"step": run.step, "seconds": run.outcome.seconds, **outcome}
+        write_checkpoint(
+            path, {"training": _marks(run), "progress": progress, "parts": parts, "chance": chance}
+        )
+
+
+def resume_run(run: Run, path: Path) -> None:
+    """Put `run` where the one at `path` was, chance included."""
+    saved = read_checkpoint(path)
+    _check_same_training(saved["training"], _marks(run), path)
+    for name, part in _parts(run).items():
+        part.load_state_dict(saved["parts"][name])
+    progress = saved["progress"]
+    run.step, run.outcome.seconds = progress["step"], progress["seconds"]
+    run.outcome.train_losses = progress["train"]
+    run.outcome.judged_losses = progress["judged"]
+    # Clones, because torch reads a generator's state from the start of its storage.
+    own = {name: states[run.processes.rank].clone() for name, states in saved["chance"].items()}
+    restore_chance(run.generator, own)
+
+
+def _parts(run: Run) -> dict[str, Keeps]:
+    parts: dict[str, Any] = {
+        "module": run.module,
+        "optimizer": run.optimizer,
+        "scaler": run.scaler,
+        "best": run.best,
+    }
+    if run.average is not None:
+        parts["average"] = run.average
+    return parts | {f"also {name}": part for name, part in run.keeps.items()}
+
+
+def _marks(run: Run) -> dict[str, Any]:
+    """What a training must share with a checkpoint to go on from it."""
+    course = run.course
+    names = ("epochs", "batch_size", "warmup", "patience", "optimizer", "schedule", "clip")
+    shapes = {name: list(value.shape) for name, value in run.module.state_dict().items()}
+    return {
+        **{name: getattr(course, name) for name in names},
+        "numbers": course.precision.numbers,
+        "rows": run.n_rows,
+        "learning rates": run.heights,
+        "processes": run.processes.count,
+        "parts": sorted(_parts(run)),
+        "shapes": shapes,
+    }
+
+
+def _check_same_training(there: dict[str, Any], here: dict[str, Any], path: Path) -> None:
+    for name, value in here.items():
+        if there.get(name) != value:
+            shown = f"{there.get(name)} there and {value} here"
+            reason = "the module is another one" if name == "shapes" else f"`{name}` is {shown}"
+            raise InvalidInputError(
+                f"The checkpoint {path} belongs to another training: {reason}. "
+                "Delete it, or train as it was begun."
+            )

@@ -1,0 +1,126 @@
+"""A training killed at any moment and begun again ends with the same bits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+
+from attnknn.errors import InvalidInputError
+
+from .in_steps import Lesson
+
+SCRIPT = Path(__file__).with_name("in_steps.py")
+N_STEPS = 16
+
+
+class Killed(BaseException):
+    """What stands for a kill inside one process."""
+
+
+def killer(after: int):
+    steps = []
+
+    def after_step() -> None:
+        steps.append(1)
+        if len(steps) == after:
+            raise Killed
+
+    return after_step
+
+
+@pytest.fixture(autouse=True)
+def _own_chance():
+    with torch.random.fork_rng():
+        yield
+
+
+def assert_same(found, expected):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert torch.equal(found[name], value), name
+
+
+@settings(max_examples=6)
+@given(
+    kills=st.lists(st.integers(1, N_STEPS), min_size=1, max_size=3),
+    optimizer=st.sampled_from(["adamw", "sgd"]),
+    average=st.sampled_from(["none", "moving", "lookahead"]),
+)
+def test_killed_and_resumed_is_as_never_killed(kills, optimizer, average, tmp_path_factory):
+    path = tmp_path_factory.mktemp("run") / "checkpoint"
+    whole = Lesson(optimizer, average)
+    expected = whole.result(whole.learn(None))
+    for after in kills:
+        try:
+            Lesson(optimizer, average).learn(path, killer(after))
+        except Killed:
+            continue
+    lesson = Lesson(optimizer, average)
+    assert_same(lesson.result(lesson.learn(path)), expected)
+
+
+def test_a_finished_training_is_not_trained_again(tmp_path):
+    first = Lesson()
+    expected = first.result(first.learn(tmp_path / "c"))
+    again = Lesson()
+    assert_same(again.result(again.learn(tmp_path / "c", killer(1))), expected)
+
+
+def test_early_stopping_is_remembered(tmp_path):
+    first = Lesson(patience=1, epochs=30)
+    outcome = first.learn(tmp_path / "c")
+    assert len(outcome.train_losses) < 30
+    again = Lesson(patience=1, epochs=30).learn(tmp_path / "c", killer(1))
+    assert again.judged_losses == outcome.judged_losses
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"batch_size": 5}, "`batch_size` is 6 there and 5 here"),
+        ({"optimizer": "sgd"}, "`optimizer` is adamw there and sgd here"),
+        ({"average": "none"}, "`parts`"),
+    ],
+)
+def test_the_checkpoint_of_another_training_is_refused(change, reason, tmp_path):
+    Lesson().learn(tmp_path / "c")
+    with pytest.raises(InvalidInputError, match=reason):
+        Lesson(**change).learn(tmp_path / "c")
+
+
+def test_the_checkpoint_of_another_module_is_refused(tmp_path):
+    Lesson().learn(tmp_path / "c")
+    other = Lesson()
+    other.module.append(torch.nn.Linear(2, 2))
+    with pytest.raises(InvalidInputError, match="the module is another one"):
+        other.learn(tmp_path / "c")
+
+
+def start(checkpoint: Path, result: Path) -> subprocess.Popen[str]:
+    words = [sys.executable, str(SCRIPT), str(checkpoint), str(result)]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+def test_a_process_killed_by_the_system_goes_on_with_the_same_bits(tmp_path):
+    whole = start(tmp_path / "never-killed", tmp_path / "expected")
+    assert len(whole.communicate(timeout=120)[0].splitlines()) == N_STEPS
+    for n_steps in (2, 7, 5, 3):  # before the first checkpoint, then within later epochs
+        process = start(tmp_path / "c", tmp_path / "found")
+        for _ in range(n_steps):
+            assert process.stdout.readline() == "step\n"
+        process.kill()  # SIGKILL
+        process.communicate(timeout=60)
+        assert process.returncode == -9
+    last = start(tmp_path / "c", tmp_path / "found")
+    n_left = len(last.communicate(timeout=120)[0].splitlines())
+    assert last.returncode == 0
+    assert 0 < n_left < N_STEPS
+    assert_same(load_file(tmp_path / "found"), load_file(tmp_path / "expected"))
