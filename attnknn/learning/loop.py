@@ -51,7 +51,8 @@ def train(
     keeps : what else a checkpoint holds, by name
     before_epoch : told the number of each epoch, from 0, before it begins
     on_epoch : told the outcome so far after each epoch
-    processes : among whom batches are shared; `loss_of` gets the rows of this process
+    processes : among whom batches are shared: `loss_of` gets the rows of this process. `judge` is
+        asked in each, and the first one's word counts for all
     """
     started = time.perf_counter()
     run = Run(module, n_rows, course, generator, average, keeps or {}, processes or Processes())

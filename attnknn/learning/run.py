@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -86,7 +87,7 @@ class Run:
         order = torch.randperm(self.n_rows, generator=self.generator, device=self.generator.device)
         return self.processes.from_first(order).split(self.course.batch_size)
 
-    def computing(self) -> Any:
+    def computing(self) -> AbstractContextManager[object]:
         """A context in which losses are computed in the numbers of the course."""
         return autocast(self.course.precision, self.device)
 

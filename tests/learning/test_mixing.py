@@ -81,6 +81,15 @@ def test_a_mix_is_one_way_per_batch_in_the_asked_shares():
     assert kinds.count("cutmix") == pytest.approx(150, abs=30)
 
 
+def test_the_strength_of_the_settings_is_used():
+    images, labels = batch(200, size=2)
+    even, whole = (
+        mix(images, labels, Mixing(mixup=1.0, strength=strength), generator()).shares
+        for strength in (1.0, 0.02)
+    )
+    assert float((even * (1 - even)).mean()) > 2 * float((whole * (1 - whole)).mean())
+
+
 def test_soft_labels_are_mixed_on():
     images, labels = batch(4)
     first = mixup(images, labels, 1.0, generator())

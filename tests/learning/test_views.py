@@ -67,6 +67,10 @@ def test_wrong_settings_are_refused(settings, message):
         Views(**settings)
 
 
+def test_images_of_one_pixel_have_an_original_and_a_mirror_image():
+    assert len(list(views_of(torch.zeros(1, 1, 1, 1), Views(("original", "flip"))))) == 2
+
+
 def test_images_too_small_for_the_views_are_refused():
     with pytest.raises(InvalidSettingError, match="`pixels` must be below"):
         list(views_of(IMAGES, Views(("shift",), pixels=3)))
