@@ -1,0 +1,242 @@
+"""Images become embeddings by a network that is trained for the vote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+
+from attnknn._validation import check_at_least, check_choice
+from attnknn.encoders.base import Arrays, Settings, damaged
+from attnknn.encoders.image.rows import ImageRows, ImageShape, image_rows
+from attnknn.encoders.image.training import ImageTraining
+from attnknn.errors import InvalidInputError, InvalidSettingError, NotFittedYetError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attnknn.encoders.image.networks.embedding import EmbeddingNetwork
+    from attnknn.learning.views import Views
+
+BACKBONES = ("tuned", "frozen")
+LARGEST_SIDE = 4096
+
+
+class ImageEncoder(TransformerMixin, BaseEstimator):
+    """Small images as embeddings of unit length, by a network that learns from labels.
+
+    `fit` reads sizes and colors and builds the network at its start; a classifier then trains it
+    (`attnknn.training.images`). Rows are uint8 arrays (n, H, W), (n, H, W, 3) or (n, 3, H, W), or
+    a list of PIL images and paths of files.
+
+    Parameters
+    ----------
+    network : 'resnet9' (fast), 'resnet18' or 'resnet50' with first layers for small images;
+        'timm:NAME', a pretrained network of timm (extra `images`); or any `torch.nn.Module` that
+        gives (B, width), which cannot be stored in a model folder
+    widths : channels of each stage; None takes the network's own, (64, 256, 256) for 'resnet9'
+    activation : 'gelu', 'celu' or 'relu'; None takes the network's own
+    embed_dim : numbers per embedding, from a projection head (linear, LayerNorm, GELU, linear);
+        None takes the network's features without a head
+    image_size : side, or (height, width), to which all images are resized; None wants one size
+    weights : of a timm network: a file (safetensors, or a state dict saved by torch); None takes
+        what timm's hub has
+    backbone : whether a timm network is 'tuned', at a lower rate, or 'frozen'
+    training : an `ImageTraining`; None takes its defaults
+    batch_size : images per step of `transform`
+    device : where embeddings are computed: 'auto', 'cpu', 'cuda' or 'mps'
+    random_state : seed of the weights at the start
+
+    Attributes
+    ----------
+    module_ : the network from images (B, C, H, W), 0 to 1, to embeddings
+    shape_ : channels, height and width of the images
+    width_ : numbers per embedding
+
+    Examples
+    --------
+    >>> images = np.random.default_rng(0).integers(0, 256, (4, 16, 16, 3), dtype=np.uint8)
+    >>> ImageEncoder(widths=(8, 16, 16)).fit(images).transform(images).shape
+    (4, 16)
+    """
+
+    name = "image"
+    is_trained = True
+
+    def __init__(
+        self,
+        network: Any = "resnet9",
+        *,
+        widths: tuple[int, ...] | None = None,
+        activation: str | None = None,
+        embed_dim: int | None = None,
+        image_size: int | tuple[int, int] | None = None,
+        weights: str | Path | None = None,
+        backbone: str = "tuned",
+        training: ImageTraining | None = None,
+        batch_size: int = 256,
+        device: str = "auto",
+        random_state: int = 0,
+    ) -> None:
+        self.network = network
+        self.widths = widths
+        self.activation = activation
+        self.embed_dim = embed_dim
+        self.image_size = image_size
+        self.weights = weights
+        self.backbone = backbone
+        self.training = training
+        self.batch_size = batch_size
+        self.device = device
+        self.random_state = random_state
+
+    module_: EmbeddingNetwork
+    shape_: ImageShape
+
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002  (labels are for the training)
+        """Learn sizes, colors and first patches from `X`, and build the network at its start."""
+        from attnknn.encoders.image.building import new_module, sample_of
+
+        self.check_settings()
+        rows = image_rows(X)
+        if not len(rows):
+            raise InvalidInputError("`X` must have at least one image to learn from, got none.")
+        self.shape_ = rows.shape(self._size())
+        self.module_ = new_module(self, self.shape_, sample_of(self, rows))
+        self.width_ = self.module_.width
+        self.n_features_in_ = self.shape_.channels * self.shape_.height * self.shape_.width
+        return self
+
+    def transform(self, X: Any) -> NDArray[Any]:
+        """The embeddings (n, D) of the images of `X`, float32, of unit length."""
+        return self.embeddings(X)[0]
+
+    def embeddings(self, X: Any, views: Views | None = None) -> NDArray[np.float32]:
+        """Embeddings (V, n, D) of each view of the images of `X`; None sees them as they are."""
+        import torch
+
+        from attnknn.learning.views import Views, views_of
+
+        views = views or Views()
+        rows, module = self.rows(X), self.module_
+        found = np.empty((len(views), len(rows), self.width_), dtype=np.float32)
+        module.eval()
+        with torch.inference_mode():
+            for block in _blocks(len(rows), self.batch_size):
+                images = self.images(rows, block)
+                for place, view in enumerate(views_of(images, views)):
+                    found[place, block] = module(view).cpu().numpy()
+        return found
+
+    def rows(self, X: Any) -> ImageRows:
+        """`X` as rows of images, of a fitted encoder; the module is moved to its device."""
+        if not hasattr(self, "module_"):
+            raise NotFittedYetError("Call `fit` before `transform`: the size is not known yet.")
+        from attnknn.learning.devices import device_of
+
+        self.module_.to(device_of(self.device))
+        return image_rows(X)
+
+    def images(self, rows: ImageRows, chosen: NDArray[np.int64]) -> Tensor:
+        """The chosen images (B, C, H, W), 0 to 1, channels last, where the module is."""
+        import torch
+
+        may_resize = self.image_size is not None
+        pixels = rows.take(chosen, self.shape_, may_resize=may_resize)
+        images = torch.from_numpy(np.ascontiguousarray(pixels)).to(self.module_.mean.device)
+        return images.float().div_(255).contiguous(memory_format=torch.channels_last)
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:  # noqa: ARG002
+        """A name per number: the encoder's name and a place."""
+        if not hasattr(self, "width_"):
+            raise NotFittedYetError("Call `fit` before `get_feature_names_out`.")
+        return np.array([f"{self.name}{place}" for place in range(self.width_)], dtype=object)
+
+    def to_settings(self) -> tuple[Settings, Arrays]:
+        """What `from_settings` needs: settings, shape, and all weights in one flat array."""
+        from attnknn.encoders.image.storing import settings_of
+
+        if not hasattr(self, "module_"):
+            raise NotFittedYetError("Call `fit` before `to_settings`.")
+        return settings_of(self)
+
+    @classmethod
+    def from_settings(cls, settings: Settings, arrays: Arrays) -> Self:
+        """The fitted encoder that `to_settings` described."""
+        from attnknn.encoders.image.storing import restore
+
+        try:
+            return restore(cls, settings, arrays)
+        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            raise damaged(cls.name, error) from error
+
+    def check_settings(self) -> None:
+        """An error for the first setting that cannot be used."""
+        from attnknn.encoders.image.networks import ACTIVATIONS
+        from attnknn.learning.devices import DEVICES
+
+        self._check_network()
+        for width in self.widths or ():
+            check_at_least("widths", width, 1)
+        check_choice("activation", self.activation, (None, *ACTIVATIONS))
+        if self.embed_dim is not None:
+            check_at_least("embed_dim", self.embed_dim, 1)
+        self._size()
+        check_choice("backbone", self.backbone, BACKBONES)
+        if self.training is not None and not isinstance(self.training, ImageTraining):
+            raise InvalidSettingError(
+                f"`training` must be an `ImageTraining` or None, got {self.training!r}."
+            )
+        check_at_least("batch_size", self.batch_size, 1)
+        check_choice("device", self.device, DEVICES)
+        check_at_least("random_state", self.random_state, 0)
+
+    def _check_network(self) -> None:
+        from attnknn.encoders.image.networks import NETWORKS
+
+        is_timm = isinstance(self.network, str) and self.network.startswith("timm:")
+        if isinstance(self.network, str) and not is_timm:
+            check_choice("network", self.network, NETWORKS)
+        elif not is_timm and not _is_module(self.network):
+            known = ", ".join(NETWORKS)
+            raise InvalidSettingError(
+                f"`network` must be one of {known}, 'timm:NAME' or a torch.nn.Module, "
+                f"got {self.network!r}."
+            )
+        if not is_timm and (self.weights is not None or self.backbone == "frozen"):
+            raise InvalidSettingError(
+                "`weights` and `backbone='frozen'` are for networks of timm, "
+                f"not for {self.network if isinstance(self.network, str) else 'your own'!r}."
+            )
+        if is_timm and (self.widths is not None or self.activation is not None):
+            raise InvalidSettingError("`widths` and `activation` are not for networks of timm.")
+
+    def _size(self) -> tuple[int, int] | None:
+        if self.image_size is None:
+            return None
+        sides = self.image_size if isinstance(self.image_size, tuple | list) else (self.image_size,)
+        for side in sides:
+            if check_at_least("image_size", side, 1) > LARGEST_SIDE:
+                raise InvalidSettingError(
+                    f"`image_size` must be at most {LARGEST_SIDE}, got {side}."
+                )
+        if len(sides) > 2 or not sides:
+            raise InvalidSettingError(
+                f"`image_size` must be a side or (height, width), got {self.image_size!r}."
+            )
+        return int(sides[0]), int(sides[-1])
+
+
+def _blocks(n_rows: int, size: int) -> Iterator[NDArray[np.int64]]:
+    for start in range(0, n_rows, size):
+        yield np.arange(start, min(start + size, n_rows))
+
+
+def _is_module(network: Any) -> bool:
+    from torch import nn
+
+    return isinstance(network, nn.Module)

@@ -1,0 +1,108 @@
+"""Pretrained networks through timm: by name, with weights from its hub or from a local file."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from attnknn._optional import require
+from attnknn.errors import InvalidInputError, InvalidSettingError, unknown_name
+
+PREFIX = "timm:"
+
+
+class Backbone(nn.Module):
+    """A network of timm without its classifier, shown images in the size it was trained on.
+
+    Its first layer is kept: images are resized to it, and gray ones get three equal channels.
+    """
+
+    def __init__(self, name: str, *, is_pretrained: bool = False) -> None:
+        super().__init__()
+        timm = _timm()
+        bare = name.removeprefix(PREFIX)
+        if bare.split(".")[0] not in timm.list_models():
+            raise unknown_name("timm model", bare, timm.list_models())
+        try:
+            self.model = timm.create_model(bare, pretrained=is_pretrained, num_classes=0)
+        except (RuntimeError, OSError, ValueError) as error:
+            raise InvalidSettingError(
+                f"timm could not make {bare!r}: {_first_line(error)} Weights of a file are taken "
+                "with `weights=`."
+            ) from error
+        about = timm.data.resolve_model_data_config(self.model)
+        self.size: tuple[int, int] = tuple(about["input_size"][1:])
+        self.normalization = (about["mean"], about["std"])
+        self.width = int(self.model.num_features)
+
+    def forward(self, images: Tensor) -> Tensor:
+        if images.shape[2:] != self.size:
+            images = F.interpolate(
+                images, self.size, mode="bicubic", align_corners=False, antialias=True
+            )
+        return self.model(images.expand(-1, 3, -1, -1))
+
+    def load(self, path: str | Path) -> None:
+        """Take the weights of a file; those of a classifier that is left out are not needed."""
+        path = Path(path)
+        tensors = read_weights(path)
+        own = self.model.state_dict()
+        missing = [name for name in own if name not in tensors]
+        unlike = [n for n, t in own.items() if n in tensors and tensors[n].shape != t.shape]
+        if missing or unlike:
+            what = f"has no {missing[0]!r}" if missing else f"has another size of {unlike[0]!r}"
+            raise InvalidInputError(
+                f"The weights in {path} do not fit the timm model: the file {what}."
+            )
+        self.model.load_state_dict({name: tensors[name] for name in own})
+
+
+def read_weights(path: Path) -> Mapping[str, Tensor]:
+    """The tensors of a safetensors file or of a state dict that torch saved; no code is run."""
+    if not path.is_file():
+        raise InvalidInputError(f"`weights` must name a file, there is none at {path}.")
+    try:
+        tensors = _read(path)
+        if not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
+            raise ValueError("it holds more than named tensors")
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, EOFError) as error:
+        raise _unreadable(path, error) from error
+    except pickle.UnpicklingError as error:
+        raise _unreadable(path, "it holds code, or is damaged") from error
+    return tensors
+
+
+def _read(path: Path) -> Any:
+    if path.suffix != ".safetensors":
+        return torch.load(path, map_location="cpu", weights_only=True)
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise ValueError(str(error)) from error
+
+
+def _unreadable(path: Path, why: object) -> InvalidInputError:
+    return InvalidInputError(
+        f"{path} must hold weights, as safetensors or a state dict saved by torch: "
+        f"{_first_line(why)}"
+    )
+
+
+def _first_line(error: object) -> str:
+    line = next(iter(str(error).strip().splitlines()), "it cannot be read")
+    return line if line.endswith(".") else f"{line}."
+
+
+def _timm() -> Any:
+    return require(
+        "timm", extra="images", needed_by="A pretrained image encoder", instead="'resnet9'"
+    )

@@ -1,0 +1,163 @@
+"""How an image encoder is trained: every setting of it, as a person may write it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from attnknn._validation import Limits, check_choice, check_limits
+
+if TYPE_CHECKING:
+    from attnknn.learning.augment import Augmentation
+    from attnknn.learning.mixing import Mixing
+    from attnknn.learning.precision import Precision
+
+Average = Literal["none", "lookahead", "moving"]
+AVERAGES = ("none", "lookahead", "moving")
+WHOLE, SHARE, POSITIVE = Limits(least=1, is_whole=True), Limits(least=0, below=1), Limits(above=0)
+NOT_NEGATIVE, COUNT = Limits(least=0), Limits(least=0, is_whole=True)
+LIMITS = {
+    **dict.fromkeys(("epochs", "batch_size", "patience", "n_negatives", "refresh_every"), WHOLE),
+    **dict.fromkeys(("queue_size", "whitening_epochs"), COUNT),
+    **dict.fromkeys(("average_every", "judge_entries"), WHOLE),
+    **dict.fromkeys(("warmup", "label_smoothing", "boundary_share", "average_decay"), SHARE),
+    **dict.fromkeys(("learning_rate", "bias_pace", "temperature", "head_scale"), POSITIVE),
+    **dict.fromkeys(("contrastive_temperature",), POSITIVE),
+    **dict.fromkeys(("weight_decay", "backbone_pace", "vote_weight", "head_weight"), NOT_NEGATIVE),
+    **dict.fromkeys(("contrastive_weight", "contrastive_margin", "entropy_weight"), NOT_NEGATIVE),
+    **dict.fromkeys(("calibration_weight", "negatives_weight"), NOT_NEGATIVE),
+    "prior_score": Limits(),
+    "clip": Limits(above=0, may_be_none=True),
+}
+
+
+def _augmentation() -> Augmentation:
+    from attnknn.learning.augment import Augmentation
+
+    return Augmentation(crop=2)  # a flip may change what an image means: digits, letters
+
+
+def _mixing() -> Mixing:
+    from attnknn.learning.mixing import Mixing
+
+    return Mixing()
+
+
+def _precision() -> Precision:
+    from attnknn.learning.precision import Precision
+
+    return Precision(is_channels_last=True)
+
+
+@dataclass(frozen=True)
+class ImageTraining:
+    """How an image encoder learns from labels.
+
+    Each image of a batch is judged by the others and by a queue of recent ones, never by itself,
+    by another view of itself or by its group: the loss is −log of the share that its label gets.
+    Further terms are added by their weights; a weight of 0 leaves a term out.
+
+    Parameters
+    ----------
+    epochs, batch_size, learning_rate, weight_decay, optimizer, schedule, warmup, clip : as in
+        `attnknn.learning.course.Course`; `clip` is the largest norm of a gradient
+    patience : epochs without a better judgment after which training stops
+    bias_pace : factor of the learning rate for the biases of 'resnet9', which start at zero and
+        have far to go
+    backbone_pace : factor of the learning rate for a pretrained network
+    whitening_epochs : epochs in which the bias of the whitening layer is learned
+    vote_weight : of the vote itself
+    temperature, prior_score : where the learned temperature and the prior's score start
+    queue_size : embeddings of the last batches that vote beside the batch
+    head_weight : of the cross-entropy of a linear head on the features
+    label_smoothing : the share of each label that this cross-entropy spreads over all classes
+    head_scale : factor of the head's outputs; small ones start unsure and learn evenly
+    contrastive_weight : of the supervised contrastive loss, for which images are seen twice
+    contrastive_temperature, contrastive_margin : as in `learning.contrastive.contrastive_loss`
+    entropy_weight : of the entropy of the votes' weights, which is made large
+    calibration_weight : of the calibration error of the votes, by soft bins
+    negatives_weight : the say of a hard negative: a row of another class among the nearest that a
+        search of the memory finds; it votes beside the batch, and 2 counts as two rows
+    n_negatives : hard negatives per row, at most
+    boundary_share : share of the rows of an epoch that is drawn from those whose neighbors
+        disagree, instead of one after the other
+    refresh_every : epochs after which hard negatives and boundary rows are looked for anew
+    judge_entries : rows that vote when rows not trained on are judged after each epoch
+    average : 'lookahead' or 'moving' averages weights over the steps
+    average_every : steps between two looks of 'lookahead'
+    average_decay : of the 'moving' average
+    augmentation, mixing, precision : see `attnknn.learning`
+    checkpoint : file from which an interrupted training goes on
+    device : 'auto', 'cpu', 'cuda' or 'mps'
+
+    >>> ImageTraining(epochs=0)
+    Traceback (most recent call last):
+    attnknn.errors.InvalidSettingError: `epochs` must be an integer of at least 1, got 0.
+    """
+
+    epochs: int = 10
+    batch_size: int = 256
+    learning_rate: float = 0.25
+    weight_decay: float = 0.001
+    optimizer: str = "sgd"
+    schedule: str = "linear"
+    warmup: float = 0.25
+    clip: float | None = None
+    patience: int = 5
+    bias_pace: float = 64.0
+    backbone_pace: float = 0.1
+    whitening_epochs: int = 3
+    vote_weight: float = 1.0
+    temperature: float = 0.1
+    prior_score: float = -4.0
+    queue_size: int = 2048
+    head_weight: float = 1.0
+    label_smoothing: float = 0.2
+    head_scale: float = 1 / 9
+    contrastive_weight: float = 0.0
+    contrastive_temperature: float = 0.1
+    contrastive_margin: float = 0.0
+    entropy_weight: float = 0.0
+    calibration_weight: float = 0.0
+    negatives_weight: float = 0.0
+    n_negatives: int = 8
+    boundary_share: float = 0.0
+    refresh_every: int = 1
+    judge_entries: int = 4096
+    average: Average = "lookahead"
+    average_every: int = 5
+    average_decay: float = 0.99
+    augmentation: Augmentation = field(default_factory=_augmentation)
+    mixing: Mixing = field(default_factory=_mixing)
+    precision: Precision = field(default_factory=_precision)
+    checkpoint: str | None = None
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        from attnknn.learning.devices import DEVICES
+        from attnknn.learning.optimizers import OPTIMIZERS
+        from attnknn.learning.schedules import SCHEDULES
+
+        check_limits(self, LIMITS)
+        check_choice("average", self.average, AVERAGES)
+        check_choice("optimizer", self.optimizer, OPTIMIZERS)
+        check_choice("schedule", self.schedule, SCHEDULES)
+        check_choice("device", self.device, DEVICES)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every setting as JSON can hold it."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Self:
+        """The settings that `to_dict` gave; unknown names and wrong values are errors."""
+        from attnknn.learning.augment import Augmentation
+        from attnknn.learning.mixing import Mixing
+        from attnknn.learning.precision import Precision
+
+        if set(stored) != {setting.name for setting in fields(cls)}:
+            raise ValueError("the settings of the training must be those of this version")
+        parts = {"augmentation": Augmentation, "mixing": Mixing, "precision": Precision}
+        made = {name: parts[name](**stored[name]) for name in parts}
+        return cls(**{**stored, **made})
