@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from attnknn._validation import check_at_least, check_choice
+from attnknn._validation import Limits, check_at_least, check_choice, check_limits
 from attnknn.encoders.base import Arrays, Settings, damaged
 from attnknn.encoders.image.rows import ImageRows, ImageShape, image_rows
 from attnknn.encoders.image.training import ImageTraining
@@ -47,6 +47,8 @@ class ImageEncoder(TransformerMixin, BaseEstimator):
         what timm's hub has
     backbone : whether a timm network is 'tuned', at a lower rate, or 'frozen'
     training : an `ImageTraining`; None takes its defaults
+    holdout : share of the rows that is not trained on: they judge and calibrate, and are remembered
+        with the others
     batch_size : images per step of `transform`
     device : where embeddings are computed: 'auto', 'cpu', 'cuda' or 'mps'
     random_state : seed of the weights at the start
@@ -78,6 +80,7 @@ class ImageEncoder(TransformerMixin, BaseEstimator):
         weights: str | Path | None = None,
         backbone: str = "tuned",
         training: ImageTraining | None = None,
+        holdout: float = 0.1,
         batch_size: int = 256,
         device: str = "auto",
         random_state: int = 0,
@@ -90,6 +93,7 @@ class ImageEncoder(TransformerMixin, BaseEstimator):
         self.weights = weights
         self.backbone = backbone
         self.training = training
+        self.holdout = holdout
         self.batch_size = batch_size
         self.device = device
         self.random_state = random_state
@@ -191,6 +195,7 @@ class ImageEncoder(TransformerMixin, BaseEstimator):
             raise InvalidSettingError(
                 f"`training` must be an `ImageTraining` or None, got {self.training!r}."
             )
+        check_limits(self, {"holdout": Limits(above=0, below=1)})
         check_at_least("batch_size", self.batch_size, 1)
         check_choice("device", self.device, DEVICES)
         check_at_least("random_state", self.random_state, 0)

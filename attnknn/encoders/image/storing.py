@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 STORED = (
     *("network", "widths", "activation", "embed_dim", "image_size", "backbone"),
-    *("batch_size", "device", "random_state"),
+    *("holdout", "batch_size", "device", "random_state"),
 )
 LARGEST_SIDE = 1 << 14
 

@@ -105,7 +105,7 @@ class ImageTraining:
     warmup: float = 0.25
     clip: float | None = None
     patience: int = 5
-    bias_pace: float = 64.0
+    bias_pace: float = 8.0
     backbone_pace: float = 0.1
     whitening_epochs: int = 3
     vote_weight: float = 1.0

@@ -1,0 +1,79 @@
+"""The CNN baseline: the same network with the linear head that was trained beside the vote."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax, logsumexp
+from torch import Tensor
+
+from attnknn.learning.views import Views, views_of
+from attnknn.records import Floats, Integers
+
+if TYPE_CHECKING:
+    from attnknn.encoders.image import ImageEncoder
+
+WIDEST = 3.0  # log of the largest temperature, and of one over the smallest
+
+
+class HeadBaseline:
+    """Class probabilities by a linear head on the features of a trained image encoder.
+
+    Probabilities are averaged over views, then a temperature divides their logarithms: one number,
+    fitted on rows that were not trained on, as every method of a table gets it.
+
+    Parameters
+    ----------
+    weight : (C, width of the features), its outputs times the head's scale
+    views : which views of an image are averaged
+    """
+
+    def __init__(self, encoder: ImageEncoder, weight: Tensor, views: Views | None = None) -> None:
+        self.encoder, self.weight = encoder, weight
+        self.views = views or Views()
+        self.temperature = 1.0
+
+    def seeing(self, views: Views) -> HeadBaseline:
+        """The same head with other views; its temperature is to be fitted again."""
+        return HeadBaseline(self.encoder, self.weight, views)
+
+    def fit_temperature(self, X: Any, codes: Integers) -> HeadBaseline:
+        """Fit the temperature on fresh rows by their log-loss."""
+        log_means = self._log_means(X)
+
+        def loss(log_temperature: float) -> float:
+            probable = log_softmax(log_means / np.exp(log_temperature), axis=1)
+            return -float(probable[np.arange(len(codes)), codes].mean())
+
+        found = minimize_scalar(loss, bounds=(-WIDEST, WIDEST), method="bounded")
+        self.temperature = float(np.exp(found.x))
+        return self
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Class probabilities (n, C) of the images of `X`."""
+        return np.exp(log_softmax(self._log_means(X) / self.temperature, axis=1))
+
+    def predict(self, X: Any) -> NDArray[np.int64]:
+        """The code of the most probable class of each image."""
+        return self._log_means(X).argmax(axis=1)
+
+    def _log_means(self, X: Any) -> Floats:
+        """Logarithms (n, C) of the mean probabilities over views, before the temperature."""
+        module, rows = self.encoder.module_.eval(), self.encoder.rows(X)
+        weight = self.weight.to(module.mean.device)
+        found: list[Floats] = [np.zeros((0, len(weight)))]
+        with torch.inference_mode():
+            for start in range(0, len(rows), self.encoder.batch_size):
+                stop = min(start + self.encoder.batch_size, len(rows))
+                images = self.encoder.images(rows, np.arange(start, stop))
+                logits = [
+                    (module.features(view).float() @ weight.T).cpu().numpy().astype(np.float64)
+                    for view in views_of(images, self.views)
+                ]
+                each = log_softmax(np.stack(logits), axis=2)
+                found.append(logsumexp(each, axis=0) - np.log(len(logits)))
+        return np.concatenate(found)
