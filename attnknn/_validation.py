@@ -29,7 +29,7 @@ def check_at_least(name: str, value: Any, least: int) -> int:
 
 @dataclass(frozen=True)
 class Limits:
-    """The range of a number: from `least` or beyond `above`, to `most` or short of `below`."""
+    """The range of a number: from `least` or beyond `above`, and short of `below`."""
 
     least: float | None = None
     above: float | None = None

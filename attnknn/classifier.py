@@ -21,14 +21,16 @@ from attnknn._validation import (
 )
 from attnknn.editing import EditsMixin
 from attnknn.errors import InvalidInputError, NotFittedYetError
-from attnknn.memory.entries import make_entries
-from attnknn.records import Evidence, Floats, Integers
+from attnknn.memory.entries import group_codes, make_entries
+from attnknn.records import Booleans, Evidence, Floats, Integers
 
 if TYPE_CHECKING:
     from attnknn.encoders import Encoder, IdentityEncoder
     from attnknn.pipeline import Answer
 
 ROWS_AT_ONCE = 8192
+MOST_NEIGHBORS = 64
+MOST_NEIGHBORS_IF_TRAINED = 1024
 
 
 class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
@@ -37,7 +39,8 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     n_neighbors : the largest number of neighbors; distance attention chooses how many it uses
-        leave-one-out (`n_neighbors_`), and a smaller memory uses all it has
+        leave-one-out (`n_neighbors_`), and a smaller memory uses all it has. 'auto' is 64, and
+        1,024 for an encoder that is trained, in whose embedding far neighbors are still alike
     encoder : 'identity' takes numeric rows as they are, 'tabular' scales numbers and encodes
         categories, 'tfidf' and 'text' take a column of texts; or any scikit-learn transformer or
         function
@@ -66,7 +69,7 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        n_neighbors: int = 64,
+        n_neighbors: int | str = "auto",
         *,
         encoder: Any = "identity",
         memory: Any = "auto",
@@ -213,7 +216,8 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
         return state
 
     def _check_settings(self) -> None:
-        check_at_least("n_neighbors", self.n_neighbors, 1)
+        if self.n_neighbors != "auto":
+            check_at_least("n_neighbors", self.n_neighbors, 1)
         check_choice("calibration", self.calibration, ["auto", "scores", None])
         check_choice("label_noise", self.label_noise, ["auto", "symmetric", "by_class", None])
         check_choice("device", self.device, ["auto", "cpu", "cuda", "mps"])
@@ -230,10 +234,34 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
     ) -> Self:
         with all_or_nothing(self):
             self.__dict__.pop("_least_next_id", None)
-            rows = self._encoded(X, reset=True, labels=labels)
+            rows, fresh = self._learned_rows(X, labels, classes, groups)
             self._remember(rows, labels, classes, ids, groups, importance, payloads)
-            self._fit_parts()
+            self._fit_parts(fresh)
         return self
+
+    def _learned_rows(
+        self, X: Any, labels: NDArray[Any], classes: NDArray[Any], groups: ArrayLike | None
+    ) -> tuple[NDArray[Any], Booleans | None]:
+        """Rows as a new encoder embeds them and, if it was trained, those it was not trained on."""
+        from attnknn.encoders import make_encoder
+
+        encoder = make_encoder(self.encoder)
+        if not getattr(encoder, "is_trained", False):
+            return self._encoded(X, reset=True, labels=labels), None
+        from attnknn.training.encoders import teach_encoder
+
+        validate_data(self, X, reset=True, skip_check_array=True)
+        taught = teach_encoder(
+            encoder,
+            X,
+            np.searchsorted(classes, labels),
+            n_classes=len(classes),
+            groups=group_codes(groups, len(labels)),
+            random_state=self._seed(),
+            verbose=self.verbose,
+        )
+        self.encoder_: Encoder = encoder
+        return taught.embeddings, taught.fresh
 
     def _remember(
         self,
@@ -264,18 +292,28 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
         self.memory_ = memory.remember(entries, self.metric)
         self.classes_ = classes
 
-    def _fit_parts(self) -> None:
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _most_neighbors(self) -> int:
+        if self.n_neighbors != "auto":
+            return int(self.n_neighbors)
+        return MOST_NEIGHBORS_IF_TRAINED if self._has_trained_encoder() else MOST_NEIGHBORS
+
+    def _has_trained_encoder(self) -> bool:
+        return bool(getattr(self.encoder_, "is_trained", False))
+
+    def _fit_parts(self, fresh: Booleans | None = None) -> None:
         from attnknn.training.fitting import FitSettings, fit_parts
 
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         settings = FitSettings(
-            n_neighbors=self.n_neighbors,
+            n_neighbors=self._most_neighbors(),
             calibration=self.calibration,  # type: ignore[arg-type]
             label_noise=self.label_noise,  # type: ignore[arg-type]
-            random_state=seed,
+            random_state=self._seed(),
             verbose=self.verbose,
         )
-        outcome = fit_parts(self.memory_, self._counts(), self.attention, settings)
+        outcome = fit_parts(self.memory_, self._counts(), self.attention, settings, fresh)
         self.attention_ = outcome.parts.attention
         self.calibration_ = outcome.parts.calibration
         self.n_neighbors_ = outcome.parts.n_neighbors
@@ -296,7 +334,7 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
             is_checked = not reset and is_plain(X, self)
             rows = X if is_checked else self._checked(encoder, X, reset)
             if reset:
-                self.encoder_: Encoder = encoder.fit(rows)
+                self.encoder_ = encoder.fit(rows)
             return rows  # the encoder would only check them once more
         if reset:  # afterward the encoder finds its columns by name, in any order
             validate_data(self, X, reset=True, skip_check_array=True)

@@ -14,7 +14,7 @@ from attnknn._atomic import all_or_nothing
 from attnknn._validation import check_labels, check_same_kind
 from attnknn.errors import InvalidInputError
 from attnknn.memory.entries import make_entries
-from attnknn.records import Integers
+from attnknn.records import Booleans, Integers
 
 if TYPE_CHECKING:
     from attnknn.attention import Attention
@@ -36,7 +36,8 @@ class EditsMixin:
         def _check_remembers(self, method: str) -> None: ...
         def _check_settings(self) -> None: ...
         def _drop_caches(self) -> None: ...
-        def _fit_parts(self) -> None: ...
+        def _fit_parts(self, fresh: Booleans | None = None) -> None: ...
+        def _has_trained_encoder(self) -> bool: ...
         def _encoded(
             self, X: Any, *, reset: bool, labels: NDArray[Any] | None = None
         ) -> NDArray[Any]: ...
@@ -112,7 +113,8 @@ class EditsMixin:
         self._check_settings()
         with self._edit():
             self._drop_caches()
-            self._fit_parts()
+            fresh = self.memory_.entries.fresh
+            self._fit_parts(fresh if self._has_trained_encoder() and fresh.sum() > 1 else None)
         return self
 
     def _codes(self, labels: NDArray[Any]) -> Integers:

@@ -36,6 +36,17 @@ def vote_in_torch(labels: Tensor, neighbors: Tensor, prior_weight: Tensor, prior
     return (prior_weight[:, None] * prior).scatter_add(1, labels, neighbors)
 
 
+def vote_of_candidates(
+    labels: Tensor, candidates: Tensor, prior_weight: Tensor, prior: Tensor, n_classes: int
+) -> Tensor:
+    """`vote` with a gradient where all rows ask the same M candidates: their labels are (M,).
+
+    Takes weights (B, M), (B,) and a prior (B, C) or (C,), gives shares (B, C).
+    """
+    places = candidates.new_zeros(len(labels), n_classes).scatter_(1, labels[:, None], 1.0)
+    return candidates @ places + prior_weight[:, None] * prior
+
+
 def class_prior(counts: Integers, own: Integers | None = None) -> Floats:
     """Class frequencies, half an example added to each: (C,), or (B, C) without the `own` labels.
 

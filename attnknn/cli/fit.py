@@ -44,7 +44,7 @@ def _choice(*names: str) -> click.Choice[str]:
 @click.option("--encoder", type=_choice("auto", "identity", "tabular"), default="auto")
 @click.option("--metric", type=_choice("euclidean", "cosine", "inner_product"), default="euclidean")
 @click.option("--attention", type=_choice(*ATTENTIONS), default="auto")
-@click.option("-k", "--neighbors", "n_neighbors", type=click.IntRange(1), default=64)
+@click.option("-k", "--neighbors", "n_neighbors", type=click.IntRange(1))
 @click.option("--label-noise", type=_choice("auto", "symmetric", "by_class", NONE), default="auto")
 @click.option("--calibration", type=_choice("auto", "scores", NONE), default="auto")
 @click.option("--memory", type=_choice("auto", "torch", "numpy", "faiss"), default="auto")
@@ -99,7 +99,7 @@ def _fit_and_save(
 
     none_or = {name: None if options[name] == NONE else options[name] for name in options}
     classifier = AttnKNNClassifier(
-        n_neighbors=options["n_neighbors"],
+        n_neighbors=options["n_neighbors"] or "auto",
         encoder=encoder,
         memory=options["memory"],
         metric=options["metric"],

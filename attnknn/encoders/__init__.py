@@ -9,6 +9,7 @@ from sklearn.base import clone
 from attnknn.encoders.base import Arrays, Encoder, Settings
 from attnknn.encoders.cache import clear_text_cache, forget_texts, text_cache_file
 from attnknn.encoders.identity import IdentityEncoder
+from attnknn.encoders.learned_table import LearnedTableEncoder
 from attnknn.encoders.tabular import TableEncoder
 from attnknn.encoders.text import TextEncoder
 from attnknn.encoders.tfidf import TfidfEncoder
@@ -19,6 +20,7 @@ __all__ = [
     "ENCODERS",
     "Encoder",
     "IdentityEncoder",
+    "LearnedTableEncoder",
     "TableEncoder",
     "TextEncoder",
     "TfidfEncoder",
@@ -41,6 +43,7 @@ class _Storable(Protocol):
 
 ENCODERS: dict[str, _Storable] = {
     "identity": IdentityEncoder,
+    "learned-tabular": LearnedTableEncoder,
     "tabular": TableEncoder,
     "text": TextEncoder,
     "tfidf": TfidfEncoder,

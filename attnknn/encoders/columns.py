@@ -7,13 +7,16 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from scipy.special import ndtri
 
 from attnknn.errors import InvalidInputError
 from attnknn.records import Floats
 
 Kind = Literal["number", "date", "category"]
-Scaling = Literal["standard", "quantile"]
+Scaling = Literal["standard", "quantile", "normal"]
 N_KNOTS = 257
+OUTERMOST_RANK = 1e-4
+N_FINE_KNOTS = 1025  # on a bell curve the tails are as wide as the middle
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,7 @@ class NumericColumn:
     is_constant : whether all present values were equal, so that only the indicator tells anything
     has_indicator : whether values were missing in training; then one more number says so
     knots : quantiles of the training rows, through which a value becomes its rank in 0..1
+    is_bell : whether the rank then becomes a place on the bell curve
     """
 
     name: str
@@ -39,6 +43,7 @@ class NumericColumn:
     is_constant: bool
     has_indicator: bool
     knots: Floats | None = None
+    is_bell: bool = False
 
     def encode(self, values: pd.Series[Any]) -> Floats:
         """(n, 1 or 2) numbers."""
@@ -56,6 +61,8 @@ class NumericColumn:
 
     def _scaled(self, numbers: Floats) -> Floats:
         ranks = numbers if self.knots is None else _ranks(numbers, self.knots)
+        if self.is_bell:
+            ranks = ndtri(np.clip(ranks, OUTERMOST_RANK, 1 - OUTERMOST_RANK))
         return (ranks - self.center) / self.scale
 
 
@@ -182,8 +189,10 @@ def _learn_numbers(numbers: Floats, name: str, kind: Kind, scaling: Scaling) -> 
     )
     if column.is_constant:
         return column
-    if scaling == "quantile":
-        column = replace(column, knots=np.quantile(present, np.linspace(0, 1, N_KNOTS)))
+    if scaling != "standard":
+        n_knots = N_FINE_KNOTS if scaling == "normal" else N_KNOTS
+        knots = np.quantile(present, np.linspace(0, 1, n_knots))
+        column = replace(column, knots=knots, is_bell=scaling == "normal")
     scaled = column._scaled(present)
     # Dividing first keeps the square inside the variance from overflowing or vanishing.
     peak = float(np.abs(scaled).max())

@@ -49,7 +49,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     Parameters
     ----------
     scaling : "standard", or "quantile" to replace a number by its rank before scaling: outliers
-        lose their pull, and so do real differences in the tail
+        lose their pull, and so do real differences in the tail; "normal" then bends the ranks to
+        a bell curve
     max_categories : more keeps rarer categories apart and makes embeddings wider
 
     Attributes
@@ -171,8 +172,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return table
 
     def _check_settings(self) -> None:
-        if self.scaling not in ("standard", "quantile"):
-            raise unknown_name("scaling", self.scaling, ["standard", "quantile"])
+        known = ("standard", "quantile", "normal")
+        if self.scaling not in known:
+            raise unknown_name("scaling", self.scaling, known)
         if not isinstance(self.max_categories, int) or self.max_categories < 1:
             raise InvalidSettingError(
                 f"`max_categories` must be an integer of at least 1, got {self.max_categories!r}."
@@ -226,7 +228,7 @@ def _column(fields: Settings, knots: NDArray[Any] | None) -> Column:
         is_right = all(type(n) is float and np.isfinite(n) for n in numbers) and numbers[2] != 0
         is_right = is_right and fields["kind"] in ("number", "date")
         is_right = is_right and (knots is None or bool(len(knots) and np.isfinite(knots).all()))
-        flags = [fields["is_constant"], fields["has_indicator"]]
+        flags = [fields["is_constant"], fields["has_indicator"], fields["is_bell"]]
         column = NumericColumn(**fields, knots=knots)
     if not (is_right and type(column.name) is str and all(type(flag) is bool for flag in flags)):
         raise ValueError(f"the column {str(column.name)[:40]!r} makes no sense")

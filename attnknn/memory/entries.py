@@ -89,7 +89,7 @@ def make_entries(
         embeddings=embeddings,
         labels=np.asarray(labels, dtype=np.int64),
         ids=as_ids(ids),
-        groups=_group_codes(groups, n),
+        groups=group_codes(groups, n),
         importance=_checked_importance(importance, n),
         fresh=np.broadcast_to(np.asarray(fresh, dtype=bool), (n,)).copy(),
         payloads=_checked_payloads(payloads),
@@ -115,7 +115,8 @@ def _checked_embeddings(embeddings: ArrayLike) -> NDArray[Any]:
     return array if array.dtype == np.float32 else array.astype(np.float64, copy=False)
 
 
-def _group_codes(groups: ArrayLike | None, n: int) -> Integers:
+def group_codes(groups: ArrayLike | None, n: int) -> Integers:
+    """Groups (n,) as integers; -1 where there are none."""
     if groups is None:
         return np.full(n, NO_GROUP, dtype=np.int64)
     groups = np.asarray(groups)

@@ -15,7 +15,13 @@ from attnknn.attention import (
     LearnedAttention,
     UniformAttention,
 )
-from attnknn.encoders import IdentityEncoder, TableEncoder, TextEncoder, TfidfEncoder
+from attnknn.encoders import (
+    IdentityEncoder,
+    LearnedTableEncoder,
+    TableEncoder,
+    TextEncoder,
+    TfidfEncoder,
+)
 from attnknn.errors import InvalidSettingError, ModelFolderError
 from attnknn.memory import AutoMemory, FaissMemory, NumpyMemory, TorchMemory
 
@@ -26,7 +32,7 @@ ATTENTIONS = (
     KEnsembleAttention,
     AdaptiveAttention,
 )
-ENCODERS = (IdentityEncoder, TableEncoder, TextEncoder, TfidfEncoder)
+ENCODERS = (IdentityEncoder, LearnedTableEncoder, TableEncoder, TextEncoder, TfidfEncoder)
 STORABLE: dict[str, dict[str, type[Any]]] = {
     "attention": {c.__name__: c for c in ATTENTIONS},
     "memory": {c.__name__: c for c in (AutoMemory, FaissMemory, NumpyMemory, TorchMemory)},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -31,13 +31,15 @@ from attnknn.ensembling import fit_mixing
 from attnknn.errors import InvalidInputError
 from attnknn.leave_one_out import Judged, Trust, judge
 from attnknn.memory.base import Memory
-from attnknn.memory.entries import NO_GROUP
 from attnknn.pipeline import Parts
 from attnknn.records import Booleans, Floats, Integers
+from attnknn.training.holdout import clusters_of, trained_rows
 from attnknn.training.report import FitReport, describe
 
 FEWEST_ROWS_TO_LEARN = 300  # below, fresh rows are too few to tell whether learning helped
 MOST_ROWS_FOR_TRUST = 200_000
+MOST_NEIGHBORS_TO_LEARN = 128
+MOST_PAIRS = 4_000_000  # of rows and neighbors that scalars are fitted on
 BEYOND_NOISE = 1.64  # standard errors by which learned attention must be better to be kept
 ROWS_TO_CHOOSE_K = 2_000
 FEWEST_NEIGHBORS = 4
@@ -72,15 +74,21 @@ class FitOutcome:
 
 
 def fit_parts(
-    memory: Memory, counts: Integers, attention: str | Attention, settings: FitSettings
+    memory: Memory,
+    counts: Integers,
+    attention: str | Attention,
+    settings: FitSettings,
+    fresh: Booleans | None = None,
 ) -> FitOutcome:
-    """Fit everything between memory and probabilities."""
-    fitting = _Fitting(memory, counts, settings)
+    """Fit everything between memory and probabilities.
+
+    Parameters
+    ----------
+    fresh : (N,) entries that the encoder was not trained on; None if it was trained on none
+    """
+    fitting = _Fitting(memory, counts, settings, fresh)
     if isinstance(attention, str) and attention == "auto":
-        reason = _reason_not_to_learn(len(memory), counts, settings)
-        if reason:
-            return fitting.by_scalars(DistanceAttention(), reason)
-        return fitting.learned(LearnedAttention(), is_asked_for=False)
+        return fitting.by_the_better()
     made = make_attention(attention)
     if isinstance(made, LearnedAttention):
         return fitting.learned(made, is_asked_for=True)
@@ -91,23 +99,45 @@ def fit_parts(
     return fitting.by_scalars(made, "asked for")
 
 
-def _reason_not_to_learn(n_rows: int, counts: Integers, settings: FitSettings) -> str:
-    if int((counts > 0).sum()) < 2:
-        return "there is one class only"
-    if n_rows < FEWEST_ROWS_TO_LEARN:
-        return f"with fewer than {FEWEST_ROWS_TO_LEARN} rows none can be spared to judge learning"
-    if settings.calibration is None:
-        return "without calibration nothing can judge learning"
-    return ""
-
-
 class _Fitting:
     """One run of fitting over one memory."""
 
-    def __init__(self, memory: Memory, counts: Integers, settings: FitSettings) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        counts: Integers,
+        settings: FitSettings,
+        fresh: Booleans | None = None,
+    ) -> None:
         self.memory, self.counts, self.settings = memory, counts, settings
+        self.known_fresh = fresh
         self.generator = np.random.default_rng(settings.random_state)
         self.k = max(1, min(settings.n_neighbors, len(memory)))
+
+    def by_the_better(self) -> FitOutcome:
+        """Learned attention where it can be judged and is better, else distance attention."""
+        reason = self._reason_not_to_learn()
+        if not reason and self.k > MOST_NEIGHBORS_TO_LEARN:
+            outcome = self.by_scalars(DistanceAttention(), "")
+            if outcome.parts.n_neighbors > MOST_NEIGHBORS_TO_LEARN:
+                k = outcome.report.n_neighbors
+                reason = f"{k} neighbors vote, more than learned attention takes"
+                return replace(outcome, report=replace(outcome.report, reason=reason))
+            self.k = MOST_NEIGHBORS_TO_LEARN
+        if reason:
+            return self.by_scalars(DistanceAttention(), reason)
+        return self.learned(LearnedAttention(), is_asked_for=False)
+
+    def _reason_not_to_learn(self) -> str:
+        if int((self.counts > 0).sum()) < 2:
+            return "there is one class only"
+        if len(self.memory) < FEWEST_ROWS_TO_LEARN:
+            return (
+                f"with fewer than {FEWEST_ROWS_TO_LEARN} rows none can be spared to judge learning"
+            )
+        if self.settings.calibration is None:
+            return "without calibration nothing can judge learning"
+        return ""
 
     def as_given(self, attention: Attention) -> FitOutcome:
         """The classical vote: nothing is fitted."""
@@ -131,9 +161,9 @@ class _Fitting:
         if len(self.memory) < 2:
             raise InvalidInputError("Learned attention needs at least 2 rows, got 1 sample.")
         wants_trust = self._wants_trust(attention)
-        judged = self._judged(len(self.memory) if wants_trust else attention.max_rows)
-        distance, by_distance = self._fit_scalars(DistanceAttention(), judged)
-        first_look = self._first_look(judged, distance)
+        judged = self._everyone(len(self.memory) if wants_trust else attention.max_rows)
+        distance, by_distance = self._fit_scalars(DistanceAttention(), self._unseen(judged))
+        first_look = self._first_look(self._unseen(judged), distance)
         trust = Trust(judged, first_look) if wants_trust else None
         judged = judged.trusting(trust)
         judged, is_trained_on = self._split(judged, attention)
@@ -146,17 +176,33 @@ class _Fitting:
             reason = f"learned weights are not better beyond the noise, {comparison.words}"
             return self._outcome(distance, judged, reason)
         parts = self._parts(attention, fitted.calibration, self.k, trust)
-        fresh = np.ones(len(self.memory), dtype=bool)
-        fresh[judged.rows[is_trained_on]] = False
+        fresh = self.known_fresh
+        if fresh is None:
+            fresh = np.ones(len(self.memory), dtype=bool)
+            fresh[judged.rows[is_trained_on]] = False
         why = "asked for" if is_asked_for else "better beyond the noise"
         reason = f"{why}, {comparison.words}"
         return self._outcome(parts, fresh_rows, reason, fresh)
 
-    def _judged(self, most: int | None = None) -> Judged:
-        """A sample of entries with their others: enough for a few scalars, or at most `most`."""
-        n = len(self.memory)
-        rows = sample_of(n, len(self.counts), self.generator, most)
+    def _judged(self) -> Judged:
+        """A sample of entries with their others: enough for a few scalars, and fresh."""
+        rows = np.arange(len(self.memory))
+        rows = rows if self.known_fresh is None else rows[self.known_fresh]
+        return judge(self.memory, self.counts, self.k, rows[self._sample(len(rows))])
+
+    def _everyone(self, most: int) -> Judged:
+        """Entries with their others, at most this many."""
+        rows = sample_of(len(self.memory), len(self.counts), self.generator, most)
         return judge(self.memory, self.counts, self.k, rows)
+
+    def _unseen(self, judged: Judged) -> Judged:
+        """Those that the encoder was not trained on."""
+        return judged if self.known_fresh is None else judged.part(self.known_fresh[judged.rows])
+
+    def _sample(self, n_rows: int) -> Integers:
+        """As many rows as a few scalars need, and as their neighbors leave room for."""
+        rows = sample_of(n_rows, len(self.counts), self.generator)
+        return rows[:: -(-len(rows) * self.k // MOST_PAIRS) or 1]
 
     def _fit_scalars(self, attention: Attention, judged: Judged) -> tuple[Parts, Fitted]:
         if isinstance(attention, SeveralSizesAttention) and self.settings.calibration:
@@ -194,7 +240,7 @@ class _Fitting:
         return best_k
 
     def _fit_at(self, attention: Attention, judged: Judged, k: int) -> Fitted:
-        part = sample_of(len(judged), len(self.counts), self.generator)
+        part = self._sample(len(judged))
         trial = judged.part(part).nearest(k).trial(attention)
         if self.settings.calibration is None:
             return rule_of_thumb(trial, _fixed(attention))
@@ -220,26 +266,16 @@ class _Fitting:
 
     def _split(self, judged: Judged, attention: LearnedAttention) -> tuple[Judged, Booleans]:
         """Which rows are trained on, and of the others as many as a few scalars need."""
-        is_trained_on = self._trained_on(judged.groups, attention)
+        if self.known_fresh is not None:
+            is_trained_on = ~self.known_fresh[judged.rows]
+        else:
+            is_trained_on = trained_rows(
+                judged.groups, attention.holdout, attention.max_rows, self.generator
+            )
         fresh = np.flatnonzero(~is_trained_on)
         fresh = fresh[sample_of(len(fresh), len(self.counts), self.generator)]
         rows = np.sort(np.concatenate([np.flatnonzero(is_trained_on), fresh]))
         return judged.part(rows), is_trained_on[rows]
-
-    def _trained_on(self, groups: Integers, attention: LearnedAttention) -> Booleans:
-        """All but the holdout, and no more than `max_rows`.
-
-        Groups stay whole: a row whose group was trained on is not fresh.
-        """
-        n = len(groups)
-        n_out = min(max(1, round(n * attention.holdout), n - attention.max_rows), n - 1)
-        clusters = _clusters(groups)
-        place = self.generator.permutation(clusters.max() + 1)[clusters]  # of each row's cluster
-        is_trained_on = np.ones(n, dtype=bool)
-        is_trained_on[np.argsort(place, kind="stable")[:n_out]] = False
-        last = place[~is_trained_on].max()
-        is_trained_on[(place == last) & (place != place.max())] = False
-        return is_trained_on
 
     def _teach(
         self,
@@ -302,6 +338,8 @@ class _Fitting:
         reason: str,
         fresh: Booleans | None = None,
     ) -> FitOutcome:
+        if fresh is None and self.known_fresh is not None:
+            fresh = self.known_fresh
         if fresh is None:
             fresh = np.ones(len(self.memory), dtype=bool)
         return FitOutcome(parts, fresh, describe(parts, judged, reason))
@@ -313,16 +351,6 @@ def _halvings(k: int) -> list[int]:
     while sizes[-1] // 2 >= FEWEST_NEIGHBORS:
         sizes.append(sizes[-1] // 2)
     return sizes
-
-
-def _clusters(groups: Integers) -> Integers:
-    """A number for each row, the same for rows of one group and for no others."""
-    alone = groups == NO_GROUP
-    clusters = np.empty(len(groups), dtype=np.int64)
-    _, clusters[~alone] = np.unique(groups[~alone], return_inverse=True)
-    first = clusters[~alone].max(initial=-1) + 1
-    clusters[alone] = np.arange(first, first + alone.sum())
-    return clusters
 
 
 def _fixed(attention: Attention) -> dict[str, float]:
@@ -356,7 +384,7 @@ class _Comparison:
         cls, gains: Floats, groups: Integers, learned: Fitted, was_interrupted: bool
     ) -> _Comparison:
         gain = float(gains.mean())
-        together = np.bincount(_clusters(groups), gains - gain)  # rows of a group err together
+        together = np.bincount(clusters_of(groups), gains - gain)  # rows of a group err together
         error = math.sqrt(np.square(together).sum()) / len(gains)
         words = (
             f"log-loss on {len(gains)} fresh rows is {learned.loss + gain:.4f} by distance and "

@@ -1,0 +1,79 @@
+"""Teaches encoders that learn from labels, and says which rows they did not see."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnknn.encoders import Encoder
+from attnknn.encoders.learned_table import LearnedTableEncoder
+from attnknn.errors import InvalidInputError, InvalidSettingError
+from attnknn.records import Booleans, Integers
+from attnknn.training.holdout import trained_rows
+
+FEWEST_ROWS = 4  # two to ask each other, two to judge
+
+
+@dataclass(frozen=True)
+class Taught:
+    """The embeddings of the rows, and which of them the encoder was not trained on."""
+
+    embeddings: NDArray[np.float32]
+    fresh: Booleans
+
+
+def learns(encoder: Encoder) -> bool:
+    """Whether an encoder is trained on labels."""
+    return bool(getattr(encoder, "is_trained", False))
+
+
+def teach_encoder(
+    encoder: Encoder,
+    X: Any,
+    codes: Integers,
+    *,
+    n_classes: int,
+    groups: Integers,
+    random_state: int,
+    verbose: int = 0,
+) -> Taught:
+    """Fit `encoder` to the rows of `X` and train it on most of them.
+
+    Parameters
+    ----------
+    codes : (n,) label codes
+    groups : (n,) rows of one group never vote for each other; -1 is no group
+    """
+    if not isinstance(encoder, LearnedTableEncoder):
+        raise InvalidSettingError(f"Nobody knows how to train the encoder {encoder.name!r}.")
+    encoder.fit(X)
+    inputs = encoder.inputs(X)
+    if len(inputs) != len(codes):
+        raise InvalidInputError(f"`X` has {len(inputs)} rows but `y` has {len(codes)} labels.")
+    if len(codes) < FEWEST_ROWS:
+        raise InvalidInputError(
+            f"A learned encoder needs at least {FEWEST_ROWS} rows, got {len(codes)} sample(s). "
+            "Use `encoder='tabular'`."
+        )
+    generator = np.random.default_rng(random_state)
+    is_trained_on = trained_rows(groups, encoder.holdout, sys.maxsize, generator)
+    from attnknn.training.tables import teach_table
+
+    outcome = teach_table(
+        encoder,
+        inputs,
+        codes,
+        n_classes=n_classes,
+        groups=groups,
+        is_trained_on=is_trained_on,
+        random_state=random_state,
+        verbose=verbose,
+    )
+    if outcome.was_interrupted:
+        warnings.warn("Training was stopped by hand; the best so far was kept.", stacklevel=2)
+    return Taught(encoder.embed(inputs), ~is_trained_on)
