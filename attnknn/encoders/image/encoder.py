@@ -121,19 +121,36 @@ class ImageEncoder(TransformerMixin, BaseEstimator):
 
     def embeddings(self, X: Any, views: Views | None = None) -> NDArray[np.float32]:
         """Embeddings (V, n, D) of each view of the images of `X`; None sees them as they are."""
+        return self.embed(self.features(X, views))
+
+    def features(self, X: Any, views: Views | None = None) -> NDArray[np.float32]:
+        """Features (V, n, width) of each view of the images of `X`, before the projection."""
         import torch
 
         from attnknn.learning.views import Views, views_of
 
         views = views or Views()
         rows, module = self.rows(X), self.module_
-        found = np.empty((len(views), len(rows), self.width_), dtype=np.float32)
+        found = np.empty((len(views), len(rows), module.features_width), dtype=np.float32)
         module.eval()
         with torch.inference_mode():
             for block in _blocks(len(rows), self.batch_size):
                 images = self.images(rows, block)
                 for place, view in enumerate(views_of(images, views)):
-                    found[place, block] = module(view).cpu().numpy()
+                    found[place, block] = module.features(view).float().cpu().numpy()
+        return found
+
+    def embed(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Features (V, n, width) as embeddings (V, n, D) of unit length."""
+        import torch
+
+        module = self.module_
+        device, found = module.mean.device, np.empty((*features.shape[:2], self.width_), np.float32)
+        with torch.inference_mode():
+            for place, view in enumerate(features):
+                for block in _blocks(len(view), self.batch_size):
+                    part = torch.from_numpy(view[block]).to(device)
+                    found[place, block] = module.embed(part).cpu().numpy()
         return found
 
     def rows(self, X: Any) -> ImageRows:

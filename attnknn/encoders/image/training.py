@@ -19,7 +19,7 @@ WHOLE, SHARE, POSITIVE = Limits(least=1, is_whole=True), Limits(least=0, below=1
 NOT_NEGATIVE, COUNT = Limits(least=0), Limits(least=0, is_whole=True)
 LIMITS = {
     **dict.fromkeys(("epochs", "batch_size", "patience", "n_negatives", "refresh_every"), WHOLE),
-    **dict.fromkeys(("queue_size", "whitening_epochs"), COUNT),
+    **dict.fromkeys(("queue_size", "whitening_epochs", "window_epochs"), COUNT),
     **dict.fromkeys(("average_every", "judge_entries"), WHOLE),
     **dict.fromkeys(("warmup", "label_smoothing", "boundary_share", "average_decay"), SHARE),
     **dict.fromkeys(("learning_rate", "bias_pace", "temperature", "head_scale"), POSITIVE),
@@ -28,6 +28,7 @@ LIMITS = {
     **dict.fromkeys(("contrastive_weight", "contrastive_margin", "entropy_weight"), NOT_NEGATIVE),
     **dict.fromkeys(("calibration_weight", "negatives_weight"), NOT_NEGATIVE),
     "prior_score": Limits(),
+    "window": Limits(least=1, is_whole=True, may_be_none=True),
     "clip": Limits(above=0, may_be_none=True),
 }
 
@@ -88,6 +89,8 @@ class ImageTraining:
     average_every : steps between two looks of 'lookahead'
     average_decay : of the 'moving' average
     augmentation, mixing, precision : see `attnknn.learning`
+    window, window_epochs : in the first epochs each batch shows only a window of so many pixels a
+        side, anywhere in the images: fewer pixels are faster, and the start needs no detail
     checkpoint : file from which an interrupted training goes on
     device : 'auto', 'cpu', 'cuda' or 'mps'
 
@@ -131,6 +134,8 @@ class ImageTraining:
     augmentation: Augmentation = field(default_factory=_augmentation)
     mixing: Mixing = field(default_factory=_mixing)
     precision: Precision = field(default_factory=_precision)
+    window: int | None = None
+    window_epochs: int = 0
     checkpoint: str | None = None
     device: str = "auto"
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, logsumexp
-from torch import Tensor
 
-from attnknn.learning.views import Views, views_of
+from attnknn.learning.views import Views
 from attnknn.records import Floats, Integers
 
 if TYPE_CHECKING:
@@ -32,7 +30,7 @@ class HeadBaseline:
     views : which views of an image are averaged
     """
 
-    def __init__(self, encoder: ImageEncoder, weight: Tensor, views: Views | None = None) -> None:
+    def __init__(self, encoder: ImageEncoder, weight: Floats, views: Views | None = None) -> None:
         self.encoder, self.weight = encoder, weight
         self.views = views or Views()
         self.temperature = 1.0
@@ -43,7 +41,19 @@ class HeadBaseline:
 
     def fit_temperature(self, X: Any, codes: Integers) -> HeadBaseline:
         """Fit the temperature on fresh rows by their log-loss."""
-        log_means = self._log_means(X)
+        return self.fit_on_features(self.encoder.features(X, self.views), codes)
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Class probabilities (n, C) of the images of `X`."""
+        return self.probabilities_of(self.encoder.features(X, self.views))
+
+    def predict(self, X: Any) -> NDArray[np.int64]:
+        """The code of the most probable class of each image."""
+        return self.predict_proba(X).argmax(axis=1)
+
+    def fit_on_features(self, features: NDArray[np.float32], codes: Integers) -> HeadBaseline:
+        """As `fit_temperature`, of features (V, n, width) that are known already."""
+        log_means = self._log_means(features)
 
         def loss(log_temperature: float) -> float:
             probable = log_softmax(log_means / np.exp(log_temperature), axis=1)
@@ -53,27 +63,11 @@ class HeadBaseline:
         self.temperature = float(np.exp(found.x))
         return self
 
-    def predict_proba(self, X: Any) -> Floats:
-        """Class probabilities (n, C) of the images of `X`."""
-        return np.exp(log_softmax(self._log_means(X) / self.temperature, axis=1))
+    def probabilities_of(self, features: NDArray[np.float32]) -> Floats:
+        """Class probabilities (n, C) of features (V, n, width)."""
+        return np.exp(log_softmax(self._log_means(features) / self.temperature, axis=1))
 
-    def predict(self, X: Any) -> NDArray[np.int64]:
-        """The code of the most probable class of each image."""
-        return self._log_means(X).argmax(axis=1)
-
-    def _log_means(self, X: Any) -> Floats:
+    def _log_means(self, features: NDArray[np.float32]) -> Floats:
         """Logarithms (n, C) of the mean probabilities over views, before the temperature."""
-        module, rows = self.encoder.module_.eval(), self.encoder.rows(X)
-        weight = self.weight.to(module.mean.device)
-        found: list[Floats] = [np.zeros((0, len(weight)))]
-        with torch.inference_mode():
-            for start in range(0, len(rows), self.encoder.batch_size):
-                stop = min(start + self.encoder.batch_size, len(rows))
-                images = self.encoder.images(rows, np.arange(start, stop))
-                logits = [
-                    (module.features(view).float() @ weight.T).cpu().numpy().astype(np.float64)
-                    for view in views_of(images, self.views)
-                ]
-                each = log_softmax(np.stack(logits), axis=2)
-                found.append(logsumexp(each, axis=0) - np.log(len(logits)))
-        return np.concatenate(found)
+        logits = features.astype(np.float64) @ self.weight.T
+        return logsumexp(log_softmax(logits, axis=2), axis=0) - np.log(len(features))

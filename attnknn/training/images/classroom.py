@@ -208,7 +208,7 @@ class Classroom(nn.Module):
         rows = self.trained[places]
         images = self._images(rows.numpy())
         n_views = 2 if settings.contrastive_weight else 1
-        views = [self._augmented(images, rows) for _ in range(n_views)]
+        views = self._windowed([self._augmented(images, rows) for _ in range(n_views)])
         labels = one_hot(self.codes[rows], self.pupils.n_classes).to(self.device)
         # Views are mixed side by side, so that both are mixed of the same rows in the same places.
         mixed = mix(torch.cat(views, dim=1), labels, settings.mixing, self.generator)
@@ -229,6 +229,17 @@ class Classroom(nn.Module):
     def _augmented(self, images: Tensor, rows: Tensor) -> Tensor:
         recipe = self.training_settings.augmentation
         return augment(images, recipe, self.generator, rows=rows, epoch=self.epoch, seed=self.seed)
+
+    def _windowed(self, views: list[Tensor]) -> list[Tensor]:
+        """The views, or in the first epochs a window of each, in the same place for all."""
+        side = self.training_settings.window
+        height, width = views[0].shape[2:]
+        if side is None or self.epoch >= self.training_settings.window_epochs:
+            return views
+        high, wide = min(side, height), min(side, width)
+        top = int(torch.randint(height - high + 1, (), generator=self.generator))
+        left = int(torch.randint(width - wide + 1, (), generator=self.generator))
+        return [view[:, :, top : top + high, left : left + wide] for view in views]
 
     def _images(self, rows: NDArray[np.int64]) -> Tensor:
         return self.encoder.images(self.pupils.rows, rows)

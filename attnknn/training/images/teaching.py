@@ -104,7 +104,7 @@ def train_images(
     head = classroom.head
     if head is None:
         return Lesson(outcome, None)
-    weight = (head.weight * training.head_scale).detach().clone()
+    weight = head.weight.detach().cpu().numpy().astype(np.float64) * training.head_scale
     return Lesson(outcome, HeadBaseline(encoder, weight))
 
 

@@ -176,6 +176,8 @@ WITH = {
     "n_negatives": (1, {"negatives_weight": 2.0}),
     "refresh_every": (2, {"negatives_weight": 2.0}),
     "average_decay": (0.5, {"average": "moving"}),
+    "window": (12, {"window_epochs": 1}),
+    "window_epochs": (2, {"window": 12, "window_epochs": 1}),
 }
 ELSEWHERE = {"patience", "judge_entries", "backbone_pace", "checkpoint", "device"}
 
@@ -200,7 +202,7 @@ def test_every_setting_moves_what_is_learned(name, plain):
 def test_every_setting_of_a_term_moves_what_is_learned(name):
     value, term = WITH[name]
     plain = judgments_after(**term)
-    assert judgments_after(**term, **{name: value}) != pytest.approx(plain, rel=1e-4)
+    assert judgments_after(**{**term, name: value}) != pytest.approx(plain, rel=1e-4)
 
 
 def test_no_setting_is_forgotten_here():
