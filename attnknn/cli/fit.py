@@ -11,11 +11,13 @@ import click
 from attnknn.cli.separator import separator_option
 
 if TYPE_CHECKING:
+    from attnknn.cli.encoders import EncoderOptions
     from attnknn.cli.files import Source
     from attnknn.cli.training_rows import Roles, TrainingRows
 
 FILE = click.Path(path_type=Path)
 NONE = "none"
+ENCODERS = ("identity", "tabular", "learned-tabular")
 ATTENTIONS = ("auto", "uniform", "distance", "learned", "k-ensemble", "adaptive")
 
 
@@ -41,7 +43,9 @@ def _choice(*names: str) -> click.Choice[str]:
     help="Columns of categories, as a,b,c, even where they look like numbers or dates.",
 )
 @click.option("--many-classes", is_flag=True, help="Allow a target that looks like no class.")
-@click.option("--encoder", type=_choice("auto", "identity", "tabular"), default="auto")
+@click.option("--encoder", type=_choice("auto", *ENCODERS), default="auto")
+@click.option("--embed-dim", type=click.IntRange(1), help="Numbers per embedding, if trained.")
+@click.option("--epochs", type=click.IntRange(1), help="Of an encoder that is trained, at most.")
 @click.option("--metric", type=_choice("euclidean", "cosine", "inner_product"), default="euclidean")
 @click.option("--attention", type=_choice(*ATTENTIONS), default="auto")
 @click.option("-k", "--neighbors", "n_neighbors", type=click.IntRange(1))
@@ -56,43 +60,47 @@ def fit(
 ) -> None:
     """Learn from the rows of TRAIN and save a model.
 
-    Numbers and dates in a table are scaled and texts become categories; vectors in an NPZ file
-    (X, y) are taken as they are. Everything else is chosen and reported.
+    The embedding of a table of 300 rows or more is trained; of a smaller one numbers and dates are
+    scaled and texts become categories. Vectors in an NPZ file (X, y) are taken as they are.
+    Everything else is chosen and reported.
     """
+    from attnknn.cli.encoders import TABLES, allows_gaps, check_options, choose_encoder
     from attnknn.cli.files import open_rows
-    from attnknn.cli.target import one_class_warning, refuse_no_classes
+    from attnknn.cli.target import refuse_no_classes, refuse_one_class
     from attnknn.cli.training_rows import read_training_rows
     from attnknn.cli.waiting import patience
 
     _check_free(model, force)
     source = open_rows(train, part="train", separator=separator)
     roles = _roles(source, options)
-    encoder, why = _encoder(source, options["encoder"])
+    asked = _encoder_options(options)
+    check_options(source, asked)
     with patience(f"Reading {train.name}"):
-        rows = read_training_rows(source, roles, allows_gaps=encoder == "tabular")
+        rows = read_training_rows(source, roles, allows_gaps=allows_gaps(source, asked))
+    refuse_one_class(rows.y, source, roles.target)
     if not many_classes:
         refuse_no_classes(rows.y, roles.target)
+    choice = choose_encoder(source, rows, asked)
     click.echo(f"{'rows':<17} {len(rows.y):,} from {train}, target {roles.target!r}")
-    click.echo(f"{'encoder':<17} {encoder}: {why}")
-    if encoder == "tabular" and not source.has_vectors:
-        _tell_columns(rows, roles)
-    if warning := one_class_warning(rows.y, roles.target):
-        click.echo(warning, err=True)
+    click.echo(f"{'encoder':<17} {choice.name}: {choice.why}")
+    if choice.name in TABLES and not source.has_vectors:
+        _tell_columns(source, rows, roles)
     with patience(f"Fitting {len(rows.y):,} rows"):
-        _fit_and_save(rows, roles, encoder, model, options)
+        _fit_and_save(rows, roles, choice.encoder, model, options)
     click.echo(f"{'model':<17} {model}")
 
 
-def _tell_columns(rows: TrainingRows, roles: Roles) -> None:
+def _tell_columns(source: Source, rows: TrainingRows, roles: Roles) -> None:
     """On the error stream, so that a reader of the report need not skip it."""
-    from attnknn.cli.readout import column_lines
+    from attnknn.cli.readout import column_lines, refuse_constant
 
+    refuse_constant(rows.X, source)
     for line in column_lines(rows.X, sure=roles.categorical):
         click.echo(line, err=True)
 
 
 def _fit_and_save(
-    rows: TrainingRows, roles: Roles, encoder: str, model: Path, options: dict[str, Any]
+    rows: TrainingRows, roles: Roles, encoder: Any, model: Path, options: dict[str, Any]
 ) -> None:
     from attnknn.classifier import AttnKNNClassifier
     from attnknn.storage import save_classifier
@@ -160,9 +168,9 @@ def _listed(texts: Iterable[str], columns: list[str]) -> tuple[str, ...]:
     return tuple(name for names in stripped for name in names if name)
 
 
-def _encoder(source: Source, asked: str) -> tuple[str, str]:
-    if asked != "auto":
-        return asked, "asked for"
-    if source.has_vectors:
-        return "identity", "vectors are taken as they are"
-    return "tabular", "a table: numbers and dates are scaled, texts are categories"
+def _encoder_options(options: dict[str, Any]) -> EncoderOptions:
+    from dataclasses import fields
+
+    from attnknn.cli.encoders import EncoderOptions
+
+    return EncoderOptions(**{field.name: options[field.name] for field in fields(EncoderOptions)})

@@ -33,7 +33,8 @@ class QueryRows:
         names = getattr(classifier, "feature_names_in_", None)
         if names is not None:
             self._names = [str(name) for name in names]
-        self._columns = {c.name: c for c in getattr(classifier.encoder_, "columns_", [])}
+        table = getattr(classifier.encoder_, "table_", classifier.encoder_)
+        self._columns = {c.name: c for c in getattr(table, "columns_", [])}
         self._check_columns()
 
     @property

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from attnknn.cli.files import Source
 from attnknn.encoders.columns import CategoryColumn
 from attnknn.encoders.tabular import TableEncoder
+from attnknn.errors import InvalidInputError
 
 SHOWN_NAMES = 6
 NEARLY = 0.9  # of the rows, from which on a text that differs from row to row names them
@@ -41,6 +43,16 @@ def column_lines(table: pd.DataFrame, sure: Collection[str] = ()) -> list[str]:
     lines = [f"{kind:<17} {len(names)}: {_listed(names)}" for kind, names in kinds.items() if names]
     texts = [table[name] for name in kinds["categorical"] if name not in sure]
     return lines + _warnings(texts, [table[name] for name in kinds["numeric"]])
+
+
+def refuse_constant(table: pd.DataFrame, source: Source) -> None:
+    """An error where no column tells anything; it names them."""
+    names = [str(name) for name in table.columns]
+    if all(table[name].nunique() + table[name].isna().any() < 2 for name in table.columns):
+        raise InvalidInputError(
+            f"{source.path} must have a column that varies; all values are equal or missing in "
+            f"{_listed(names)}."
+        )
 
 
 def _kind(column: Any) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from attnknn.cli.files import Source
 from attnknn.errors import InvalidInputError
 
 # More values than this, and fewer rows for each on average, are no classes.
@@ -15,11 +16,13 @@ MOST_INTEGERS, MOST_FRACTIONS, MOST_TEXTS = 100, 20, 100
 FEWEST_PER_NUMBER, FEWEST_PER_TEXT = 5, 2
 
 
-def one_class_warning(labels: NDArray[Any], name: str) -> str | None:
-    """What to say where there is nothing to tell apart."""
-    if (labels != labels[0]).any():
-        return None
-    return f"Warning: Column {name!r} has one class only, so every answer will be {labels[0]}."
+def refuse_one_class(labels: NDArray[Any], source: Source, name: str) -> None:
+    """An error where there is nothing to tell apart."""
+    if (labels == labels[0]).all():
+        raise InvalidInputError(
+            f"{source.path} must have at least two classes to tell apart; in column {name!r} all "
+            f"{len(labels):,} rows are {str(labels[0])!r}."
+        )
 
 
 def refuse_no_classes(labels: NDArray[Any], name: str) -> None:

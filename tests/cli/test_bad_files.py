@@ -190,6 +190,22 @@ def test_one_row_is_too_few(tmp_path: Path) -> None:
     assert line.endswith("must have at least two rows to learn from, it has one.")
 
 
+def test_one_class_is_too_few(tmp_path: Path) -> None:
+    line = refused_fit(write(animals(12).assign(kind="ox"), tmp_path / "bad.csv"))
+    assert "two classes to tell apart; in column 'kind' all 12 rows are 'ox'" in line
+
+
+def test_columns_that_tell_nothing_are_named(tmp_path: Path) -> None:
+    table = pd.DataFrame({"year": 1, "note": None, "kind": ["a", "b"] * 5})
+    line = refused_fit(write(table, tmp_path / "bad.csv"))
+    assert "bad.csv must have a column that varies" in line
+    assert line.endswith("equal or missing in year, note.")
+    table["x"] = range(10)
+    path = write(table, tmp_path / "good.csv")
+    told = run("fit", path, "-t", "kind", "-o", tmp_path / "m", *QUICK).stderr
+    assert "2: year (all values are equal), note (all values are missing)" in told
+
+
 def test_an_infinite_number_is_said_with_its_line(tmp_path: Path) -> None:
     assert "line 3 is infinite" in refused_fit(text_file(tmp_path, "x,kind\n1,a\ninf,b\n"))
 

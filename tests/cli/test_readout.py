@@ -8,7 +8,7 @@ import pandas as pd
 
 from attnknn.cli.readout import column_lines
 
-from .samples import QUICK, animals, fit_quickly, run, write
+from .samples import animals, fit_quickly, write
 
 
 def warned(table: pd.DataFrame, *sure: str) -> list[str]:
@@ -55,10 +55,3 @@ def test_dates_that_are_no_iso_dates_are_doubted() -> None:
     (line,) = warned(table)
     assert "categories: day. " in line
     assert "2024-12-31" in line
-
-
-def test_one_class_is_doubted(tmp_path: Path) -> None:
-    table = animals(12).assign(kind="ox")
-    path = write(table, tmp_path / "train.csv")
-    result = run("fit", path, "-t", "kind", "-o", tmp_path / "model", *QUICK)
-    assert "every answer will be ox" in result.stderr

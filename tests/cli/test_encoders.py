@@ -1,0 +1,86 @@
+"""Which encoder a file gets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnknn import AttnKNNClassifier
+from attnknn.encoders import LearnedTableEncoder
+
+from .samples import QUICK, animals, refused, run, write
+
+SHORT = ("--epochs", "1", "--embed-dim", "8")
+
+
+def fitted(n_rows: int, folder: Path, *arguments: Any) -> str:
+    path = write(animals(n_rows), folder / "train.csv")
+    roles = ("-t", "kind", "--id-column", "name", "-o", folder / "model")
+    result = run("fit", path, *roles, *QUICK, *arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_a_table_of_300_rows_is_embedded_by_training(tmp_path: Path) -> None:
+    output = fitted(300, tmp_path, *SHORT)
+    assert "encoder           learned-tabular: a table of 300 rows or more" in output
+    encoder = AttnKNNClassifier.load(tmp_path / "model").encoder_
+    assert isinstance(encoder, LearnedTableEncoder)
+    assert (encoder.epochs, encoder.embed_dim) == (1, 8)
+
+
+def test_fewer_rows_are_not_trained_on_unless_asked_for(tmp_path: Path) -> None:
+    assert "below 300 rows nothing is trained" in fitted(299, tmp_path)
+    asked = fitted(60, tmp_path, "--encoder", "learned-tabular", *SHORT, "--force")
+    assert "encoder           learned-tabular: asked for" in asked
+
+
+def test_a_trained_model_reads_rows_as_any_other(tmp_path: Path) -> None:
+    fitted(300, tmp_path, *SHORT, "--seed", "3")
+    table = animals(300)
+    encoder = LearnedTableEncoder(8, epochs=1)
+    classifier = AttnKNNClassifier(
+        5, encoder=encoder, attention="distance", calibration=None, random_state=3
+    ).fit(table[["weight", "legs", "home"]], table["kind"], ids=table["name"])
+    queries = animals(20, seed=1).astype(object)
+    path = write(queries[["home", "kind", "weight", "legs", "name"]], tmp_path / "rows.csv")
+    answers = json.loads(
+        run("predict", tmp_path / "model", path, "--proba", "--format", "json").stdout
+    )
+    rows = animals(20, seed=1)[["weight", "legs", "home"]]
+    assert [a["p(bird)"] for a in answers] == classifier.predict_proba(rows)[:, 0].tolist()
+    assert "weight=" in run("explain", tmp_path / "model", path).stdout
+    assert "accuracy" in run("evaluate", tmp_path / "model", path).stdout
+    queries.loc[3, "weight"] = "heavy"
+    line = refused("predict", tmp_path / "model", write(queries, tmp_path / "rows.csv"))
+    assert "line 5 holds 'heavy'" in line
+
+
+def test_vectors_can_be_trained_on_too(tmp_path: Path) -> None:
+    X, y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
+    np.savez(tmp_path / "train.npz", X=X, y=y)
+    arguments = ("--encoder", "learned-tabular", *SHORT, *QUICK)
+    assert run("fit", tmp_path / "train.npz", "-o", tmp_path / "m", *arguments).exit_code == 0
+    assert run("predict", tmp_path / "m", tmp_path / "train.npz").exit_code == 0
+
+
+@pytest.mark.parametrize("n_rows", [300, 60])
+def test_a_class_with_one_example_is_learned_too(n_rows: int, tmp_path: Path) -> None:
+    table = animals(n_rows)
+    table.loc[7, "kind"] = "unicorn"
+    path = write(table, tmp_path / "train.csv")
+    arguments = ("-t", "kind", "--drop-columns", "name", "-o", tmp_path / "model")
+    chosen = ("--encoder", "learned-tabular", *SHORT)
+    assert run("fit", path, *arguments, *chosen).exit_code == 0
+    assert "unicorn" in AttnKNNClassifier.load(tmp_path / "model").classes_
+
+
+def test_settings_of_a_training_are_wrong_usage_without_one(tmp_path: Path) -> None:
+    path = write(animals(30), tmp_path / "train.csv")
+    result = run("fit", path, "-t", "kind", "-o", tmp_path / "m", "--epochs", "1")
+    assert result.exit_code == 2
+    assert "--epochs is for an encoder that is trained, not for 'tabular'" in result.stderr
