@@ -9,6 +9,7 @@ from sklearn.base import clone
 from attnknn.encoders.base import Arrays, Encoder, Settings
 from attnknn.encoders.cache import clear_text_cache, forget_texts, text_cache_file
 from attnknn.encoders.identity import IdentityEncoder
+from attnknn.encoders.image import ImageEncoder
 from attnknn.encoders.learned_table import LearnedTableEncoder
 from attnknn.encoders.tabular import TableEncoder
 from attnknn.encoders.text import TextEncoder
@@ -20,6 +21,7 @@ __all__ = [
     "ENCODERS",
     "Encoder",
     "IdentityEncoder",
+    "ImageEncoder",
     "LearnedTableEncoder",
     "TableEncoder",
     "TextEncoder",
@@ -43,6 +45,7 @@ class _Storable(Protocol):
 
 ENCODERS: dict[str, _Storable] = {
     "identity": IdentityEncoder,
+    "image": ImageEncoder,
     "learned-tabular": LearnedTableEncoder,
     "tabular": TableEncoder,
     "text": TextEncoder,

@@ -59,7 +59,10 @@ def restore(cls: type[_Encoder], settings: Settings, arrays: Arrays) -> _Encoder
     encoder.shape_ = _shape(settings["shape"])
     with torch.device("meta"):  # tensors without numbers
         module = bare_module(encoder, encoder.shape_, is_pretrained=False)
-    _fill(module, arrays["weights"])
+    state = _checked_state(module, arrays["weights"])
+    if any(name not in state for name, _ in module.named_buffers()):  # they must be computed
+        module = bare_module(encoder, encoder.shape_, is_pretrained=False)
+    module.load_state_dict(state, assign=True)
     encoder.module_ = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     encoder.module_.eval()
     encoder.width_ = module.width
@@ -67,8 +70,8 @@ def restore(cls: type[_Encoder], settings: Settings, arrays: Arrays) -> _Encoder
     return encoder
 
 
-def _fill(module: EmbeddingNetwork, weights: Any) -> None:
-    """Give a module without numbers its stored ones."""
+def _checked_state(module: EmbeddingNetwork, weights: Any) -> dict[str, Tensor]:
+    """The stored numbers as the state of `module`, if they are as many as it needs."""
     wanted = _stored(module)
     n_numbers = sum(value.numel() for value in wanted.values())
     if weights.ndim != 1 or len(weights) != n_numbers or not np.isfinite(weights).all():
@@ -80,8 +83,7 @@ def _fill(module: EmbeddingNetwork, weights: Any) -> None:
         for (name, value), part in zip(wanted.items(), parts, strict=True)
     }
     counters = {n: v for n, v in module.state_dict().items() if n not in state}
-    state |= {name: torch.zeros(v.shape, dtype=v.dtype) for name, v in counters.items()}
-    module.load_state_dict(state, assign=True)
+    return state | {name: torch.zeros(v.shape, dtype=v.dtype) for name, v in counters.items()}
 
 
 def _stored(module: EmbeddingNetwork) -> dict[str, Tensor]:

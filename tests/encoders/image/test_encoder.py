@@ -11,6 +11,7 @@ import torch
 from sklearn.base import clone
 from torch import nn
 
+from attnknn.encoders import make_encoder
 from attnknn.encoders.image import ImageEncoder, ImageTraining
 from attnknn.encoders.image.networks import NETWORKS
 from attnknn.errors import (
@@ -22,6 +23,7 @@ from attnknn.errors import (
 )
 from attnknn.learning.augment import Augmentation
 from attnknn.learning.views import Views
+from attnknn.testing.encoder import check_encoder
 
 SMALL = {"resnet9": (4, 8, 8), "resnet18": (4, 4, 8, 8), "resnet50": (2, 2, 4, 4)}
 
@@ -223,3 +225,9 @@ def test_every_setting_of_the_training_is_checked():
     for name, value in (("warmup", 1.0), ("average", "ema"), ("optimizer", "lion"), ("clip", 0)):
         with pytest.raises(InvalidSettingError, match=name):
             ImageTraining(**{name: value})
+
+
+def test_the_encoder_keeps_the_contract(folder):
+    paths = np.array(sorted(str(path) for path in folder.rglob("*.png")))
+    check_encoder(small(), paths)
+    assert isinstance(make_encoder("image"), ImageEncoder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,9 @@ def read_weights(path: Path) -> Mapping[str, Tensor]:
 
 def _read(path: Path) -> Any:
     if path.suffix != ".safetensors":
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():  # of the age of a file, which is then read or refused
+            warnings.simplefilter("ignore", UserWarning)
+            return torch.load(path, map_location="cpu", weights_only=True)
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 

@@ -1,0 +1,123 @@
+"""What `test_backbone.py` runs where timm is installed: build, save, load by path, fit, store.
+
+python tests/encoders/image/in_timm.py FOLDER
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+from attnknn.encoders.image import ImageEncoder, ImageTraining
+from attnknn.errors import InvalidInputError, InvalidSettingError, ModelFolderError
+from attnknn.training.images import teach_images
+
+MODELS = ("test_resnet", "test_vit")
+
+
+def shapes(n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Images with a bright left or right half, in noise."""
+    rng = np.random.default_rng(0)
+    codes = np.arange(n_rows) % 2
+    images = rng.integers(0, 200, (n_rows, 20, 20, 3), dtype=np.uint8)
+    for row, code in enumerate(codes):
+        images[row, :, code * 10 : code * 10 + 10] += 50
+    return images, codes
+
+
+def message_of(error: type[Exception], encoder: ImageEncoder, X: np.ndarray) -> str:
+    try:
+        encoder.fit(X)
+    except error as found:
+        return str(found)
+    raise AssertionError(f"{error.__name__} was expected")
+
+
+def teach(encoder: ImageEncoder, X: np.ndarray, codes: np.ndarray) -> list[float]:
+    return teach_images(
+        encoder,
+        X,
+        codes,
+        n_classes=2,
+        groups=np.full(len(codes), -1),
+        is_trained_on=np.arange(len(codes)) // 2 % 4 != 0,
+        random_state=0,
+    ).judged_losses
+
+
+def check_model(name: str, folder: Path, X: np.ndarray, codes: np.ndarray) -> None:
+    import timm  # not at the top: doctests are looked for where it is missing, too
+
+    torch.manual_seed(1)
+    model = timm.create_model(name, num_classes=10)
+    path = folder / f"{name}.safetensors"
+    save_file(model.state_dict(), path)
+    torch.save(model.state_dict(), folder / f"{name}.pt")
+    training = ImageTraining(
+        epochs=3,
+        batch_size=16,
+        optimizer="adamw",
+        learning_rate=3e-3,
+        average="none",
+        device="cpu",
+    )
+    settings = {"weights": path, "training": training, "device": "cpu"}
+    encoder = ImageEncoder(f"timm:{name}", **settings).fit(X)
+    bare = timm.create_model(name, num_classes=0)
+    bare.load_state_dict(model.state_dict(), strict=False)
+    about = timm.data.resolve_model_data_config(bare)
+    first = encoder.module_.network.model.state_dict()
+    assert all(torch.equal(first[key], value) for key, value in bare.state_dict().items())
+    assert torch.allclose(encoder.module_.mean.flatten(), torch.tensor(about["mean"]))
+    by_pt = ImageEncoder(f"timm:{name}", **settings | {"weights": folder / f"{name}.pt"}).fit(X)
+    assert np.array_equal(by_pt.transform(X), encoder.transform(X))
+
+    start = {key: value.clone() for key, value in encoder.module_.network.state_dict().items()}
+    judged = teach(encoder, X, codes)
+    assert len(set(judged)) > 1
+
+    again = ImageEncoder.from_settings(*encoder.to_settings())
+    assert np.array_equal(again.transform(X), encoder.transform(X))
+
+    frozen = ImageEncoder(f"timm:{name}", embed_dim=8, backbone="frozen", **settings).fit(X)
+    judged = teach(frozen, X, codes)
+    assert len(set(judged)) > 1
+    kept = frozen.module_.network.state_dict()
+    assert all(torch.equal(kept[key], value) for key, value in start.items())
+    assert frozen.transform(X).shape == (len(X), 8)
+
+    gray = ImageEncoder(f"timm:{name}", **settings).fit(X[..., 0])
+    assert np.isfinite(gray.transform(X[..., 0])).all()
+
+
+def check_errors(folder: Path, X: np.ndarray) -> None:
+    wrong = message_of(InvalidSettingError, ImageEncoder("timm:no_such_model"), X)
+    assert "No timm model is called 'no_such_model'" in wrong
+    other = ImageEncoder("timm:test_vit", weights=folder / "test_resnet.safetensors")
+    assert "do not fit the timm model" in message_of(InvalidInputError, other, X)
+    encoder = ImageEncoder("timm:test_vit", weights=folder / "test_vit.pt", device="cpu").fit(X)
+    settings, arrays = encoder.to_settings()
+    for network in ("timm:hf-hub:someone/model", "timm:no_such", "timm:local-dir:/etc"):
+        settings["settings"]["network"] = network
+        try:
+            ImageEncoder.from_settings(settings, arrays)
+        except ModelFolderError:
+            continue
+        raise AssertionError(f"{network} was taken")
+
+
+def main(folder: Path) -> None:
+    torch.set_num_threads(1)
+    X, codes = shapes(64)
+    for name in MODELS:
+        check_model(name, folder, X, codes)
+    check_errors(folder, X)
+    sys.stdout.write("all is well\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
