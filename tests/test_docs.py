@@ -3,8 +3,8 @@
 Blocks marked `python` are run in order, in one namespace per file, in a folder of their own: as
 they stand, or as doctests where they show a prompt. A block after the comment `<!-- not run -->`
 is skipped. `make` targets must exist. `attnknn` commands in shell blocks (or in blocks of no
-language) are run in order, in a folder with the files of `FILES`; those with a word in capitals
-only show the syntax, and those that show an error are left out.
+language) are run in order, in a folder with the files of `write_files`; those with a word in
+capitals only show the syntax, and those that show an error are left out.
 """
 
 from __future__ import annotations
@@ -121,12 +121,21 @@ def test_make_targets_that_are_named_exist(path):
 
 
 def write_files(folder: Path) -> None:
-    """A table of flowers under each of the names that documents use."""
+    """A table of flowers under each of the names that documents use, and other kinds of rows."""
     flowers = load_iris(as_frame=True).frame
     flowers["species"] = flowers["label"] = flowers.pop("target").map(str)
     flowers["plant"] = range(len(flowers))
     for name in FILES:
         flowers.to_csv(folder / name, index=False)
+    write_questions(folder)
+
+
+def write_questions(folder: Path) -> None:
+    """Texts with and without their topics."""
+    asked = ["is my card lost", "I lost a card", "what is the fee", "fees for a transfer"] * 5
+    lines = [f"{text},{'lost' if 'lost' in text else 'fee'}" for text in asked]
+    (folder / "questions.csv").write_text("\n".join(["question,topic", *lines]) + "\n")
+    (folder / "questions.txt").write_text("\n".join(asked) + "\n")
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)

@@ -59,6 +59,24 @@ def importance_of(part: Part, name: str) -> Floats:
     return numbers
 
 
+def texts_of(part: Part, name: str) -> pd.Series[Any]:
+    """Texts, one in every row.
+
+    >>> texts_of(Part(0, pd.DataFrame({"x": ["why?", None]}), lines=[2, 3]), "x")
+    Traceback (most recent call last):
+    attnknn.errors.InvalidInputError: Column 'x' must hold a text in every row, line 3 holds none.
+    """
+    column = part.table[name].astype(object)
+    for row, value in enumerate(column.tolist()):
+        if not (isinstance(value, str) and value.strip()):
+            is_none = isinstance(value, str) or (pd.api.types.is_scalar(value) and pd.isna(value))
+            shown = "none" if is_none else f"{str(value)[:40]} ({type(value).__name__})"
+            raise InvalidInputError(
+                f"Column {name!r} must hold a text in every row, {part.place(row)} holds {shown}."
+            )
+    return column
+
+
 def codes_of(part: Part, name: str, classes: NDArray[Any]) -> Integers:
     """The place of each label among the classes, both compared as they are written."""
     place = {str(value): code for code, value in enumerate(classes.tolist())}

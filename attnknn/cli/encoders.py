@@ -11,8 +11,11 @@ if TYPE_CHECKING:
     from attnknn.cli.files import Source
     from attnknn.cli.training_rows import TrainingRows
 
-ENCODERS = {"table": ("tabular", "learned-tabular", "identity")}
-ENCODERS["vectors"] = ENCODERS["table"]
+ENCODERS = {
+    "table": ("tabular", "learned-tabular", "identity"),
+    "vectors": ("identity", "tabular", "learned-tabular"),
+    "texts": ("tfidf", "text"),
+}
 TABLES = ("tabular", "learned-tabular")  # they read columns of any kind, and allow gaps
 TRAINED = ("learned-tabular",)
 
@@ -22,6 +25,8 @@ class EncoderOptions:
     """What was asked for on the command line; None is not asked for."""
 
     encoder: str = "auto"
+    text: str | None = None
+    text_model: str | None = None
     embed_dim: int | None = None
     epochs: int | None = None
 
@@ -37,7 +42,11 @@ class Choice:
 
 def check_options(source: Source, options: EncoderOptions) -> None:
     """Before any work: the encoder that was asked for is one for this kind of file."""
-    kind = kind_of(source)
+    kind = kind_of(source, options)
+    if options.text is not None and source.kind != "table":
+        raise click.UsageError(f"--text names a column of a table; {source.path} has none.")
+    if options.text_model is not None and (kind != "texts" or options.encoder == "tfidf"):
+        raise click.UsageError("--text-model is for a column of texts, named with --text.")
     if options.encoder not in ("auto", *ENCODERS[kind]):
         raise click.UsageError(
             f"--encoder {options.encoder} is not for {source.path}, which holds {kind}: "
@@ -45,14 +54,14 @@ def check_options(source: Source, options: EncoderOptions) -> None:
         )
 
 
-def kind_of(source: Source) -> str:
-    """What the rows are: 'table' or 'vectors'."""
-    return "vectors" if source.has_vectors else "table"
+def kind_of(source: Source, options: EncoderOptions) -> str:
+    """What is learned from: 'table', 'texts' or 'vectors'."""
+    return source.kind if options.text is None else "texts"
 
 
 def allows_gaps(source: Source, options: EncoderOptions) -> bool:
     """Whether values may be missing in what is learned from."""
-    is_chosen = options.encoder == "auto" and not source.has_vectors
+    is_chosen = options.encoder == "auto" and source.kind != "vectors"
     return is_chosen or options.encoder in TABLES
 
 
@@ -60,19 +69,18 @@ def choose_encoder(source: Source, rows: TrainingRows, options: EncoderOptions) 
     """The encoder asked for, or the one that suits the rows."""
     name, why = options.encoder, "asked for"
     if name == "auto":
-        name, why = _suited(source, rows)
-    asked = {"embed_dim": options.embed_dim, "epochs": options.epochs}
-    settings = {key: value for key, value in asked.items() if value is not None}
-    if settings and name not in TRAINED:
-        flag = next(iter(settings)).replace("_", "-")
-        raise click.UsageError(f"--{flag} is for an encoder that is trained, not for {name!r}.")
-    return Choice(_made(name, settings), name, why)
+        name, why = _suited(kind_of(source, options), rows, options)
+    return Choice(_made(name, options), name, why)
 
 
-def _suited(source: Source, rows: TrainingRows) -> tuple[str, str]:
+def _suited(kind: str, rows: TrainingRows, options: EncoderOptions) -> tuple[str, str]:
     from attnknn.training.fitting import FEWEST_ROWS_TO_LEARN
 
-    if source.has_vectors:
+    if kind == "texts" and options.text_model is not None:
+        return "text", f"a column of texts, by the model {options.text_model}"
+    if kind == "texts":
+        return "tfidf", "a column of texts; one that knows synonyms is named with --text-model"
+    if kind == "vectors":
         return "identity", "vectors are taken as they are"
     if len(rows.y) < FEWEST_ROWS_TO_LEARN:
         return "tabular", (
@@ -84,10 +92,18 @@ def _suited(source: Source, rows: TrainingRows) -> tuple[str, str]:
     )
 
 
-def _made(name: str, settings: dict[str, Any]) -> Any:
+def _made(name: str, options: EncoderOptions) -> Any:
     """A name where nothing else was asked for, as people write it in Python."""
-    if not settings:
-        return name
-    from attnknn.encoders import LearnedTableEncoder
+    from attnknn.encoders import LearnedTableEncoder, TextEncoder
 
-    return LearnedTableEncoder(**settings)
+    training = _given(embed_dim=options.embed_dim, epochs=options.epochs)
+    if training and name not in TRAINED:
+        flag = next(iter(training)).replace("_", "-")
+        raise click.UsageError(f"--{flag} is for an encoder that is trained, not for {name!r}.")
+    if name == "text" and options.text_model is not None:
+        return TextEncoder(options.text_model)
+    return LearnedTableEncoder(**training) if training else name
+
+
+def _given(**settings: Any) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if value is not None}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FILE = click.Path(path_type=Path)
 NONE = "none"
-ENCODERS = ("identity", "tabular", "learned-tabular")
+ENCODERS = ("identity", "tabular", "learned-tabular", "tfidf", "text")
 ATTENTIONS = ("auto", "uniform", "distance", "learned", "k-ensemble", "adaptive")
 
 
@@ -42,6 +42,8 @@ def _choice(*names: str) -> click.Choice[str]:
     multiple=True,
     help="Columns of categories, as a,b,c, even where they look like numbers or dates.",
 )
+@click.option("--text", help="Column of texts to learn from; others are only shown.")
+@click.option("--text-model", help="Model that embeds the texts: a folder, or a name on the hub.")
 @click.option("--many-classes", is_flag=True, help="Allow a target that looks like no class.")
 @click.option("--encoder", type=_choice("auto", *ENCODERS), default="auto")
 @click.option("--embed-dim", type=click.IntRange(1), help="Numbers per embedding, if trained.")
@@ -61,8 +63,8 @@ def fit(
     """Learn from the rows of TRAIN and save a model.
 
     The embedding of a table of 300 rows or more is trained; of a smaller one numbers and dates are
-    scaled and texts become categories. Vectors in an NPZ file (X, y) are taken as they are.
-    Everything else is chosen and reported.
+    scaled and texts become categories. Of a column of texts (--text) the meaning is compared.
+    Vectors in an NPZ file (X, y) are taken as they are. Everything else is chosen and reported.
     """
     from attnknn.cli.encoders import TABLES, allows_gaps, check_options, choose_encoder
     from attnknn.cli.files import open_rows
@@ -83,7 +85,7 @@ def fit(
     choice = choose_encoder(source, rows, asked)
     click.echo(f"{'rows':<17} {len(rows.y):,} from {train}, target {roles.target!r}")
     click.echo(f"{'encoder':<17} {choice.name}: {choice.why}")
-    if choice.name in TABLES and not source.has_vectors:
+    if choice.name in TABLES and source.kind == "table":
         _tell_columns(source, rows, roles)
     with patience(f"Fitting {len(rows.y):,} rows"):
         _fit_and_save(rows, roles, choice.encoder, model, options)
@@ -125,6 +127,7 @@ def _fit_and_save(
         payloads=rows.payloads,
     )
     notes = {"target": roles.target, "id_column": roles.id}
+    notes |= {"text": roles.text} if roles.text else {}
     save_classifier(classifier, model, notes=notes)
     names = ", ".join(map(str, classifier.classes_[:8]))
     more = f", … ({len(classifier.classes_)} in all)" if len(classifier.classes_) > 8 else ""
@@ -158,6 +161,7 @@ def _roles(source: Source, options: dict[str, Any]) -> Roles:
         payload=() if options["no_payload"] else shown,
         dropped=_listed(options["drop_columns"], source.columns),
         categorical=_listed(options["categorical"], source.columns),
+        text=options["text"] or "",
     )
 
 

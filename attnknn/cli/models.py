@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnknn.cli.files import Part, open_rows
+from attnknn.cli.queries import Queries
 from attnknn.cli.query_rows import QueryRows
+from attnknn.cli.query_texts import QueryTexts
+from attnknn.encoders.texts import TextRows
 from attnknn.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -20,7 +23,7 @@ class Asked:
     """A stored classifier and the rows it is asked about."""
 
     classifier: AttnKNNClassifier
-    queries: QueryRows
+    queries: Queries
 
     def parts(self) -> Iterator[tuple[Part, Any]]:
         """Each part of the file with its rows as the classifier takes them."""
@@ -45,6 +48,7 @@ def ask(model: Path, rows: Path, separator: str | None = None) -> Asked:
     from attnknn.classifier import AttnKNNClassifier
     from attnknn.storage import load_notes
 
-    source = open_rows(rows, separator=separator)
+    source = open_rows(rows, separator=separator, column=lambda: load_notes(model).get("text"))
     classifier = AttnKNNClassifier.load(model)
-    return Asked(classifier, QueryRows(source, classifier, load_notes(model)))
+    kind = QueryTexts if isinstance(classifier.encoder_, TextRows) else QueryRows
+    return Asked(classifier, kind(source, classifier, load_notes(model)))

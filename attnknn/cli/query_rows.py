@@ -11,24 +11,20 @@ from numpy.typing import NDArray
 from attnknn.cli.columns import refuse_gaps, refuse_infinite
 from attnknn.cli.files import Part, Source
 from attnknn.cli.kinds import as_kind
+from attnknn.cli.queries import Queries
 from attnknn.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from attnknn.classifier import AttnKNNClassifier
 
 
-class QueryRows:
-    """Fits the parts of a file to a classifier; columns it does not know are left out.
-
-    Parameters
-    ----------
-    notes : what `fit` noted beside the classifier: its target and id column
-    """
+class QueryRows(Queries):
+    """Columns by name, or vectors; columns that the classifier does not know are left out."""
 
     def __init__(
         self, source: Source, classifier: AttnKNNClassifier, notes: dict[str, str]
     ) -> None:
-        self.source, self.classifier, self.notes = source, classifier, notes
+        super().__init__(source, classifier, notes)
         self._names: list[str] | None = None
         names = getattr(classifier, "feature_names_in_", None)
         if names is not None:
@@ -36,12 +32,6 @@ class QueryRows:
         table = getattr(classifier.encoder_, "table_", classifier.encoder_)
         self._columns = {c.name: c for c in getattr(table, "columns_", [])}
         self._check_columns()
-
-    @property
-    def id_column(self) -> str | None:
-        """The column that names the rows, if the file has it."""
-        name = self.notes.get("id_column", "")
-        return name if name in self.source.columns else None
 
     def rows(self, part: Part) -> Any:
         """What `predict_proba` takes: a DataFrame, or an array where no columns are known."""
@@ -77,7 +67,7 @@ class QueryRows:
 
     def _check_columns(self) -> None:
         width = self.classifier.n_features_in_
-        if self.source.has_vectors or self._names is None:
+        if self.source.kind == "vectors" or self._names is None:
             first = next(iter(self.source.parts(1)), None)
             vectors = None if first is None else first.vectors
             found = len(self._features()) if vectors is None else vectors.shape[1]

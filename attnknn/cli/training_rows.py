@@ -17,6 +17,7 @@ from attnknn.cli.columns import (
     labels_of,
     refuse_gaps,
     refuse_infinite,
+    texts_of,
 )
 from attnknn.cli.files import Part, Source
 from attnknn.cli.files.base import check_column
@@ -24,7 +25,7 @@ from attnknn.cli.kinds import categories, typed_column
 from attnknn.errors import InvalidInputError
 
 SHOWN_COLUMNS = 6  # of a row, in the payload that `explain` shows
-LONGEST_VALUE = 24
+LONGEST_VALUE, LONGEST_TEXT = 24, 100
 LONGEST_PAYLOAD = 160
 
 
@@ -34,9 +35,10 @@ class Roles:
 
     Parameters
     ----------
-    payload : columns shown with the evidence, features or not; None shows the first features
+    payload : columns shown with the evidence, features or not; None shows the first ones
     dropped : columns that are not used at all
     categorical : features that are categories even where they are written as numbers or dates
+    text : the column of texts that alone is learned from
     """
 
     target: str
@@ -46,16 +48,27 @@ class Roles:
     payload: tuple[str, ...] | None = None
     dropped: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
+    text: str = ""
 
     @property
     def named(self) -> list[str]:
         """Every column that was named."""
-        single = [self.target, self.id, self.group, self.importance]
+        single = [self.target, self.id, self.group, self.importance, self.text]
         several = [*(self.payload or ()), *self.dropped, *self.categorical]
         return [name for name in [*single, *several] if name]
 
     def features(self, columns: list[str]) -> list[str]:
         """The columns that are learned from."""
+        return [self.text] if self.text else self._without_role(columns)
+
+    def shown(self, columns: list[str]) -> list[str]:
+        """The columns of the payload; a text comes first, the others tell where it is from."""
+        if self.payload is not None:
+            return list(self.payload)
+        others = [name for name in self._without_role(columns) if name != self.text]
+        return [*([self.text] if self.text else []), *others][:SHOWN_COLUMNS]
+
+    def _without_role(self, columns: list[str]) -> list[str]:
         others = {self.target, self.id, self.group, self.importance, *self.dropped}
         return [name for name in columns if name not in others]
 
@@ -76,10 +89,10 @@ def read_training_rows(source: Source, roles: Roles, *, allows_gaps: bool = True
     """All rows of a file, each column in its role."""
     for name in roles.named:
         check_column(source, name)
-    names = [] if source.has_vectors else roles.features(source.columns)
+    names = roles.features(source.columns) if source.kind == "table" else []
     _check_features(source, roles, names)
     whole = _whole(source)
-    shown = names[:SHOWN_COLUMNS] if roles.payload is None else list(roles.payload)
+    shown = roles.shown(source.columns if source.kind == "table" else [])
     X = _table(whole, names, roles) if whole.vectors is None else whole.vectors
     if not allows_gaps:
         refuse_gaps(whole, X if isinstance(X, pd.DataFrame) else pd.DataFrame(X))
@@ -89,13 +102,15 @@ def read_training_rows(source: Source, roles: Roles, *, allows_gaps: bool = True
         ids=ids_of(whole, roles.id) if roles.id else None,
         groups=groups_of(whole, roles.group) if roles.group else None,
         importance=importance_of(whole, roles.importance) if roles.importance else None,
-        payloads=short_rows(whole.table[shown]) if shown else None,
+        payloads=short_rows(whole.table[shown], roles.text) if shown else None,
     )
 
 
 def _check_features(source: Source, roles: Roles, names: list[str]) -> None:
-    if not names and not source.has_vectors:
+    if not names and source.kind == "table":
         raise InvalidInputError(f"{source.path} must have a column beside {roles.target!r}.")
+    if roles.text and roles.text not in roles._without_role([roles.text]):
+        raise InvalidInputError(f"--text must name a column of texts, {roles.text!r} has a role.")
     for name in roles.categorical:
         if name not in names:
             raise InvalidInputError(
@@ -127,6 +142,8 @@ def _table(whole: Part, names: list[str], roles: Roles) -> pd.DataFrame:
 
 
 def _column(whole: Part, name: str, roles: Roles) -> pd.Series[Any]:
+    if name == roles.text:
+        return texts_of(whole, name)
     if name in roles.categorical:
         return categories(whole.table[name])
     column = typed_column(whole, name) if whole.is_text else whole.table[name]
@@ -140,26 +157,30 @@ def _column(whole: Part, name: str, roles: Roles) -> pd.Series[Any]:
     return column
 
 
-def short_rows(table: pd.DataFrame) -> list[str]:
-    """Each row as one short text.
+def short_rows(table: pd.DataFrame, text: str = "") -> list[str]:
+    """Each row as one short text; the column `text` is shortened less than others.
 
     >>> short_rows(pd.DataFrame({"age": [39, None], "job": ["cook", "nurse"]}))
     ['age=39, job=cook', 'job=nurse']
     """
     names = [str(name) for name in table.columns]
-    columns = [table[name].astype(object).tolist() for name in table.columns]
+    lengths = [LONGEST_TEXT if name == text else LONGEST_VALUE for name in names]
+    columns = [
+        [_short(value, length) for value in table[name].astype(object).tolist()]
+        for name, length in zip(names, lengths, strict=True)
+    ]
     return [_short_row(names, values) for values in zip(*columns, strict=True)]
 
 
-def _short_row(names: list[str], values: tuple[Any, ...]) -> str:
+def _short_row(names: list[str], values: tuple[str | None, ...]) -> str:
     pairs = zip(names, values, strict=True)
-    present = [pair for pair in pairs if not (pd.api.types.is_scalar(pair[1]) and pd.isna(pair[1]))]
-    text = ", ".join(f"{name}={_short(value)}" for name, value in present)
-    return text if len(text) <= LONGEST_PAYLOAD else f"{text[: LONGEST_PAYLOAD - 1]}…"
+    row = ", ".join(f"{name}={value}" for name, value in pairs if value is not None)
+    return row if len(row) <= LONGEST_PAYLOAD else f"{row[: LONGEST_PAYLOAD - 1]}…"
 
 
-def _short(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    text = str(value)
-    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…"
+def _short(value: Any, longest: int) -> str | None:
+    """A value in a few letters; None where it is missing."""
+    if pd.api.types.is_scalar(value) and pd.isna(value):
+        return None
+    shown = f"{value:.4g}" if isinstance(value, float) else " ".join(str(value).split())
+    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from attnknn.cli.files.base import Part, Source
@@ -12,13 +13,21 @@ __all__ = ["Part", "Source", "open_rows"]
 KNOWN = ".csv, .tsv (also .gz), .txt with --sep, .parquet, .npz"
 
 
-def open_rows(path: Path, *, part: str = "test", separator: str | None = None) -> Source:
+def open_rows(
+    path: Path,
+    *,
+    part: str = "test",
+    separator: str | None = None,
+    column: Callable[[], str | None] = lambda: None,
+) -> Source:
     """The file as a source of rows, by the ending of its name.
 
     Parameters
     ----------
     part : which arrays of an NPZ file are meant where it has both: 'train' or 'test'
     separator : of a text file; None takes it from the ending
+    column : gives the name of the column of texts that a .txt file without a separator holds, a
+        text in each line; None where only tables are read
     """
     if path.is_dir():
         raise InvalidInputError(f"{path} is a folder; rows come from a file ({KNOWN}).")
@@ -30,6 +39,10 @@ def open_rows(path: Path, *, part: str = "test", separator: str | None = None) -
 
         usual = "\t" if name.endswith(".tsv") else ","
         return TextSource(path, separator or usual, is_asked_for=separator is not None)
+    if name.endswith(".txt") and (texts := column()):
+        from attnknn.cli.files.lines import LinesSource
+
+        return LinesSource(path, texts)
     if separator:
         raise InvalidInputError(f"--sep is for text files (.csv, .tsv, .txt), {path} is none.")
     if name.endswith((".parquet", ".pq")):

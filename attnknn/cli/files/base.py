@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from attnknn.errors import InvalidInputError
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ROWS_AT_ONCE = 16_384
+Kind = Literal["table", "vectors", "images"]
 
 
 @dataclass(frozen=True)
@@ -55,14 +56,14 @@ class Source(Protocol):
     ----------
     columns : the names of the columns, or of the arrays with one value per row
     default_target : the name of the labels where the format has a custom, else None
-    has_vectors : whether the rows are vectors, not columns of a table
-    unusable : by name of each array that has not one value per row, why
+    kind : what a row is: values of columns, a vector, or an image
+    unusable : by name of what looks like a column and is none, the sentence that says why
     """
 
     path: Path
     columns: list[str]
     default_target: str | None
-    has_vectors: bool
+    kind: Kind
     unusable: dict[str, str]
 
     def parts(self, n_rows: int = ROWS_AT_ONCE) -> Iterator[Part]: ...
@@ -73,11 +74,8 @@ def check_column(source: Source, name: str) -> str:
     if name in source.columns:
         return name
     if name in source.unusable:
-        raise InvalidInputError(
-            f"The array {name!r} of {source.path} must have one value per row: "
-            f"{source.unusable[name]}."
-        )
-    kind = "array" if source.has_vectors else "column"
+        raise InvalidInputError(source.unusable[name])
+    kind = "column" if source.kind == "table" else "array"
     known = ", ".join(source.columns[:20]) or "none"
     more = ", …" if len(source.columns) > 20 else ""
     raise InvalidInputError(

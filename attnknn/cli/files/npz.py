@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from attnknn.cli.files.base import ROWS_AT_ONCE, Part
+from attnknn.cli.files.base import ROWS_AT_ONCE, Kind, Part
 from attnknn.errors import InvalidInputError
 
 VECTORS = {"train": ("X", "X_train", "x_train"), "test": ("X", "X_test", "x_test")}
@@ -22,7 +22,7 @@ VECTORS = {"train": ("X", "X_train", "x_train"), "test": ("X", "X_test", "x_test
 class NpzSource:
     """Vectors `X` (or `x_train`, `x_test`) with labels `y`, read in parts."""
 
-    has_vectors = True
+    kind: Kind = "vectors"
 
     def __init__(self, path: Path, part: str) -> None:
         self.path = path
@@ -65,10 +65,12 @@ class NpzSource:
         )
 
     def _why(self, name: str, shape: tuple[int, ...]) -> str:
-        """Why an array has not one value per row."""
-        if len(shape) == 1:
-            return f"{self._vectors!r} has {self._shape[0]} rows, {name!r} has {shape[0]} values"
-        return f"{self._vectors!r} has {self._shape[0]} rows, {name!r} has the shape {shape}"
+        """Why an array is no column."""
+        found = f"{shape[0]} values" if len(shape) == 1 else f"the shape {shape}"
+        return (
+            f"The array {name!r} of {self.path} must have one value per row: {self._vectors!r} has "
+            f"{self._shape[0]} rows, {name!r} has {found}."
+        )
 
     def _blocks(self, file: IO[bytes], n_rows: int) -> Iterator[tuple[int, NDArray[Any]]]:
         shape, is_fortran, dtype = _read_header(file)

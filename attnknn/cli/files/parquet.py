@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from attnknn.cli.files.base import ROWS_AT_ONCE, Part, refuse_repeated
+from attnknn.cli.files.base import ROWS_AT_ONCE, Kind, Part, refuse_repeated
 from attnknn.errors import InvalidInputError
 
 
@@ -16,7 +16,7 @@ class ParquetSource:
     """A Parquet file; an index that pandas wrote is no column."""
 
     default_target: str | None = None
-    has_vectors = False
+    kind: Kind = "table"
 
     def __init__(self, path: Path) -> None:
         self.path = path

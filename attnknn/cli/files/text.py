@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, cast
 
 import pandas as pd
 
-from attnknn.cli.files.base import ROWS_AT_ONCE, Part, refuse_repeated
+from attnknn.cli.files.base import ROWS_AT_ONCE, Kind, Part, refuse_repeated
 from attnknn.errors import InvalidInputError
 
 # The words that pandas takes for missing.
@@ -40,7 +40,7 @@ class TextSource:
     """
 
     default_target: str | None = None
-    has_vectors = False
+    kind: Kind = "table"
 
     def __init__(self, path: Path, separator: str, *, is_asked_for: bool = False) -> None:
         self.path, self.separator = path, separator

@@ -1,0 +1,190 @@
+"""A column of texts, through every command."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from attnknn import AttnKNNClassifier
+from attnknn.cli.files import lines, text
+from attnknn.encoders import TextEncoder, TfidfEncoder
+from attnknn.storage import load_notes
+from tests.encoders.conftest import counter, plain_folder  # noqa: F401
+
+from .samples import QUICK, refused, run, write
+
+ASKED = {
+    "lost": ["my card is lost", "I lost the card", "where is my lost card", "card lost in town"],
+    "fee": ["what is the fee", "fees for a transfer", "why this fee?", "a fee on my transfer"],
+}
+
+
+def questions() -> pd.DataFrame:
+    pairs = [(question, topic) for topic, some in ASKED.items() for question in some]
+    return pd.DataFrame(
+        {
+            "channel": ["web", "phone"] * 4,
+            "question": [question for question, _ in pairs],
+            "topic": [topic for _, topic in pairs],
+        }
+    )
+
+
+def fit_texts(table: pd.DataFrame, folder: Path, *arguments: Any) -> Any:
+    path = write(table, folder / "questions.csv")
+    known = ("--text", "question", "-t", "topic", "-o", folder / "model", *QUICK)
+    return run("fit", path, *known, *arguments)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    result = fit_texts(questions(), tmp_path)
+    assert result.exit_code == 0, result.output
+    return tmp_path / "model"
+
+
+def test_without_a_model_texts_are_compared_by_their_words(tmp_path: Path) -> None:
+    output = fit_texts(questions(), tmp_path).stdout
+    assert "encoder           tfidf: a column of texts" in output
+    assert "--text-model" in output
+    loaded = AttnKNNClassifier.load(tmp_path / "model")
+    assert isinstance(loaded.encoder_, TfidfEncoder)
+    assert loaded.feature_names_in_.tolist() == ["question"]
+    assert load_notes(tmp_path / "model")["text"] == "question"
+
+
+def test_the_same_settings_in_python_give_the_same_answers(model: Path) -> None:
+    table = questions()
+    classifier = AttnKNNClassifier(
+        5, encoder="tfidf", attention="distance", calibration=None, random_state=0
+    ).fit(table[["question"]], table["topic"])
+    loaded = AttnKNNClassifier.load(model)
+    queries = pd.DataFrame({"question": ["lost?", "a fee"]})
+    assert loaded.predict_proba(queries).tobytes() == classifier.predict_proba(queries).tobytes()
+
+
+def test_a_model_embeds_the_texts(tmp_path: Path, plain_folder: Path, counter: Any) -> None:  # noqa: F811
+    result = fit_texts(questions(), tmp_path, "--text-model", plain_folder)
+    assert (
+        f"encoder           text: a column of texts, by the model {plain_folder}" in result.stdout
+    )
+    encoder = AttnKNNClassifier.load(tmp_path / "model").encoder_
+    assert isinstance(encoder, TextEncoder)
+    assert encoder.model == str(plain_folder)
+    counter.asked.clear()
+    answers = run("predict", tmp_path / "model", tmp_path / "questions.csv").stdout
+    assert len(answers.splitlines()) == 9
+    assert sorted(counter.asked) == sorted(questions()["question"])
+
+
+def test_other_columns_are_only_shown(model: Path, tmp_path: Path) -> None:
+    path = write(pd.DataFrame({"question": ["a lost card"]}), tmp_path / "rows.csv")
+    shown = run("explain", model, path, "-n", "2").stdout
+    assert shown.count("card") == shown.count("channel=") == 2
+    payloads = AttnKNNClassifier.load(model).memory_.entries.payloads
+    assert payloads is not None
+    assert payloads[0] == "question=my card is lost, channel=web"
+
+
+def test_a_long_text_is_shown_in_a_line(tmp_path: Path) -> None:
+    table = questions()
+    table.loc[0, "question"] = "my card\nis " + "very " * 40 + "lost"
+    fit_texts(table, tmp_path)
+    payload = AttnKNNClassifier.load(tmp_path / "model").memory_.entries.payloads[0]  # type: ignore[index]
+    assert payload.startswith("question=my card is very very")
+    assert payload.endswith("…, channel=web")
+    assert len(payload) <= 160
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "txt", "txt.gz"])
+@pytest.mark.parametrize("n_at_once", [2, 1000])
+def test_files_of_every_kind_give_the_same_answers_in_parts_of_any_size(
+    ending: str, n_at_once: int, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for source in (text.TextSource, lines.LinesSource):
+        monkeypatch.setattr(source.parts, "__defaults__", (n_at_once,))
+    asked = ["my card", "fees, again", "lost lost", "a transfer", "where"]
+    path = tmp_path / f"rows.{ending}"
+    if "txt" in ending:
+        data = "\n".join(asked).encode() + b"\n"
+        path.write_bytes(gzip.compress(data) if ending.endswith("gz") else data)
+    else:
+        write(pd.DataFrame({"more": 1, "question": asked}), path)
+    answers = json.loads(run("predict", model, path, "--proba", "--format", "json").stdout)
+    queries = pd.DataFrame({"question": asked})
+    expected = AttnKNNClassifier.load(model).predict_proba(queries)
+    assert np.array([[a["p(fee)"], a["p(lost)"]] for a in answers]) == pytest.approx(expected)
+
+
+def test_texts_are_evaluated(model: Path, tmp_path: Path) -> None:
+    result = run("evaluate", model, tmp_path / "questions.csv", "--format", "json")
+    assert json.loads(result.stdout)["scores"]["accuracy"] == 1.0
+
+
+def test_a_class_with_one_text_is_learned_too(tmp_path: Path) -> None:
+    table = questions()
+    table.loc[7, "topic"] = "other"
+    assert fit_texts(table, tmp_path).exit_code == 0
+
+
+@pytest.mark.parametrize("text", ["", "   ", "NA"])
+def test_an_empty_text_is_said_with_its_line(text: str, model: Path, tmp_path: Path) -> None:
+    table = questions()
+    table.loc[2, "question"] = text
+    path = write(table, tmp_path / "bad.csv")
+    arguments = ("--text", "question", "-t", "topic", "-o", tmp_path / "m")
+    expected = "Error: Column 'question' must hold a text in every row, line 4 holds none."
+    assert refused("fit", path, *arguments) == expected
+    assert refused("predict", model, path) == expected
+    (tmp_path / "bad.txt").write_text("one\n\nthree\n")
+    assert "line 2 holds none" in refused("predict", model, tmp_path / "bad.txt")
+
+
+def test_what_is_no_text_is_said_with_its_row(model: Path, tmp_path: Path) -> None:
+    path = write(pd.DataFrame({"question": [1.5, 2.5]}), tmp_path / "bad.parquet")
+    assert "row 0 holds 1.5 (float)" in refused("predict", model, path)
+
+
+def test_a_missing_column_of_texts_is_named(model: Path, tmp_path: Path) -> None:
+    table = questions().rename(columns={"question": "questions"})
+    path = write(table, tmp_path / "bad.csv")
+    arguments = ("--text", "question", "-t", "topic", "-o", tmp_path / "m")
+    expected = "no column 'question'. Did you mean 'questions'?"
+    assert expected in refused("fit", path, *arguments)
+    assert expected in refused("predict", model, path)
+    line = refused("fit", path, "--text", "topic", "-t", "topic", "-o", tmp_path / "m")
+    assert "'topic' has a role" in line
+
+
+def test_vectors_are_no_texts(model: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "rows.npz", X=np.zeros((2, 3)), y=[0, 1])
+    assert "This model reads texts" in refused("predict", model, tmp_path / "rows.npz")
+    result = run("fit", tmp_path / "rows.npz", "--text", "y", "-o", tmp_path / "m")
+    assert result.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--encoder", "tabular"),
+        ("--encoder", "tfidf", "--text-model", "x"),
+        ("--epochs", "2"),
+    ],
+)
+def test_options_that_do_not_fit_are_wrong_usage(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    assert fit_texts(questions(), tmp_path, *arguments).exit_code == 2
+
+
+def test_a_text_model_needs_a_column(tmp_path: Path) -> None:
+    path = write(questions(), tmp_path / "questions.csv")
+    result = run("fit", path, "-t", "topic", "-o", tmp_path / "m", "--text-model", "x")
+    assert result.exit_code == 2
+    assert "--text" in result.stderr
