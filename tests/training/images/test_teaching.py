@@ -294,6 +294,17 @@ def test_files_gray_images_and_own_modules_are_taught(tmp_path):
     assert judged[1] != judged[0]
 
 
+def test_images_that_cannot_be_held_are_read_for_every_batch(monkeypatch):
+    from attnknn.training.images import teaching
+
+    once, pictures = replace(QUICK, epochs=1), list(IMAGES)
+    held, read = (encoder_of(once, pictures) for _ in range(2))
+    taught(held, X=pictures)
+    monkeypatch.setattr(teaching, "HELD", 0)
+    taught(read, X=pictures)
+    assert np.array_equal(read.transform(IMAGES), held.transform(IMAGES))
+
+
 @pytest.mark.parametrize(("network", "widths"), [("resnet18", (8,) * 4), ("resnet50", (4,) * 4)])
 def test_larger_networks_are_taught_with_a_projection(network, widths):
     training = replace(QUICK, epochs=1, learning_rate=0.02)
