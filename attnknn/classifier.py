@@ -42,8 +42,8 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
         leave-one-out (`n_neighbors_`), and a smaller memory uses all it has. 'auto' is 64, and
         1,024 for an encoder that is trained, in whose embedding far neighbors are still alike
     encoder : 'identity' takes numeric rows as they are, 'tabular' scales numbers and encodes
-        categories, 'tfidf' and 'text' take a column of texts; or any scikit-learn transformer or
-        function
+        categories, 'learned-tabular' trains an embedding of tables, 'tfidf' and 'text' take a
+        column of texts, 'image' trains on images; or any scikit-learn transformer or function
     memory : 'auto', 'torch', 'numpy', 'faiss', or a `Memory`
     metric : 'euclidean', 'cosine' or 'inner_product'
     attention : 'auto' learns the weights and keeps them only if they are better on fresh rows;
@@ -261,6 +261,9 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
             verbose=self.verbose,
         )
         self.encoder_: Encoder = encoder
+        self.n_features_in_ = encoder.n_features_in_  # type: ignore[attr-defined]
+        if hasattr(self, "feature_names_in_") and not hasattr(encoder, "feature_names_in_"):
+            del self.feature_names_in_  # a column of paths names no feature
         return taught.embeddings, taught.fresh
 
     def _remember(

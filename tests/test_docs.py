@@ -15,8 +15,10 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
+from PIL import Image
 from sklearn.datasets import load_iris
 
 ROOT = Path(__file__).parent.parent
@@ -128,6 +130,17 @@ def write_files(folder: Path) -> None:
     for name in FILES:
         flowers.to_csv(folder / name, index=False)
     write_questions(folder)
+    write_images(folder / "photos")
+
+
+def write_images(folder: Path) -> None:
+    """Squares on the left and on the right, in folders of these names."""
+    for row in range(12):
+        pixels = np.zeros((16, 16), dtype=np.uint8)
+        side = ("left", "right")[row % 2]
+        pixels[row : row + 4, 8 * (row % 2) :][:, :8] = 200
+        (folder / side).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(folder / side / f"{row}.png")
 
 
 def write_questions(folder: Path) -> None:

@@ -47,8 +47,8 @@ class _Commands(click.Group):
 def main(ctx: click.Context, traceback: bool) -> None:  # noqa: ARG001  (read by the group)
     """Classify rows of a file by their nearest remembered examples, with the evidence.
 
-    Files may be CSV (also .tsv and .gz), Parquet or NPZ. Lines of text files are counted from 1,
-    the header too; rows are counted from 0.
+    Files may be CSV (also .tsv and .gz), Parquet, NPZ, or a folder of images.
+    Lines of text files are counted from 1, the header too; rows are counted from 0.
     """
     ctx.with_resource(warnings.catch_warnings())
     warnings.showwarning = _show_warning
@@ -65,8 +65,13 @@ def _one_line(error: Exception) -> str | None:
     if isinstance(error, MemoryError):
         return "There is not enough memory for this."
     if isinstance(error, AttnKNNError | OSError | ValueError):
-        return " ".join(str(error).split())
+        return _in_options(" ".join(str(error).split()))
     return None
+
+
+def _in_options(message: str) -> str:
+    """A message that names a setting of Python names the option instead."""
+    return message.replace("Set `image_size`", "Fit with --image-size")
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:

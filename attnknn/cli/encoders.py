@@ -15,9 +15,11 @@ ENCODERS = {
     "table": ("tabular", "learned-tabular", "identity"),
     "vectors": ("identity", "tabular", "learned-tabular"),
     "texts": ("tfidf", "text"),
+    "images": ("image",),
 }
+_WORDS = {"table": "a table", "vectors": "vectors", "texts": "texts", "images": "images"}
 TABLES = ("tabular", "learned-tabular")  # they read columns of any kind, and allow gaps
-TRAINED = ("learned-tabular",)
+TRAINED = ("learned-tabular", "image")
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class EncoderOptions:
     encoder: str = "auto"
     text: str | None = None
     text_model: str | None = None
+    network: str | None = None
+    image_size: tuple[int, int] | None = None
     embed_dim: int | None = None
     epochs: int | None = None
 
@@ -47,21 +51,26 @@ def check_options(source: Source, options: EncoderOptions) -> None:
         raise click.UsageError(f"--text names a column of a table; {source.path} has none.")
     if options.text_model is not None and (kind != "texts" or options.encoder == "tfidf"):
         raise click.UsageError("--text-model is for a column of texts, named with --text.")
+    for flag, value in (("--network", options.network), ("--image-size", options.image_size)):
+        if value is not None and kind != "images":
+            raise click.UsageError(f"{flag} is for images; {source.path} holds {_WORDS[kind]}.")
     if options.encoder not in ("auto", *ENCODERS[kind]):
         raise click.UsageError(
-            f"--encoder {options.encoder} is not for {source.path}, which holds {kind}: "
+            f"--encoder {options.encoder} is not for {source.path}, which holds {_WORDS[kind]}: "
             f"choose from {', '.join(ENCODERS[kind])}."
         )
 
 
 def kind_of(source: Source, options: EncoderOptions) -> str:
-    """What is learned from: 'table', 'texts' or 'vectors'."""
+    """What is learned from: 'table', 'texts', 'vectors' or 'images'."""
     return source.kind if options.text is None else "texts"
 
 
 def allows_gaps(source: Source, options: EncoderOptions) -> bool:
     """Whether values may be missing in what is learned from."""
-    is_chosen = options.encoder == "auto" and source.kind != "vectors"
+    if source.kind == "images":
+        return True  # an image has no gaps
+    is_chosen = options.encoder == "auto" and source.kind == "table"
     return is_chosen or options.encoder in TABLES
 
 
@@ -80,6 +89,9 @@ def _suited(kind: str, rows: TrainingRows, options: EncoderOptions) -> tuple[str
         return "text", f"a column of texts, by the model {options.text_model}"
     if kind == "texts":
         return "tfidf", "a column of texts; one that knows synonyms is named with --text-model"
+    if kind == "images":
+        network = options.network or "resnet9"
+        return "image", f"images; their embedding, by {network}, is trained for the vote"
     if kind == "vectors":
         return "identity", "vectors are taken as they are"
     if len(rows.y) < FEWEST_ROWS_TO_LEARN:
@@ -102,7 +114,22 @@ def _made(name: str, options: EncoderOptions) -> Any:
         raise click.UsageError(f"--{flag} is for an encoder that is trained, not for {name!r}.")
     if name == "text" and options.text_model is not None:
         return TextEncoder(options.text_model)
+    if name == "image":
+        return _image_encoder(options) or name
     return LearnedTableEncoder(**training) if training else name
+
+
+def _image_encoder(options: EncoderOptions) -> Any:
+    """An encoder with what was asked for; None where nothing was."""
+    from attnknn.encoders import ImageEncoder
+    from attnknn.encoders.image import ImageTraining
+
+    asked = _given(
+        network=options.network, embed_dim=options.embed_dim, image_size=options.image_size
+    )
+    if options.epochs is not None:
+        asked["training"] = ImageTraining(epochs=options.epochs)
+    return ImageEncoder(**asked) if asked else None
 
 
 def _given(**settings: Any) -> dict[str, Any]:

@@ -17,12 +17,21 @@ if TYPE_CHECKING:
 
 FILE = click.Path(path_type=Path)
 NONE = "none"
-ENCODERS = ("identity", "tabular", "learned-tabular", "tfidf", "text")
+ENCODERS = ("identity", "tabular", "learned-tabular", "tfidf", "text", "image")
 ATTENTIONS = ("auto", "uniform", "distance", "learned", "k-ensemble", "adaptive")
 
 
 def _choice(*names: str) -> click.Choice[str]:
     return click.Choice(names)
+
+
+def _size(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int, int] | None:
+    sides = [] if value is None else value.lower().split("x")
+    if value is None:
+        return None
+    if len(sides) > 2 or not all(side.isdecimal() and int(side) for side in sides):
+        raise click.BadParameter(f"must be a side, as 32, or 32x48, got {value!r}.")
+    return int(sides[0]), int(sides[-1])
 
 
 @click.command()
@@ -46,6 +55,8 @@ def _choice(*names: str) -> click.Choice[str]:
 @click.option("--text-model", help="Model that embeds the texts: a folder, or a name on the hub.")
 @click.option("--many-classes", is_flag=True, help="Allow a target that looks like no class.")
 @click.option("--encoder", type=_choice("auto", *ENCODERS), default="auto")
+@click.option("--network", help="Of images: resnet9, resnet18, resnet50 or timm:NAME.")
+@click.option("--image-size", callback=_size, help="Resize images to 32, or to 32x48 (high, wide).")
 @click.option("--embed-dim", type=click.IntRange(1), help="Numbers per embedding, if trained.")
 @click.option("--epochs", type=click.IntRange(1), help="Of an encoder that is trained, at most.")
 @click.option("--metric", type=_choice("euclidean", "cosine", "inner_product"), default="euclidean")
@@ -64,7 +75,9 @@ def fit(
 
     The embedding of a table of 300 rows or more is trained; of a smaller one numbers and dates are
     scaled and texts become categories. Of a column of texts (--text) the meaning is compared.
-    Vectors in an NPZ file (X, y) are taken as they are. Everything else is chosen and reported.
+    Vectors in an NPZ file (X, y) are taken as they are. Images come as a folder with a subfolder
+    for each class, or as uint8 arrays in an NPZ file; their embedding is trained. Everything else
+    is chosen and reported.
     """
     from attnknn.cli.encoders import TABLES, allows_gaps, check_options, choose_encoder
     from attnknn.cli.files import open_rows
@@ -83,7 +96,7 @@ def fit(
     if not many_classes:
         refuse_no_classes(rows.y, roles.target)
     choice = choose_encoder(source, rows, asked)
-    click.echo(f"{'rows':<17} {len(rows.y):,} from {train}, target {roles.target!r}")
+    click.echo(f"{'rows':<17} {len(rows.y):,} from {source.path}, target {roles.target!r}")
     click.echo(f"{'encoder':<17} {choice.name}: {choice.why}")
     if choice.name in TABLES and source.kind == "table":
         _tell_columns(source, rows, roles)

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from attnknn.cli.files import Part, open_rows
 from attnknn.cli.queries import Queries
+from attnknn.cli.query_images import QueryImages
 from attnknn.cli.query_rows import QueryRows
 from attnknn.cli.query_texts import QueryTexts
+from attnknn.encoders import Encoder, ImageEncoder
 from attnknn.encoders.texts import TextRows
 from attnknn.errors import InvalidInputError
 
@@ -50,5 +52,11 @@ def ask(model: Path, rows: Path, separator: str | None = None) -> Asked:
 
     source = open_rows(rows, separator=separator, column=lambda: load_notes(model).get("text"))
     classifier = AttnKNNClassifier.load(model)
-    kind = QueryTexts if isinstance(classifier.encoder_, TextRows) else QueryRows
-    return Asked(classifier, kind(source, classifier, load_notes(model)))
+    return Asked(classifier, _kind(classifier.encoder_)(source, classifier, load_notes(model)))
+
+
+def _kind(encoder: Encoder) -> type[Queries]:
+    """What an encoder reads."""
+    if isinstance(encoder, TextRows):
+        return QueryTexts
+    return QueryImages if isinstance(encoder, ImageEncoder) else QueryRows

@@ -43,7 +43,8 @@ def predict(
     """Give each row of ROWS its label, and how sure that is.
 
     Files may be larger than memory. Columns are found by name, others are left out; the answers
-    carry the id column that the model was fitted with, or the number of the row.
+    carry the id column that the model was fitted with, the name of an image, or the number of the
+    row.
     """
     from attnknn.cli.models import ask
     from attnknn.cli.waiting import patience

@@ -27,7 +27,7 @@ class Queries:
     def id_column(self) -> str | None:
         """The column that names the rows, if the file has it."""
         name = self.notes.get("id_column", "")
-        return name if name in self.source.columns else None
+        return name if name in self.source.columns else self.source.default_id
 
     def rows(self, part: Part) -> Any:
         """What `predict_proba` takes; rows can be chosen by `iloc` or by places."""

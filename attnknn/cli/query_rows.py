@@ -25,6 +25,8 @@ class QueryRows(Queries):
         self, source: Source, classifier: AttnKNNClassifier, notes: dict[str, str]
     ) -> None:
         super().__init__(source, classifier, notes)
+        if source.kind == "images":
+            raise InvalidInputError(f"{source.path} holds images; this model does not read images.")
         self._names: list[str] | None = None
         names = getattr(classifier, "feature_names_in_", None)
         if names is not None:
@@ -35,7 +37,7 @@ class QueryRows(Queries):
 
     def rows(self, part: Part) -> Any:
         """What `predict_proba` takes: a DataFrame, or an array where no columns are known."""
-        if part.vectors is not None:
+        if part.items is not None:
             vectors = self._finite(part)
             return vectors if self._names is None else pd.DataFrame(vectors, columns=self._names)
         wanted = self._features() if self._names is None else self._names
@@ -69,7 +71,7 @@ class QueryRows(Queries):
         width = self.classifier.n_features_in_
         if self.source.kind == "vectors" or self._names is None:
             first = next(iter(self.source.parts(1)), None)
-            vectors = None if first is None else first.vectors
+            vectors = None if first is None else first.items
             found = len(self._features()) if vectors is None else vectors.shape[1]
             if found != width and first is not None:
                 raise InvalidInputError(
@@ -87,7 +89,7 @@ class QueryRows(Queries):
             )
 
     def _finite(self, part: Part) -> NDArray[Any]:
-        vectors = np.asarray(part.vectors)
+        vectors = np.asarray(part.items)
         if vectors.dtype.kind not in "iufb":
             raise InvalidInputError(
                 f"The vectors of {self.source.path} must be numbers, they are {vectors.dtype}."

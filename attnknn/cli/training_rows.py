@@ -93,7 +93,9 @@ def read_training_rows(source: Source, roles: Roles, *, allows_gaps: bool = True
     _check_features(source, roles, names)
     whole = _whole(source)
     shown = roles.shown(source.columns if source.kind == "table" else [])
-    X = _table(whole, names, roles) if whole.vectors is None else whole.vectors
+    if roles.payload is None and source.default_id:
+        shown = [source.default_id]
+    X = _table(whole, names, roles) if whole.items is None else whole.items
     if not allows_gaps:
         refuse_gaps(whole, X if isinstance(X, pd.DataFrame) else pd.DataFrame(X))
     return TrainingRows(
@@ -102,8 +104,17 @@ def read_training_rows(source: Source, roles: Roles, *, allows_gaps: bool = True
         ids=ids_of(whole, roles.id) if roles.id else None,
         groups=groups_of(whole, roles.group) if roles.group else None,
         importance=importance_of(whole, roles.importance) if roles.importance else None,
-        payloads=short_rows(whole.table[shown], roles.text) if shown else None,
+        payloads=_payloads(whole, shown, roles.text, source.default_id),
     )
+
+
+def _payloads(whole: Part, shown: list[str], text: str, name: str | None) -> list[str] | None:
+    """What `explain` shows of each row: the names of files as they are, else a short row."""
+    if not shown:
+        return None
+    if shown == [name]:
+        return [str(value) for value in whole.table[shown[0]]]
+    return short_rows(whole.table[shown], text)
 
 
 def _check_features(source: Source, roles: Roles, names: list[str]) -> None:
@@ -127,12 +138,12 @@ def _whole(source: Source) -> Part:
         raise InvalidInputError(
             f"{source.path} must have at least two rows to learn from, it has {found}."
         )
-    vectors = [part.vectors for part in parts if part.vectors is not None]
+    items = [part.items for part in parts if part.items is not None]
     lines = [line for part in parts for line in part.lines or ()]
     return Part(
         first=0,
         table=pd.concat([part.table for part in parts], ignore_index=True),
-        vectors=np.concatenate(vectors) if vectors else None,
+        items=np.concatenate(items) if items else None,
         lines=lines if parts[0].is_text else None,
     )
 

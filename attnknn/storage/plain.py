@@ -17,11 +17,13 @@ from attnknn.attention import (
 )
 from attnknn.encoders import (
     IdentityEncoder,
+    ImageEncoder,
     LearnedTableEncoder,
     TableEncoder,
     TextEncoder,
     TfidfEncoder,
 )
+from attnknn.encoders.image import ImageTraining
 from attnknn.errors import InvalidSettingError, ModelFolderError
 from attnknn.memory import AutoMemory, FaissMemory, NumpyMemory, TorchMemory
 
@@ -32,7 +34,14 @@ ATTENTIONS = (
     KEnsembleAttention,
     AdaptiveAttention,
 )
-ENCODERS = (IdentityEncoder, LearnedTableEncoder, TableEncoder, TextEncoder, TfidfEncoder)
+ENCODERS = (
+    IdentityEncoder,
+    ImageEncoder,
+    LearnedTableEncoder,
+    TableEncoder,
+    TextEncoder,
+    TfidfEncoder,
+)
 STORABLE: dict[str, dict[str, type[Any]]] = {
     "attention": {c.__name__: c for c in ATTENTIONS},
     "memory": {c.__name__: c for c in (AutoMemory, FaissMemory, NumpyMemory, TorchMemory)},
@@ -74,9 +83,11 @@ def part_from_plain(kind: str, stored: Any) -> Any:
 
 
 def to_plain(name: str, value: Any) -> Any:
-    """A setting as JSON can hold it; tuples of numbers become lists, paths become texts."""
+    """A setting as JSON can hold it; tuples become lists, paths texts, trainings dicts."""
     if isinstance(value, np.generic):
         value = value.item()
+    if isinstance(value, ImageTraining):
+        return value.to_dict()
     if isinstance(value, PurePath):
         return str(value)
     if value is None or isinstance(value, bool | int | str):
@@ -93,9 +104,18 @@ def to_plain(name: str, value: Any) -> Any:
 
 def from_plain(name: str, value: Any) -> Any:
     """The setting that `to_plain` wrote."""
+    if name == "training" and isinstance(value, dict):
+        return _training(value)
     if isinstance(value, list):
         return tuple(from_plain(name, item) for item in value)
     is_wild = isinstance(value, int | float) and not abs(value) <= LARGEST_NUMBER
     if is_wild or not (value is None or isinstance(value, bool | int | float | str)):
         raise ModelFolderError(f"The stored setting `{name}` cannot be {str(value)[:40]!r}.")
     return value
+
+
+def _training(stored: dict[str, Any]) -> ImageTraining:
+    try:
+        return ImageTraining.from_dict(stored)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ModelFolderError(f"The stored training cannot be read: {error!r}.") from error

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnknn.encoders import Encoder
-from attnknn.encoders.learned_table import LearnedTableEncoder
+from attnknn.encoders import Encoder, ImageEncoder, LearnedTableEncoder
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.records import Booleans, Integers
 from attnknn.training.holdout import trained_rows
@@ -49,24 +48,15 @@ def teach_encoder(
     codes : (n,) label codes
     groups : (n,) rows of one group never vote for each other; -1 is no group
     """
-    if not isinstance(encoder, LearnedTableEncoder):
+    if not isinstance(encoder, LearnedTableEncoder | ImageEncoder):
         raise InvalidSettingError(f"Nobody knows how to train the encoder {encoder.name!r}.")
-    encoder.fit(X)
-    inputs = encoder.inputs(X)
-    if len(inputs) != len(codes):
-        raise InvalidInputError(f"`X` has {len(inputs)} rows but `y` has {len(codes)} labels.")
-    if len(codes) < FEWEST_ROWS:
-        raise InvalidInputError(
-            f"A learned encoder needs at least {FEWEST_ROWS} rows, got {len(codes)} sample(s). "
-            "Use `encoder='tabular'`."
-        )
+    teach, rows = _course(encoder.fit(X), X)
+    _check_lengths(encoder.name, len(rows), len(codes))
     generator = np.random.default_rng(random_state)
     is_trained_on = trained_rows(groups, encoder.holdout, sys.maxsize, generator)
-    from attnknn.training.tables import teach_table
-
-    outcome = teach_table(
+    outcome = teach(
         encoder,
-        inputs,
+        rows,
         codes,
         n_classes=n_classes,
         groups=groups,
@@ -76,4 +66,28 @@ def teach_encoder(
     )
     if outcome.was_interrupted:
         warnings.warn("Training was stopped by hand; the best so far was kept.", stacklevel=2)
-    return Taught(encoder.embed(inputs), ~is_trained_on)
+    is_table = isinstance(encoder, LearnedTableEncoder)
+    embeddings = encoder.embed(rows) if is_table else encoder.transform(rows)
+    return Taught(embeddings, ~is_trained_on)
+
+
+def _course(encoder: LearnedTableEncoder | ImageEncoder, X: Any) -> tuple[Any, Any]:
+    """Who teaches an encoder, and the rows of `X` as that teacher takes them."""
+    if isinstance(encoder, LearnedTableEncoder):
+        from attnknn.training.tables import teach_table
+
+        return teach_table, encoder.inputs(X)
+    from attnknn.training.images import teach_images
+
+    return teach_images, X if hasattr(X, "__len__") else list(X)
+
+
+def _check_lengths(name: str, n_rows: int, n_labels: int) -> None:
+    if n_rows != n_labels:
+        raise InvalidInputError(f"`X` has {n_rows} rows but `y` has {n_labels} labels.")
+    if n_labels < FEWEST_ROWS:
+        instead = " Use `encoder='tabular'`." if name == LearnedTableEncoder.name else ""
+        raise InvalidInputError(
+            f"A learned encoder needs at least {FEWEST_ROWS} rows, got {n_labels} sample(s)."
+            f"{instead}"
+        )

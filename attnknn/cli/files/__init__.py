@@ -1,4 +1,4 @@
-"""Rows from files, in parts: CSV, Parquet and NPZ."""
+"""Rows from files, in parts: CSV, Parquet, NPZ, and folders of images."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from attnknn.errors import InvalidInputError
 
 __all__ = ["Part", "Source", "open_rows"]
 
-KNOWN = ".csv, .tsv (also .gz), .txt with --sep, .parquet, .npz"
+KNOWN = ".csv, .tsv (also .gz), .txt with --sep, .parquet, .npz, a folder of images"
 
 
 def open_rows(
@@ -24,13 +24,16 @@ def open_rows(
 
     Parameters
     ----------
-    part : which arrays of an NPZ file are meant where it has both: 'train' or 'test'
+    part : which arrays of an NPZ file, or part of a folder, are meant where it has both: 'train'
+        or 'test'
     separator : of a text file; None takes it from the ending
     column : gives the name of the column of texts that a .txt file without a separator holds, a
         text in each line; None where only tables are read
     """
-    if path.is_dir():
-        raise InvalidInputError(f"{path} is a folder; rows come from a file ({KNOWN}).")
+    if path.is_dir() and separator is None:
+        from attnknn.cli.files.images import open_images
+
+        return open_images(path, part)
     if not path.exists():
         raise InvalidInputError(f"There is no file {path}.")
     name = path.name.lower().removesuffix(".gz")

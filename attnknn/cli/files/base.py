@@ -26,14 +26,15 @@ class Part:
     ----------
     first : the number of the first of them in the file, counted from 0
     table : the named columns; of an NPZ file those arrays that have one value per row
-    vectors : (n, D) of an NPZ file, or None
+    items : what the rows are where they are no table: vectors (n, D), images (n, H, W) or
+        (n, H, W, 3), or paths of images (n,)
     lines : of a text file the line in which each row begins; all columns are then still text, with
         gaps for what is missing
     """
 
     first: int
     table: pd.DataFrame
-    vectors: NDArray[Any] | None = None
+    items: NDArray[Any] | None = None
     lines: list[int] | None = None
 
     def __len__(self) -> int:
@@ -56,6 +57,7 @@ class Source(Protocol):
     ----------
     columns : the names of the columns, or of the arrays with one value per row
     default_target : the name of the labels where the format has a custom, else None
+    default_id : the column that names the rows where nobody chose one, else None
     kind : what a row is: values of columns, a vector, or an image
     unusable : by name of what looks like a column and is none, the sentence that says why
     """
@@ -63,6 +65,7 @@ class Source(Protocol):
     path: Path
     columns: list[str]
     default_target: str | None
+    default_id: str | None
     kind: Kind
     unusable: dict[str, str]
 
@@ -75,7 +78,7 @@ def check_column(source: Source, name: str) -> str:
         return name
     if name in source.unusable:
         raise InvalidInputError(source.unusable[name])
-    kind = "column" if source.kind == "table" else "array"
+    kind = "array" if source.path.suffix.lower() == ".npz" else "column"
     known = ", ".join(source.columns[:20]) or "none"
     more = ", …" if len(source.columns) > 20 else ""
     raise InvalidInputError(

@@ -16,6 +16,7 @@ class ParquetSource:
     """A Parquet file; an index that pandas wrote is no column."""
 
     default_target: str | None = None
+    default_id: str | None = None
     kind: Kind = "table"
 
     def __init__(self, path: Path) -> None:

@@ -40,6 +40,7 @@ class TextSource:
     """
 
     default_target: str | None = None
+    default_id: str | None = None
     kind: Kind = "table"
 
     def __init__(self, path: Path, separator: str, *, is_asked_for: bool = False) -> None:
