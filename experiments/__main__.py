@@ -18,7 +18,7 @@ from attnknn.evaluation.protocol import run
 from attnknn.evaluation.stress import LabelNoise
 from attnknn.evaluation.table import Table
 from experiments.bars import bars
-from experiments.methods import METHODS
+from experiments.methods import METHODS, TABLE_METHODS
 from experiments.pages import measured, write_pages
 
 HERE = Path(__file__).parent
@@ -32,10 +32,13 @@ def settings() -> dict[str, dict[str, Any]]:
 
 def measure(claim: str, name: str, chosen: dict[str, Any]) -> Table:
     """Run one data set of a claim, or read what an earlier run left."""
+    has_raw_rows = chosen.get("rows") == "raw"
+    known = TABLE_METHODS if has_raw_rows else METHODS
     return run(
         datasets.load(name),
-        [METHODS[method] for method in chosen["methods"]],
+        [known[method] for method in chosen["methods"]],
         chosen["seeds"],
+        encoder=None if has_raw_rows else "auto",
         corrupt=LabelNoise(**chosen["noise"]) if "noise" in chosen else None,
         folder=RESULTS / claim / name,
         progress=lambda text: print(text, file=sys.stderr, flush=True),

@@ -2,29 +2,64 @@
 
 from __future__ import annotations
 
+from sklearn.pipeline import make_pipeline
+
 from attnknn import AttnKNNClassifier
+from attnknn.encoders import TableEncoder
 from attnknn.evaluation.baselines import LinearProbe, UniformKNN
 from attnknn.evaluation.protocol import Method
+from attnknn.evaluation.table_baselines import TableMLP
+from experiments.boosting import CatBoost, hist_gradient_boosting, light_gbm
 
 METHODS = {
     method.name: method
     for method in [
         Method("uniform", lambda _: UniformKNN(), is_random=False),
-        Method("distance", lambda seed: AttnKNNClassifier(attention="distance", random_state=seed)),
+        Method(
+            "distance", lambda seed: AttnKNNClassifier(64, attention="distance", random_state=seed)
+        ),
         Method(
             "distance, no noise model",
             lambda seed: AttnKNNClassifier(
-                attention="distance", label_noise=None, random_state=seed
+                64, attention="distance", label_noise=None, random_state=seed
             ),
         ),
-        Method("attnknn", lambda seed: AttnKNNClassifier(random_state=seed)),
+        Method("attnknn", lambda seed: AttnKNNClassifier(64, random_state=seed)),
         Method(
             "attnknn, K = 128", lambda seed: AttnKNNClassifier(n_neighbors=128, random_state=seed)
         ),
         Method(
             "attnknn, by class",
-            lambda seed: AttnKNNClassifier(label_noise="by_class", random_state=seed),
+            lambda seed: AttnKNNClassifier(64, label_noise="by_class", random_state=seed),
         ),
         Method("logistic", lambda _: LinearProbe(random_state=0), is_random=False),
+    ]
+}
+
+# These get the rows of a table as they are, and encode them themselves.
+TABLE_METHODS = {
+    method.name: method
+    for method in [
+        Method("uniform", lambda _: make_pipeline(TableEncoder(), UniformKNN()), is_random=False),
+        Method(
+            "distance",
+            lambda seed: AttnKNNClassifier(
+                encoder="tabular", attention="distance", random_state=seed
+            ),
+        ),
+        Method("attnknn", lambda seed: AttnKNNClassifier(encoder="tabular", random_state=seed)),
+        Method(
+            "attnknn, learned encoder",
+            lambda seed: AttnKNNClassifier(encoder="learned-tabular", random_state=seed),
+        ),
+        Method("MLP, same encoder", lambda seed: TableMLP(random_state=seed)),
+        Method(
+            "logistic",
+            lambda _: make_pipeline(TableEncoder(), LinearProbe(random_state=0)),
+            is_random=False,
+        ),
+        Method("HistGradientBoosting", hist_gradient_boosting),
+        Method("LightGBM", light_gbm),
+        Method("CatBoost", lambda seed: CatBoost(random_state=seed)),
     ]
 }

@@ -15,7 +15,7 @@ from attnknn import datasets  # noqa: E402
 from attnknn.evaluation.protocol import run  # noqa: E402
 from experiments import __main__ as experiments  # noqa: E402
 from experiments.bars import bars  # noqa: E402
-from experiments.methods import METHODS  # noqa: E402
+from experiments.methods import METHODS, TABLE_METHODS  # noqa: E402
 from experiments.pages import replace_between, short_table  # noqa: E402
 
 
@@ -27,10 +27,27 @@ def table():
 
 def test_every_claim_names_known_methods_and_data():
     for claim in experiments.settings().values():
-        assert set(claim["methods"]) <= set(METHODS)
+        known = TABLE_METHODS if claim.get("rows") == "raw" else METHODS
+        assert set(claim["methods"]) <= set(known)
         assert set(claim["datasets"]) <= set(datasets.names())
         assert claim["against"] in claim["methods"]
         assert len(claim["seeds"]) >= 5
+
+
+@pytest.mark.parametrize("name", sorted(set(TABLE_METHODS) - {"LightGBM", "CatBoost"}))
+def test_every_table_method_takes_raw_rows(name, monkeypatch):
+    monkeypatch.setattr("attnknn.training.tables.FEWEST_EPOCHS", 1)
+    monkeypatch.setattr("attnknn.training.tables.N_STEPS", 1)
+    wine = run(datasets.load("wine"), [TABLE_METHODS[name]], [0], encoder=None)
+    assert wine.mean("accuracy", name) > 0.8
+    assert wine.encoder == "none"
+
+
+@pytest.mark.parametrize(("name", "package"), [("LightGBM", "lightgbm"), ("CatBoost", "catboost")])
+def test_boosting_libraries_take_raw_rows(name, package):
+    pytest.importorskip(package)
+    wine = run(datasets.load("wine"), [TABLE_METHODS[name]], [0], encoder=None)
+    assert wine.mean("accuracy", name) > 0.8
 
 
 def test_every_bar_says_what_was_measured(table):

@@ -20,18 +20,25 @@ if TYPE_CHECKING:
     from attnknn.encoders.table_net import TableNet
 
 ROWS_AT_ONCE = 4096
+NetworkName = Literal["waves", "deep"]
+NETWORKS: dict[NetworkName, dict[str, float]] = {
+    "waves": {"n_blocks": 0, "frequency_scale": 1.0, "learning_rate": 4e-3},
+    "deep": {"n_blocks": 1, "frequency_scale": 0.2, "learning_rate": 2e-3},
+}
 LIMITS = {
     **dict.fromkeys(
-        ("embed_dim", "width", "number_dim", "max_categories", "refresh", "epochs", "patience"),
+        ("embed_dim", "width", "number_dim", "max_categories", "refresh"),
         Limits(least=1, is_whole=True),
     ),
-    **dict.fromkeys(("n_blocks", "n_frequencies", "n_candidates"), Limits(least=0, is_whole=True)),
+    **dict.fromkeys(("epochs", "patience"), Limits(least=1, is_whole=True, may_be_none=True)),
+    **dict.fromkeys(("n_frequencies", "n_candidates"), Limits(least=0, is_whole=True)),
+    "n_blocks": Limits(least=0, is_whole=True, may_be_none=True),
     "batch_size": Limits(least=2, is_whole=True),
     "dropout": Limits(least=0, below=1),
     "column_dropout": Limits(least=0, below=1),
     "label_smoothing": Limits(least=0, below=1),
-    "frequency_scale": Limits(least=0),
-    "learning_rate": Limits(above=0),
+    "frequency_scale": Limits(least=0, may_be_none=True),
+    "learning_rate": Limits(above=0, may_be_none=True),
     "weight_decay": Limits(least=0),
     "holdout": Limits(above=0, below=1),
 }
@@ -49,16 +56,21 @@ class LearnedTableEncoder(TransformerMixin, BaseEstimator):
     Parameters
     ----------
     embed_dim : numbers in an embedding
-    width, n_blocks : of the network; wider fits more and takes longer
+    network : "waves" has fast waves and no block behind them; "deep" has slow waves and a block.
+        "auto" trains both on up to 20,000 rows and keeps the better on fresh rows, else "waves"
+    width : of the network; wider fits more and takes longer
+    n_blocks, frequency_scale, learning_rate : residual blocks, the frequency of the fastest wave
+        at the start, and the rate of the training; None is the network's own
     dropout : share of the numbers inside a block left out in each step of training
     column_dropout : share of its columns that each row loses in each step of training
-    n_frequencies, frequency_scale, number_dim : waves per numeric column, how fast they are at the
-        start, and the numbers they become
+    n_frequencies, number_dim : waves per numeric column, and the numbers they become
     max_categories : as in `TableEncoder`
     candidates : "sampled" asks `n_candidates` random rows and the batch itself; "nearest" asks the
         `n_candidates` nearest rows of each, found anew every `refresh` epochs
     n_candidates : 0 asks the batch alone
-    epochs, batch_size, learning_rate, weight_decay, patience : of the training
+    epochs : None is as many as make 1,200 steps, but 12 to 60
+    patience : epochs without a better judgment that end the training; None is a fifth of `epochs`
+    batch_size, weight_decay : of the training
     label_smoothing : share of each label that is spread over all classes in the loss
     holdout : share of the rows that are not trained on
 
@@ -66,6 +78,7 @@ class LearnedTableEncoder(TransformerMixin, BaseEstimator):
     ----------
     table_ : the fitted `TableEncoder` in front
     module_ : the network
+    network_ : which of the networks it is
 
     Examples
     --------
@@ -84,26 +97,28 @@ class LearnedTableEncoder(TransformerMixin, BaseEstimator):
         self,
         embed_dim: int = 128,
         *,
+        network: NetworkName | Literal["auto"] = "auto",
         width: int = 256,
-        n_blocks: int = 0,
+        n_blocks: int | None = None,
         dropout: float = 0.2,
         column_dropout: float = 0.1,
         n_frequencies: int = 24,
-        frequency_scale: float = 1.0,
+        frequency_scale: float | None = None,
         number_dim: int = 12,
         max_categories: int = 64,
         candidates: Literal["sampled", "nearest"] = "sampled",
         n_candidates: int = 2048,
         refresh: int = 1,
-        epochs: int = 12,
+        epochs: int | None = None,
         batch_size: int = 256,
-        learning_rate: float = 4e-3,
+        learning_rate: float | None = None,
         weight_decay: float = 1e-4,
         label_smoothing: float = 0.0,
-        patience: int = 3,
+        patience: int | None = None,
         holdout: float = 0.15,
     ) -> None:
         self.embed_dim = embed_dim
+        self.network = network
         self.width = width
         self.n_blocks = n_blocks
         self.dropout = dropout
@@ -132,12 +147,13 @@ class LearnedTableEncoder(TransformerMixin, BaseEstimator):
         self.build(0)
         return self
 
-    def build(self, random_state: int) -> None:
+    def build(self, random_state: int, network: NetworkName | None = None) -> None:
         """Put a new network in place, at the start that `random_state` names."""
         import torch
 
         from attnknn.encoders.table_net import NetShape, TableNet
 
+        self.network_: NetworkName = network or self.networks()[0]
         n_numbers, places = _layout(self.table_)
         shape = NetShape(
             n_numbers=n_numbers,
@@ -145,14 +161,23 @@ class LearnedTableEncoder(TransformerMixin, BaseEstimator):
             n_frequencies=self.n_frequencies,
             number_dim=self.number_dim,
             width=self.width,
-            n_blocks=self.n_blocks,
+            n_blocks=int(self.of_network("n_blocks")),
             embed_dim=self.embed_dim,
             dropout=self.dropout,
             column_dropout=self.column_dropout,
         )
         chance = torch.Generator().manual_seed(random_state)
-        net = TableNet(shape, chance, frequency_scale=self.frequency_scale)
+        net = TableNet(shape, chance, frequency_scale=self.of_network("frequency_scale"))
         self.module_: TableNet = net.eval()
+
+    def networks(self) -> tuple[NetworkName, ...]:
+        """The networks that may be tried."""
+        return ("waves", "deep") if self.network == "auto" else (self.network,)
+
+    def of_network(self, name: str) -> float:
+        """A setting as the user chose it, or as the network in place has it."""
+        chosen = getattr(self, name)
+        return NETWORKS[self.network_][name] if chosen is None else float(chosen)
 
     def inputs(self, X: Any) -> NDArray[np.float32]:
         """Rows as the network takes them, numbers first."""
@@ -188,6 +213,7 @@ class LearnedTableEncoder(TransformerMixin, BaseEstimator):
         return {
             "encoder": self.name,
             "settings": self.get_params(deep=False),
+            "network": self.network_,
             "shape": asdict(self.module_.shape),
             "columns": columns,
         }, {**arrays, **{name: array.astype(np.float64) for name, array in weights.items()}}
@@ -201,8 +227,9 @@ class LearnedTableEncoder(TransformerMixin, BaseEstimator):
             encoder.table_ = TableEncoder.from_settings(settings["columns"], arrays)
             encoder._adopt_names()
             encoder._order = _numbers_first(encoder.table_)
+            encoder.network_ = settings["network"]
             _refuse_unbacked(encoder, arrays)
-            encoder.build(0)
+            encoder.build(0, encoder.network_)
             encoder._load(arrays)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise damaged(cls.name, error) from error
@@ -212,6 +239,7 @@ class LearnedTableEncoder(TransformerMixin, BaseEstimator):
         """An error for a setting that cannot be."""
         check_limits(self, LIMITS)
         check_choice("candidates", self.candidates, ["sampled", "nearest"])
+        check_choice("network", self.network, ["auto", *NETWORKS])
 
     def _adopt_names(self) -> None:
         self.n_features_in_ = self.table_.n_features_in_
@@ -265,10 +293,11 @@ def _refuse_unbacked(encoder: LearnedTableEncoder, arrays: Arrays) -> None:
     """Sizes alone must not reserve memory: what is large must be in the arrays already."""
     n_numbers, places = _layout(encoder.table_)
     n_inputs = sum(places) + n_numbers * encoder.number_dim
+    n_blocks = int(encoder.of_network("n_blocks"))
     wanted = {
         "entrance.weight": n_inputs * encoder.width,
         "exit.weight": encoder.width * encoder.embed_dim,
-        **{f"blocks.{i}.up.weight": 2 * encoder.width**2 for i in range(encoder.n_blocks)},
+        **{f"blocks.{i}.up.weight": 2 * encoder.width**2 for i in range(n_blocks)},
     }
     if n_numbers:
         wanted["waves.frequencies"] = n_numbers * encoder.n_frequencies

@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-
 SLOWEST = 0.02  # the slowest wave beside the fastest
 
 

@@ -216,7 +216,7 @@ def _chosen(model: Any) -> dict[str, Any]:
     """Fitted numbers and names: what ends in one underscore and is a plain value."""
     found = {}
     properties = [n for n in dir(type(model)) if isinstance(getattr(type(model), n), property)]
-    values = vars(model) | {n: getattr(model, n) for n in properties if n.endswith("_")}
+    values = vars(model) | {n: getattr(model, n, None) for n in properties if n.endswith("_")}
     for name, value in sorted(values.items()):
         plain = value.item() if isinstance(value, np.generic) else value
         is_fitted_name = name.endswith("_") and not name.startswith("_")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,16 +11,19 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnknn.encoders.learned_table import LearnedTableEncoder
+from attnknn.encoders.learned_table import LearnedTableEncoder, NetworkName
+from attnknn.encoders.table_net import TableNet
 from attnknn.learning.loop import Course, Outcome, train
 from attnknn.learning.optimizers import parameter_groups
 from attnknn.memory.entries import NO_GROUP
 from attnknn.records import Booleans, Integers
 from attnknn.vote import class_prior, vote_in_torch, vote_of_candidates
 
+N_STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 1200, 12, 60
 SCALAR_PACE = 10.0  # temperature and prior's score may move faster than weights
 PRIOR_SCORE = -3.0
 SHARPNESS = 4.0  # embeddings start at squared distances of about 2
+MOST_ROWS_FOR_TRIALS = 20_000
 MOST_JUDGES = 4_000  # fresh rows that decide when to stop
 PAIRS_AT_ONCE = 1 << 23
 
@@ -37,27 +41,49 @@ def teach_table(
 ) -> Outcome:
     """Train the network of `encoder` on the rows marked `is_trained_on`; the others judge it.
 
+    Where several networks may be tried, the one that the others judge best is kept.
+
     Parameters
     ----------
     inputs : rows as `encoder.inputs` gives them
     codes : (n,) label codes
     groups : (n,) rows of one group never vote for each other; -1 is no group
     """
-    encoder.build(random_state)
-    generator = torch.Generator().manual_seed(random_state)
     trained, judges = np.flatnonzero(is_trained_on), np.flatnonzero(~is_trained_on)
     judges = np.random.default_rng(random_state).permutation(judges)[:MOST_JUDGES]
     rows = np.concatenate([trained, judges])
     lesson = _Lesson(inputs[rows], codes[rows], groups[rows], len(trained), n_classes)
+    networks = encoder.networks()
+    if len(trained) > MOST_ROWS_FOR_TRIALS:
+        networks = networks[:1]
+    best: tuple[float, NetworkName, TableNet, Outcome] | None = None
+    for network in networks:
+        encoder.build(random_state, network)
+        outcome = _teach_one(encoder, lesson, random_state, verbose)
+        loss = min(outcome.judged_losses)
+        if best is None or loss < best[0]:
+            best = (loss, network, encoder.module_, outcome)
+        if outcome.was_interrupted:
+            break
+    assert best is not None
+    _, encoder.network_, encoder.module_, kept = best
+    kept.was_interrupted = outcome.was_interrupted
+    return kept
+
+
+def _teach_one(
+    encoder: LearnedTableEncoder, lesson: _Lesson, random_state: int, verbose: int
+) -> Outcome:
+    generator = torch.Generator().manual_seed(random_state)
     classroom = _Classroom(encoder, lesson, generator)
     outcome = train(
         classroom,
         classroom.loss,
         classroom.judge,
-        len(trained),
+        lesson.n_trained,
         _course(encoder, classroom),
         generator,
-        title="Learning the embedding",
+        title=f"Learning the embedding ({encoder.network_})",
         verbose=verbose,
         before_epoch=classroom.refresh,
     )
@@ -67,16 +93,20 @@ def teach_table(
 
 
 def _course(encoder: LearnedTableEncoder, classroom: _Classroom) -> Course:
-    rate = encoder.learning_rate
+    rate = encoder.of_network("learning_rate")
     groups = parameter_groups(encoder.module_, rate=rate, weight_decay=encoder.weight_decay)
     scalars = [classroom.log_sharpness, classroom.prior_score]
     groups.append({"params": scalars, "lr": rate * SCALAR_PACE, "weight_decay": 0.0})
+    epochs = encoder.epochs
+    if epochs is None:
+        steps_per_epoch = math.ceil(classroom.n_trained / encoder.batch_size)
+        epochs = min(max(math.ceil(N_STEPS / steps_per_epoch), FEWEST_EPOCHS), MOST_EPOCHS)
     return Course(
-        epochs=encoder.epochs,
+        epochs=epochs,
         batch_size=encoder.batch_size,
         groups=groups,
         warmup=0.05,
-        patience=encoder.patience,
+        patience=encoder.patience or max(3, epochs // 5),
     )
 
 

@@ -124,7 +124,14 @@ def test_weights_that_are_not_finite_are_refused(table):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("embed_dim", 0), ("dropout", 1.0), ("candidates", "far"), ("holdout", 0.0), ("refresh", 0)],
+    [
+        ("embed_dim", 0),
+        ("network", "wide"),
+        ("dropout", 1.0),
+        ("candidates", "far"),
+        ("holdout", 0.0),
+        ("refresh", 0),
+    ],
 )
 def test_settings_that_cannot_be_are_refused_by_name(table, name, value):
     with pytest.raises(InvalidSettingError, match=name):

@@ -10,12 +10,19 @@ from attnknn import AttnKNNClassifier
 from attnknn.encoders import LearnedTableEncoder
 from attnknn.errors import InvalidInputError
 from attnknn.training.encoders import teach_encoder
-from attnknn.training.tables import _Classroom, _Lesson
+from attnknn.training.tables import _Classroom, _Lesson, teach_table
 from attnknn.vote import vote_in_torch
 
 
 def small(**settings: object) -> LearnedTableEncoder:
-    chosen = {"embed_dim": 8, "width": 32, "epochs": 6, "batch_size": 32, "n_candidates": 64}
+    chosen: dict[str, object] = {
+        "embed_dim": 8,
+        "width": 32,
+        "epochs": 6,
+        "batch_size": 32,
+        "n_candidates": 64,
+    }
+    chosen["network"] = "waves"
     return LearnedTableEncoder(**{**chosen, **settings})
 
 
@@ -41,6 +48,25 @@ def test_it_finds_the_column_that_matters(candidates):
     X, y = spiral()
     encoder = small(epochs=15, candidates=candidates)
     assert accuracy(X, y, encoder=encoder) > accuracy(X, y, encoder="tabular") + 0.1
+
+
+def test_the_network_that_fresh_rows_like_better_is_kept():
+    X, y = spiral(200)
+    losses = {}
+    for network in ("waves", "deep", "auto"):
+        encoder = small(network=network, epochs=4).fit(X)
+        outcome = teach_table(
+            encoder,
+            encoder.inputs(X),
+            y,
+            n_classes=2,
+            groups=np.full(200, -1),
+            is_trained_on=np.arange(200) % 5 > 0,
+            random_state=0,
+        )
+        losses[network] = min(outcome.judged_losses)
+    assert losses["auto"] == min(losses["waves"], losses["deep"])
+    assert losses["auto"] == losses[encoder.network_]
 
 
 def test_random_labels_are_not_learned():
