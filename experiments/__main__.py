@@ -20,6 +20,7 @@ from attnknn.evaluation.table import Table
 from experiments.bars import bars
 from experiments.methods import METHODS, TABLE_METHODS
 from experiments.pages import measured, write_pages
+from experiments.table_bars import table_bars
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -61,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if options.command == "bars":
         tables = {claim: measured(claim, chosen, RESULTS) for claim, chosen in claims.items()}
-        for bar in bars(tables):
+        for bar in [*bars(tables), *table_bars(tables["tables"])]:
             print(bar)
         return 0
     chosen = claims[options.claim]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from experiments import __main__ as experiments  # noqa: E402
 from experiments.bars import bars  # noqa: E402
 from experiments.methods import METHODS, TABLE_METHODS  # noqa: E402
 from experiments.pages import replace_between, short_table  # noqa: E402
+from experiments.table_bars import OTHERS, OURS, table_bars  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +57,30 @@ def test_every_bar_says_what_was_measured(table):
     assert any("banking77: accuracy ≥ 0.928" in str(bar) for bar in found)
     assert all(bar.measured for bar in found)
     assert {bar.is_met for bar in found} == {True, False}  # iris is not banking77
+
+
+def test_ranks_are_means_over_the_tables():
+    chosen = [TABLE_METHODS[name] for name in ("uniform", "logistic", "HistGradientBoosting")]
+    tables = {
+        name: run(datasets.load(name), chosen, [0], encoder=None) for name in ("iris", "wine")
+    }
+    renamed = {
+        name: replace(table, runs=tuple(_renamed(table.runs))) for name, table in tables.items()
+    }
+    found = [str(bar) for bar in table_bars(renamed)]
+    assert sum("mean rank" in bar for bar in found) == len(OTHERS)
+    assert sum("not above HistGradientBoosting" in bar for bar in found) == 2
+
+
+def _renamed(runs):
+    """The runs of logistic regression under our name too, and three stand-ins at the end."""
+    yield from runs
+    for run_of_one in runs:
+        if run_of_one.method == "logistic":
+            yield replace(run_of_one, method=OURS)
+        if run_of_one.method == "uniform":
+            yield replace(run_of_one, method="distance")
+            yield replace(run_of_one, method="MLP, same encoder")
 
 
 def test_a_short_table_stands_between_its_comments(table, tmp_path):
