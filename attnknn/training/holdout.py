@@ -15,7 +15,7 @@ def trained_rows(
 
     Groups stay whole: a row whose group was trained on is not fresh.
 
-    >>> trained_rows(np.array([-1, -1, 7, 7]), 0.5, 10, np.random.default_rng(1)).tolist()
+    >>> trained_rows(np.array([-1, -1, 7, 7]), 0.5, 10, np.random.default_rng(0)).tolist()
     [False, False, True, True]
     """
     n = len(groups)
