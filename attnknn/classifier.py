@@ -243,10 +243,10 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
         self, X: Any, labels: NDArray[Any], classes: NDArray[Any], groups: ArrayLike | None
     ) -> tuple[NDArray[Any], Booleans | None]:
         """Rows as a new encoder embeds them and, if it was trained, those it was not trained on."""
-        from attnknn.encoders import make_encoder
+        from attnknn.encoders import learns, make_encoder
 
         encoder = make_encoder(self.encoder)
-        if not getattr(encoder, "is_trained", False):
+        if not learns(encoder):
             return self._encoded(X, reset=True, labels=labels), None
         from attnknn.training.encoders import teach_encoder
 
@@ -304,7 +304,9 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
         return MOST_NEIGHBORS_IF_TRAINED if self._has_trained_encoder() else MOST_NEIGHBORS
 
     def _has_trained_encoder(self) -> bool:
-        return bool(getattr(self.encoder_, "is_trained", False))
+        from attnknn.encoders import learns
+
+        return learns(self.encoder_)
 
     def _fit_parts(self, fresh: Booleans | None = None) -> None:
         from attnknn.training.fitting import FitSettings, fit_parts

@@ -35,6 +35,11 @@ class Encoder(Protocol):
     def to_settings(self) -> tuple[Settings, Arrays]: ...
 
 
+def learns(encoder: Encoder) -> bool:
+    """Whether an encoder is trained on labels: `training/` teaches it, `fit` alone does not."""
+    return bool(getattr(encoder, "is_trained", False))
+
+
 def as_embeddings(output: Any, n_rows: int, maker: str) -> NDArray[Any]:
     """What a user's code gave, as a float array (n_rows, D), or an error that names the maker."""
     if hasattr(output, "toarray"):  # a sparse matrix

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -214,7 +213,6 @@ class LearnedTableEncoder(TransformerMixin, BaseEstimator):
             "encoder": self.name,
             "settings": self.get_params(deep=False),
             "network": self.network_,
-            "shape": asdict(self.module_.shape),
             "columns": columns,
         }, {**arrays, **{name: array.astype(np.float64) for name, array in weights.items()}}
 

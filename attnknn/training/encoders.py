@@ -26,11 +26,6 @@ class Taught:
     fresh: Booleans
 
 
-def learns(encoder: Encoder) -> bool:
-    """Whether an encoder is trained on labels."""
-    return bool(getattr(encoder, "is_trained", False))
-
-
 def teach_encoder(
     encoder: Encoder,
     X: Any,

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnknn.encoders.learned_table import LearnedTableEncoder, NetworkName
+from attnknn.encoders.learned_table import ROWS_AT_ONCE, LearnedTableEncoder, NetworkName
 from attnknn.encoders.table_net import TableNet
 from attnknn.learning.loop import Course, Outcome, train
 from attnknn.learning.optimizers import parameter_groups
@@ -235,7 +235,7 @@ class _Classroom(nn.Module):
         return torch.from_numpy(class_prior(self.counts, self.codes[rows].numpy())).float()
 
     def _embed(self, rows: Tensor) -> Tensor:
-        return torch.cat([self.net(self.inputs[part]) for part in rows.split(4096)])
+        return torch.cat([self.net(self.inputs[part]) for part in rows.split(ROWS_AT_ONCE)])
 
 
 def _logs(shares: Tensor) -> Tensor:

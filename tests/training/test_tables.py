@@ -131,6 +131,17 @@ def test_the_loss_is_the_vote_written_out(monkeypatch):
     assert room.loss(rows).item() == pytest.approx(total.item() / 15, rel=1e-4)
 
 
+def test_smoothing_spreads_a_share_of_each_label():
+    losses = []
+    for smoothing in (0.0, 0.5):
+        room = classroom(
+            small(n_candidates=0, column_dropout=0.0, label_smoothing=smoothing), np.full(20, -1)
+        )
+        losses.append(room.loss(torch.arange(15)).item())
+        logs = room._ask_candidates(torch.arange(15)).log()
+    assert losses[1] == pytest.approx(0.5 * losses[0] - 0.5 * logs.mean().item(), rel=1e-4)
+
+
 def test_candidates_that_are_all_the_nearest_give_the_same_vote():
     room = classroom(small(candidates="nearest", n_candidates=14), np.full(20, -1))
     rows = torch.arange(15)
