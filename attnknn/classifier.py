@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_random_state, validate_data
 
 from attnknn._atomic import all_or_nothing
@@ -140,8 +141,12 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X: Any) -> Floats:
         """Class probabilities (n, C) of each row of `X`; columns follow `classes_`."""
-        answers = [answer.probabilities for answer in self._answers(X, "predict_proba")]
-        return np.concatenate(answers) if answers else np.zeros((0, len(self.classes_)))
+        from attnknn.ensembling import probabilities_of
+
+        calibration = self._calibration_of_answers()
+        answers = self._answers(X, "predict_proba")
+        found = [probabilities_of(of_views, calibration) for of_views in answers]
+        return np.concatenate(found) if found else np.zeros((0, len(self.classes_)))
 
     def embed(self, X: Any) -> NDArray[Any]:
         """The embeddings (n, D) of the rows of `X`."""
@@ -159,11 +164,14 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
 
     def explain(self, X: Any) -> list[Evidence]:
         """Why each row of `X` gets its label: one `Evidence` per row."""
+        from attnknn.ensembling import joined
         from attnknn.evidence import evidence_of
 
+        calibration = self._calibration_of_answers()
+        answers = (joined(of_views, calibration) for of_views in self._answers(X, "explain"))
         return [
-            evidence_of(answer, row, self.memory_, self.classes_, self.calibration_)
-            for answer in self._answers(X, "explain")
+            evidence_of(answer, row, self.memory_, self.classes_, calibration)
+            for answer in answers
             for row in range(len(answer.shares))
         ]
 
@@ -237,6 +245,7 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
             rows, fresh = self._learned_rows(X, labels, classes, groups)
             self._remember(rows, labels, classes, ids, groups, importance, payloads)
             self._fit_parts(fresh)
+            self._fit_views(X)
         return self
 
     def _learned_rows(
@@ -356,11 +365,46 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
         self._check_remembers(method)
         return self.memory_.prepare(self._encoded(X, reset=False))
 
-    def _answers(self, X: Any, method: str) -> Iterator[Answer]:
-        queries = self._queries(X, method)
+    def _answers(self, X: Any, method: str) -> Iterator[list[Answer]]:
+        """Answers for blocks of queries, one for each view of them."""
+        views = self._views(X, method)
         parts = self._parts()
-        for start in range(0, len(queries), ROWS_AT_ONCE):
-            yield parts.answer(queries[start : start + ROWS_AT_ONCE])
+        for start in range(0, len(views[0]), ROWS_AT_ONCE):
+            yield [parts.answer(view[start : start + ROWS_AT_ONCE]) for view in views]
+
+    def _views(self, X: Any, method: str) -> list[NDArray[np.float32]]:
+        """Prepared queries (n, D) as they are or, if the encoder has views, in each of them."""
+        from attnknn.encoders import has_views
+
+        if not has_views(self.encoder_):
+            return [self._queries(X, method)]
+        self._check_remembers(method)
+        encoder: Any = self.encoder_
+        return [self.memory_.prepare(view) for view in encoder.embeddings(X, encoder.views)]
+
+    def _fit_views(self, X: Any) -> None:
+        """Where queries are seen in several views: fit the map after their votes are averaged."""
+        from attnknn.encoders import has_views
+
+        self.views_factor_ = 1.0
+        fresh = np.flatnonzero(self.fresh_)
+        if not has_views(self.encoder_) or self.calibration is None or len(fresh) < 2:
+            return
+        from attnknn.training.views import MOST_ROWS, views_factor
+
+        generator = np.random.default_rng(self._seed())
+        rows = np.sort(generator.permutation(fresh)[:MOST_ROWS])
+        encoder: Any = self.encoder_
+        views = encoder.embeddings(_safe_indexing(X, rows), encoder.views)
+        self.views_factor_ = views_factor(self._parts(), rows, views, self._trust())
+
+    def _calibration_of_answers(self) -> Any:
+        """The map for queries: the entries' own, but for several views the one fitted for them."""
+        self._check_fitted("predict_proba")
+        if self.views_factor_ == 1.0:
+            return self.calibration_
+        exponent = self.calibration_.exponent * self.views_factor_
+        return replace(self.calibration_, exponent=exponent)
 
     def _parts(self) -> Any:
         from attnknn.pipeline import Parts

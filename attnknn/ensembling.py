@@ -1,14 +1,17 @@
-"""Several answers into one: fits how the votes over several numbers of neighbors are mixed.
+"""Several answers into one: votes over several numbers of neighbors, or of several views.
 
-The averaging itself happens in the weights (`attnknn.attention.several`); here stands what it
-averages by, fitted leave-one-out on the likelihood of the observed labels.
+The averaging over numbers of neighbors happens in the weights (`attnknn.attention.several`); here
+stands what it averages by, fitted leave-one-out on the likelihood of the observed labels. The
+answers about several views of a query are averaged here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from attnknn.attention.base import Scores, Situation
+from attnknn.attention.base import Scores, Situation, Weights
 from attnknn.attention.several import (
     AdaptiveAttention,
     KEnsembleAttention,
@@ -18,7 +21,9 @@ from attnknn.attention.several import (
     mixed_by_model,
     neighborhood,
 )
-from attnknn.records import Floats, Integers
+from attnknn.calibration import Calibration
+from attnknn.pipeline import Answer
+from attnknn.records import Floats, Integers, Neighbors
 from attnknn.vote import vote
 
 N_THRESHOLDS = 64  # tried ones
@@ -107,3 +112,55 @@ def mixture_model(features: Floats, likely: Floats) -> Floats:
 
     found = minimize(loss_and_gradient, np.zeros(np.prod(shape)), jac=True, method="L-BFGS-B")
     return np.asarray(found.x.reshape(shape))
+
+
+def probabilities_of(answers: Sequence[Answer], calibration: Calibration) -> Floats:
+    """Probabilities (B, C) by the mean shares of several views of the same queries."""
+    if len(answers) == 1:
+        return answers[0].probabilities
+    return calibration.probabilities(np.mean([answer.shares for answer in answers], axis=0))
+
+
+def joined(answers: Sequence[Answer], calibration: Calibration) -> Answer:
+    """One answer for several views of the same queries: exact evidence of the mean shares.
+
+    A neighbor of several views is there once: its weight is the mean over all views, its distance
+    the least. Neighbors with the most say come first.
+    """
+    if len(answers) == 1:
+        return answers[0]
+    rows = [_joined_row(answers, row) for row in range(len(answers[0].shares))]
+    width = max((len(weights) for _, _, _, weights in rows), default=0)
+    blank = np.zeros((len(rows), width))
+    positions, labels = blank.astype(np.int64), blank.astype(np.int64)
+    distances, weights, mask = blank + np.inf, blank.copy(), blank.astype(bool)
+    for row, parts in enumerate(rows):
+        place = slice(len(parts[0]))
+        positions[row, place], labels[row, place] = parts[:2]
+        distances[row, place], weights[row, place] = parts[2:]
+        mask[row, place] = True
+    prior = np.mean([answer.weights.prior for answer in answers], axis=0)
+    shares = np.mean([answer.shares for answer in answers], axis=0)
+    return Answer(
+        Neighbors(positions, labels, distances, mask),
+        Weights(weights, prior),
+        answers[0].prior,
+        shares,
+        calibration.probabilities(shares),
+    )
+
+
+def _joined_row(answers: Sequence[Answer], row: int) -> tuple[Integers, Integers, Floats, Floats]:
+    """Positions, labels, least distances and mean weights of all neighbors of one query."""
+    found = [answer.neighbors.rows(row) for answer in answers]
+    present = [neighbors.mask for neighbors in found]
+    everyone = np.concatenate([n.positions[m] for n, m in zip(found, present, strict=True)])
+    own = np.concatenate([n.labels[m] for n, m in zip(found, present, strict=True)])
+    far = np.concatenate([n.distances[m] for n, m in zip(found, present, strict=True)])
+    say = [a.weights.neighbors[row][m] for a, m in zip(answers, present, strict=True)]
+    positions, first, place = np.unique(everyone, return_index=True, return_inverse=True)
+    weights = np.bincount(place, np.concatenate(say), len(positions)) / len(answers)
+    distances = np.full(len(positions), np.inf)
+    np.minimum.at(distances, place, far)
+    order = np.argsort(-weights, kind="stable")
+    return positions[order], own[first][order], distances[order], weights[order]

@@ -20,6 +20,7 @@ ENCODERS = {
 _WORDS = {"table": "a table", "vectors": "vectors", "texts": "texts", "images": "images"}
 TABLES = ("tabular", "learned-tabular")  # they read columns of any kind, and allow gaps
 TRAINED = ("learned-tabular", "image")
+OF_IMAGES = ("network", "image_size", "weights", "backbone", "views", "n_views", "workers")
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,12 @@ class EncoderOptions:
     image_size: tuple[int, int] | None = None
     embed_dim: int | None = None
     epochs: int | None = None
+    batch_size: int | None = None
+    weights: str | None = None
+    backbone: str | None = None
+    views: tuple[str, ...] | None = None
+    n_views: int | None = None
+    workers: int | None = None
 
 
 @dataclass(frozen=True)
@@ -51,9 +58,12 @@ def check_options(source: Source, options: EncoderOptions) -> None:
         raise click.UsageError(f"--text names a column of a table; {source.path} has none.")
     if options.text_model is not None and (kind != "texts" or options.encoder == "tfidf"):
         raise click.UsageError("--text-model is for a column of texts, named with --text.")
-    for flag, value in (("--network", options.network), ("--image-size", options.image_size)):
-        if value is not None and kind != "images":
+    for name in OF_IMAGES:
+        if getattr(options, name) is not None and kind != "images":
+            flag = "--" + name.replace("_", "-")
             raise click.UsageError(f"{flag} is for images; {source.path} holds {_WORDS[kind]}.")
+    if options.n_views is not None and options.views is None:
+        raise click.UsageError("--n-views says how many of --views are taken: give both.")
     if options.encoder not in ("auto", *ENCODERS[kind]):
         raise click.UsageError(
             f"--encoder {options.encoder} is not for {source.path}, which holds {_WORDS[kind]}: "
@@ -108,7 +118,9 @@ def _made(name: str, options: EncoderOptions) -> Any:
     """A name where nothing else was asked for, as people write it in Python."""
     from attnknn.encoders import LearnedTableEncoder, TextEncoder
 
-    training = _given(embed_dim=options.embed_dim, epochs=options.epochs)
+    training = _given(
+        embed_dim=options.embed_dim, epochs=options.epochs, batch_size=options.batch_size
+    )
     if training and name not in TRAINED:
         flag = next(iter(training)).replace("_", "-")
         raise click.UsageError(f"--{flag} is for an encoder that is trained, not for {name!r}.")
@@ -124,11 +136,15 @@ def _image_encoder(options: EncoderOptions) -> Any:
     from attnknn.encoders import ImageEncoder
     from attnknn.encoders.image import ImageTraining
 
-    asked = _given(
-        network=options.network, embed_dim=options.embed_dim, image_size=options.image_size
-    )
-    if options.epochs is not None:
-        asked["training"] = ImageTraining(epochs=options.epochs)
+    names = ("network", "embed_dim", "image_size", "weights", "backbone", "workers")
+    asked = _given(**{name: getattr(options, name) for name in names})
+    training = _given(epochs=options.epochs, batch_size=options.batch_size)
+    if training:
+        asked["training"] = ImageTraining(**training)
+    if options.views is not None:
+        from attnknn.learning.views import Views
+
+        asked["views"] = Views(options.views, options.n_views)  # type: ignore[arg-type]
     return ImageEncoder(**asked) if asked else None
 
 

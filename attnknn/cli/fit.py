@@ -57,8 +57,18 @@ def _size(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int
 @click.option("--encoder", type=_choice("auto", *ENCODERS), default="auto")
 @click.option("--network", help="Of images: resnet9, resnet18, resnet50 or timm:NAME.")
 @click.option("--image-size", callback=_size, help="Resize images to 32, or to 32x48 (high, wide).")
+@click.option("--weights", help="Of a timm network: a file to read, not the hub.")
+@click.option("--backbone", type=_choice("tuned", "frozen"), help="Train a timm network, or not.")
+@click.option(
+    "--views",
+    callback=lambda _, __, text: None if text is None else tuple(text.split(",")),
+    help="Ask about several views of an image, as original,flip,shift,crop, and average.",
+)
+@click.option("--n-views", type=click.IntRange(1), help="Only so many of these views.")
+@click.option("--workers", type=click.IntRange(0), help="Threads that read image files ahead.")
 @click.option("--embed-dim", type=click.IntRange(1), help="Numbers per embedding, if trained.")
 @click.option("--epochs", type=click.IntRange(1), help="Of an encoder that is trained, at most.")
+@click.option("--batch-size", type=click.IntRange(2), help="Rows per step of that training.")
 @click.option("--metric", type=_choice("euclidean", "cosine", "inner_product"), default="euclidean")
 @click.option("--attention", type=_choice(*ATTENTIONS), default="auto")
 @click.option("-k", "--neighbors", "n_neighbors", type=click.IntRange(1))

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from sklearn.base import clone
 
-from attnknn.encoders.base import Arrays, Encoder, Settings, learns
+from attnknn.encoders.base import Arrays, Encoder, Settings, has_views, learns
 from attnknn.encoders.cache import clear_text_cache, forget_texts, text_cache_file
 from attnknn.encoders.identity import IdentityEncoder
 from attnknn.encoders.image import ImageEncoder
@@ -30,6 +30,7 @@ __all__ = [
     "clear_text_cache",
     "encoder_from_settings",
     "forget_texts",
+    "has_views",
     "learns",
     "make_encoder",
     "text_cache_file",

@@ -40,6 +40,11 @@ def learns(encoder: Encoder) -> bool:
     return bool(getattr(encoder, "is_trained", False))
 
 
+def has_views(encoder: Encoder) -> bool:
+    """Whether an encoder shows each query in several views, whose votes are averaged."""
+    return getattr(encoder, "views", None) is not None
+
+
 def as_embeddings(output: Any, n_rows: int, maker: str) -> NDArray[Any]:
     """What a user's code gave, as a float array (n_rows, D), or an error that names the maker."""
     if hasattr(output, "toarray"):  # a sparse matrix

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -34,6 +34,7 @@ def train(
     checkpoint: str | Path | None = None,
     keeps: Mapping[str, Keeps] | None = None,
     before_epoch: Callable[[int], None] | None = None,
+    coming: Callable[[Sequence[Tensor]], None] | None = None,
     on_epoch: Callable[[Outcome], None] | None = None,
     processes: Processes | None = None,
 ) -> Outcome:
@@ -50,6 +51,7 @@ def train(
         step to step is in `module` or in `keeps`
     keeps : what else a checkpoint holds, by name
     before_epoch : told the number of each epoch, from 0, before it begins
+    coming : told all batches of each epoch that `loss_of` will get, so that they can be read ahead
     on_epoch : told the outcome so far after each epoch
     processes : among whom batches are shared: `loss_of` gets the rows of this process. `judge` is
         asked in each, and the first one's word counts for all
@@ -68,7 +70,7 @@ def train(
             while not run.is_over:
                 if before_epoch is not None:
                     before_epoch(run.epoch)
-                run.outcome.train_losses.append(_epoch(run, loss_of, advance))
+                run.outcome.train_losses.append(_epoch(run, loss_of, coming, advance))
                 _judge(run, judge)
                 run.outcome.seconds = time.perf_counter() - started
                 if path is not None:
@@ -82,11 +84,19 @@ def train(
     return run.outcome
 
 
-def _epoch(run: Run, loss_of: Callable[[Tensor], Tensor], advance: Callable[[str], None]) -> float:
+def _epoch(
+    run: Run,
+    loss_of: Callable[[Tensor], Tensor],
+    coming: Callable[[Sequence[Tensor]], None] | None,
+    advance: Callable[[str], None],
+) -> float:
     """One step for each batch; the mean loss of the rows before their step."""
-    total = 0.0
-    for rows in run.batches():
-        total += _step(run, loss_of, rows) * len(rows)
+    total, batches = 0.0, run.batches()
+    own = [run.processes.share(rows) for rows in batches]
+    if coming is not None:
+        coming(own)
+    for rows, share in zip(batches, own, strict=True):
+        total += _step(run, loss_of, share, len(rows)) * len(rows)
         advance(f"loss {run.best.loss:.4f}")
     if run.processes.are_several:
         summed = run.processes.total(torch.tensor(total, dtype=torch.float64))
@@ -94,12 +104,11 @@ def _epoch(run: Run, loss_of: Callable[[Tensor], Tensor], advance: Callable[[str
     return total / run.n_rows
 
 
-def _step(run: Run, loss_of: Callable[[Tensor], Tensor], rows: Tensor) -> float:
-    own = run.processes.share(rows)
+def _step(run: Run, loss_of: Callable[[Tensor], Tensor], own: Tensor, n_rows: int) -> float:
     with run.computing():
         loss = loss_of(own)
     if run.processes.are_several:  # so that the mean over processes is the mean over rows
-        loss = loss * (len(own) * run.processes.count / len(rows))
+        loss = loss * (len(own) * run.processes.count / n_rows)
     run.descend(loss)
     return loss.item()
 

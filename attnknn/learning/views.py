@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -56,6 +56,15 @@ class Views:
 
     def __len__(self) -> int:
         return self.count or len(_looks(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every setting as JSON can hold it."""
+        return {"kinds": list(self.kinds), "count": self.count, "pixels": self.pixels}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Self:
+        """The settings that `to_dict` gave; unknown names and wrong values are errors."""
+        return cls(**{**stored, "kinds": tuple(stored["kinds"])})
 
 
 def views_of(images: Tensor, views: Views) -> Iterator[Tensor]:

@@ -37,6 +37,7 @@ def pack(classifier: AttnKNNClassifier, notes: dict[str, str]) -> Contents:
         "encoder": encoder_settings,
         "encoder_arrays": sorted(encoder_arrays),
         "attention": pack_attention(classifier.attention_),
+        "views_factor": float(classifier.views_factor_),
         "calibration": {
             "exponent": float(classifier.calibration_.exponent),
             "label_noise": float(classifier.calibration_.label_noise),

@@ -86,7 +86,7 @@ def to_plain(name: str, value: Any) -> Any:
     """A setting as JSON can hold it; tuples become lists, paths texts, trainings dicts."""
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, ImageTraining):
+    if isinstance(value, ImageTraining) or (name == "views" and hasattr(value, "to_dict")):
         return value.to_dict()
     if isinstance(value, PurePath):
         return str(value)
@@ -104,8 +104,8 @@ def to_plain(name: str, value: Any) -> Any:
 
 def from_plain(name: str, value: Any) -> Any:
     """The setting that `to_plain` wrote."""
-    if name == "training" and isinstance(value, dict):
-        return _training(value)
+    if name in ("training", "views") and isinstance(value, dict):
+        return _record(name, value)
     if isinstance(value, list):
         return tuple(from_plain(name, item) for item in value)
     is_wild = isinstance(value, int | float) and not abs(value) <= LARGEST_NUMBER
@@ -114,8 +114,13 @@ def from_plain(name: str, value: Any) -> Any:
     return value
 
 
-def _training(stored: dict[str, Any]) -> ImageTraining:
+def _record(name: str, stored: dict[str, Any]) -> Any:
+    """How an image encoder is trained, or in which views it sees queries."""
     try:
-        return ImageTraining.from_dict(stored)
-    except (TypeError, ValueError, AttributeError) as error:
-        raise ModelFolderError(f"The stored training cannot be read: {error!r}.") from error
+        if name == "training":
+            return ImageTraining.from_dict(stored)
+        from attnknn.learning.views import Views
+
+        return Views.from_dict(stored)
+    except (TypeError, ValueError, AttributeError, KeyError) as error:
+        raise ModelFolderError(f"The stored {name} cannot be read: {error!r}.") from error

@@ -52,6 +52,7 @@ def unpack(folder: ModelFolder, cls: type[_Classifier]) -> _Classifier:
     if classifier.attention_.needs_trust:
         classifier._cache["trust_of_all"] = _trust(folder, len(classifier.memory_))
     classifier.calibration_ = _calibration(folder, stored.of("calibration"), n_classes)
+    classifier.views_factor_ = stored.number("views_factor", least=1e-6, most=1e6)
     classifier.n_neighbors_ = stored.integer("n_neighbors", least=1)
     classifier.fit_report_ = _report(stored.of("fit_report"))
     return classifier

@@ -134,12 +134,17 @@ def test_a_folder_is_learned_and_its_files_are_shown(tmp_path: Path) -> None:
 
 def test_the_settings_reach_the_encoder(tmp_path: Path) -> None:
     train = write_images(tmp_path / "train")
-    fit_images(train, tmp_path / "model", "--image-size", "20x24", "--network", "resnet9")
+    size = ("--image-size", "20x24", "--network", "resnet9", "--batch-size", "16")
+    views = ("--views", "original,flip", "--n-views", "2", "--workers", "1")
+    fit_images(train, tmp_path / "model", *size, *views)
     encoder = AttnKNNClassifier.load(tmp_path / "model").encoder_
     assert isinstance(encoder, ImageEncoder)
     assert (encoder.embed_dim, encoder.image_size) == (8, (20, 24))
     assert encoder.training is not None
-    assert encoder.training.epochs == 1
+    assert (encoder.training.epochs, encoder.training.batch_size) == (1, 16)
+    assert encoder.views is not None
+    assert (encoder.views.kinds, encoder.views.count) == (("original", "flip"), 2)
+    assert encoder.workers == 1
     small = write_images(tmp_path / "rows", 4, flat=True)
     Image.new("RGB", (9, 7)).save(small / "other.png")
     assert len(answers_of(tmp_path / "model", small)) == 5
@@ -263,8 +268,11 @@ def test_options_that_do_not_fit_are_wrong_usage(train: Path, tmp_path: Path) ->
     arguments = ("fit", train, "-t", "kind", "-o", tmp_path / "m")
     assert run(*arguments, "--network", "resnet9").exit_code == 2
     assert run(*arguments, "--image-size", "32").exit_code == 2
+    assert run(*arguments, "--views", "flip").exit_code == 2
     assert run(*arguments, "--encoder", "image").exit_code == 2
     folder = write_images(tmp_path / "images", 4)
     assert run("fit", folder, "-o", tmp_path / "m", "--image-size", "big").exit_code == 2
     assert run("fit", folder, "-o", tmp_path / "m", "--encoder", "tabular").exit_code == 2
+    assert run("fit", folder, "-o", tmp_path / "m", "--n-views", "2").exit_code == 2
+    assert "kind of view" in refused_fit(folder, "--views", "upside-down")
     assert "resnet9" in refused_fit(folder, "--network", "resnet7")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -47,9 +47,12 @@ class ImageEncoder(TransformerMixin, BaseEstimator):
         what timm's hub has
     backbone : whether a timm network is 'tuned', at a lower rate, or 'frozen'
     training : an `ImageTraining`; None takes its defaults
+    views : a `Views`: queries are seen in all of them, and their votes are averaged; None sees
+        images as they are
     holdout : share of the rows that is not trained on: they judge and calibrate, and are remembered
         with the others
     batch_size : images per step of `transform`
+    workers : threads that read image files ahead, in training too; 0 reads them when they are due
     device : where embeddings are computed: 'auto', 'cpu', 'cuda' or 'mps'
     random_state : seed of the weights at the start
 
@@ -80,8 +83,10 @@ class ImageEncoder(TransformerMixin, BaseEstimator):
         weights: str | Path | None = None,
         backbone: str = "tuned",
         training: ImageTraining | None = None,
+        views: Views | None = None,
         holdout: float = 0.1,
         batch_size: int = 256,
+        workers: int = 0,
         device: str = "auto",
         random_state: int = 0,
     ) -> None:
@@ -93,8 +98,10 @@ class ImageEncoder(TransformerMixin, BaseEstimator):
         self.weights = weights
         self.backbone = backbone
         self.training = training
+        self.views = views
         self.holdout = holdout
         self.batch_size = batch_size
+        self.workers = workers
         self.device = device
         self.random_state = random_state
 
@@ -134,8 +141,8 @@ class ImageEncoder(TransformerMixin, BaseEstimator):
         found = np.empty((len(views), len(rows), module.features_width), dtype=np.float32)
         module.eval()
         with torch.inference_mode():
-            for block in _blocks(len(rows), self.batch_size):
-                images = self.images(rows, block)
+            blocks = list(_blocks(len(rows), self.batch_size))
+            for block, images in zip(blocks, self.read(rows, blocks), strict=True):
                 for place, view in enumerate(views_of(images, views)):
                     found[place, block] = module.features(view).float().cpu().numpy()
         return found
@@ -162,14 +169,27 @@ class ImageEncoder(TransformerMixin, BaseEstimator):
         self.module_.to(device_of(self.device))
         return image_rows(X)
 
-    def images(self, rows: ImageRows, chosen: NDArray[np.int64]) -> Tensor:
-        """The chosen images (B, C, H, W), 0 to 1, channels last, where the module is."""
+    def read(
+        self, rows: ImageRows, batches: Sequence[NDArray[np.int64]], workers: int | None = None
+    ) -> Iterator[Tensor]:
+        """Images (B, C, H, W) of each batch, 0 to 1, channels last, where the module is."""
         import torch
 
+        from attnknn.learning.reading import read_ahead
+
         may_resize = self.image_size is not None
-        pixels = rows.take(chosen, self.shape_, may_resize=may_resize)
-        images = torch.from_numpy(np.ascontiguousarray(pixels)).to(self.module_.mean.device)
-        return images.float().div_(255).contiguous(memory_format=torch.channels_last)
+
+        def pixels(chosen: NDArray[np.int64]) -> NDArray[np.uint8]:
+            return rows.take(chosen, self.shape_, may_resize=may_resize)
+
+        n_workers = self.workers if workers is None else workers
+        for found in read_ahead(pixels, batches, n_workers):
+            images = torch.from_numpy(np.ascontiguousarray(found)).to(self.module_.mean.device)
+            yield images.float().div_(255).contiguous(memory_format=torch.channels_last)
+
+    def images(self, rows: ImageRows, chosen: NDArray[np.int64]) -> Tensor:
+        """The chosen images, as `read` gives them, read now."""
+        return next(self.read(rows, [chosen], workers=0))
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:  # noqa: ARG002
         """A name per number: the encoder's name and a place."""
@@ -212,8 +232,13 @@ class ImageEncoder(TransformerMixin, BaseEstimator):
             raise InvalidSettingError(
                 f"`training` must be an `ImageTraining` or None, got {self.training!r}."
             )
+        if self.views is not None and not hasattr(self.views, "kinds"):
+            raise InvalidSettingError(
+                f"`views` must be an `attnknn.learning.views.Views` or None, got {self.views!r}."
+            )
         check_limits(self, {"holdout": Limits(above=0, below=1)})
         check_at_least("batch_size", self.batch_size, 1)
+        check_at_least("workers", self.workers, 0)
         check_choice("device", self.device, DEVICES)
         check_at_least("random_state", self.random_state, 0)
 

@@ -13,6 +13,7 @@ from attnknn.encoders.image.building import bare_module
 from attnknn.encoders.image.rows import ImageShape
 from attnknn.encoders.image.training import ImageTraining
 from attnknn.errors import InvalidSettingError
+from attnknn.learning.views import Views
 
 if TYPE_CHECKING:
     from attnknn.encoders.image.encoder import ImageEncoder
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 STORED = (
     *("network", "widths", "activation", "embed_dim", "image_size", "backbone"),
-    *("holdout", "batch_size", "device", "random_state"),
+    *("holdout", "batch_size", "workers", "device", "random_state"),
 )
 LARGEST_SIDE = 1 << 14
 
@@ -40,6 +41,7 @@ def settings_of(encoder: ImageEncoder) -> tuple[Settings, Arrays]:
         "encoder": encoder.name,
         "settings": {name: _plain(getattr(encoder, name)) for name in STORED},
         "training": None if training is None else training.to_dict(),
+        "views": None if encoder.views is None else encoder.views.to_dict(),
         "shape": [shape.channels, shape.height, shape.width],
     }
     numbers = [value.detach().cpu().flatten() for value in _stored(encoder.module_).values()]
@@ -48,10 +50,11 @@ def settings_of(encoder: ImageEncoder) -> tuple[Settings, Arrays]:
 
 def restore(cls: type[_Encoder], settings: Settings, arrays: Arrays) -> _Encoder:
     """The fitted encoder; memory for weights is reserved only once their number is right."""
-    training = settings["training"]
+    training, views = settings["training"], settings["views"]
     encoder = cls(
         **{name: _tuple(settings["settings"][name]) for name in STORED},
         training=None if training is None else ImageTraining.from_dict(training),
+        views=None if views is None else Views.from_dict(views),
     )
     if not isinstance(encoder.network, str):
         raise ValueError("the network must be a name")

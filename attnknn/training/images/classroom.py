@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -102,6 +103,7 @@ class Classroom(nn.Module):
         self.queue, self.mine = Queue(training.queue_size), Mine(training.n_negatives)
         self.epoch, self.seed = 0, int(generator.initial_seed()) % (1 << 31)
         self.drawn = torch.arange(self.rows_per_epoch)
+        self.coming: Iterator[Tensor] | None = None  # images of this epoch's batches, read ahead
         self.codes = torch.from_numpy(pupils.codes)
         self.kin = torch.from_numpy(pupils.kin)
         self.trained = torch.from_numpy(pupils.trained)
@@ -140,6 +142,12 @@ class Classroom(nn.Module):
                 self.pupils.n_classes,
             )
         self.drawn = self.processes.from_first(self._draw())
+
+    def read_ahead(self, batches: Sequence[Tensor]) -> None:
+        """Begin to read the images of these batches, where the encoder has workers for it."""
+        if self.encoder.workers:
+            rows = [self.trained[self.drawn[positions]].numpy() for positions in batches]
+            self.coming = self.encoder.read(self.pupils.rows, rows)
 
     def _draw(self) -> Tensor:
         """Places of the rows of this epoch: a random choice, some replaced by boundary rows."""
@@ -206,7 +214,7 @@ class Classroom(nn.Module):
     def _batch(self, places: Tensor) -> Batch:
         settings = self.training_settings
         rows = self.trained[places]
-        images = self._images(rows.numpy())
+        images = self._images(rows.numpy()) if self.coming is None else next(self.coming)
         n_views = 2 if settings.contrastive_weight else 1
         views = self._windowed([self._augmented(images, rows) for _ in range(n_views)])
         labels = one_hot(self.codes[rows], self.pupils.n_classes).to(self.device)

@@ -129,6 +129,7 @@ def _train(
             checkpoint=training.checkpoint,
             keeps={"queue": classroom.queue, "mine": classroom.mine},
             before_epoch=classroom.begin,
+            coming=classroom.read_ahead,
             processes=processes,
         )
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import fields, replace
 
 import numpy as np
@@ -303,6 +304,30 @@ def test_images_that_cannot_be_held_are_read_for_every_batch(monkeypatch):
     monkeypatch.setattr(teaching, "HELD", 0)
     taught(read, X=pictures)
     assert np.array_equal(read.transform(IMAGES), held.transform(IMAGES))
+
+
+def test_reading_ahead_changes_nothing_but_who_reads(monkeypatch):
+    from attnknn.encoders.image.rows import ListRows
+
+    readers = set()
+    monkeypatch.setattr("attnknn.training.images.teaching.HELD", 0)
+    take = ListRows.take
+
+    def noted(self, rows, shape, **options):
+        readers.add(threading.current_thread().name.partition("_")[0])
+        return take(self, rows, shape, **options)
+
+    monkeypatch.setattr(ListRows, "take", noted)
+    training = replace(QUICK, epochs=1)
+    found = []
+    for workers in (0, 2):
+        encoder = encoder_of(training, X=list(IMAGES), workers=workers)
+        readers.clear()
+        lesson = taught(encoder, X=list(IMAGES))
+        found.append((lesson.outcome.train_losses, encoder.transform(list(IMAGES))))
+        assert ("read-ahead" in readers) == bool(workers)
+    assert found[0][0] == found[1][0]
+    np.testing.assert_array_equal(found[0][1], found[1][1])
 
 
 @pytest.mark.parametrize(("network", "widths"), [("resnet18", (8,) * 4), ("resnet50", (4,) * 4)])
