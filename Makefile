@@ -15,8 +15,14 @@ demo: .venv/installed
 test: .venv/installed
 	$(BIN)/python -m pytest -q
 
-test-slow: .venv/installed
-	$(BIN)/python -m pytest -q -m slow
+# torchvision and timm want another build of torch than the constraints name: an environment apart.
+.venv-images/installed: pyproject.toml
+	test -x .venv-images/bin/python || $(PYTHON) -m venv .venv-images
+	.venv-images/bin/pip install --quiet -e ".[images]" torchvision
+	touch $@
+
+test-slow: .venv/installed .venv-images/installed
+	ATTNKNN_IMAGES_PYTHON=.venv-images/bin/python $(BIN)/python -m pytest -q -m slow
 
 check: .venv/installed
 	$(BIN)/ruff format --check .
@@ -35,4 +41,4 @@ tables: .venv/installed
 	$(BIN)/python -m benchmarks.pages
 
 clean:
-	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-images build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

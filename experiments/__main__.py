@@ -18,6 +18,7 @@ from attnknn.evaluation.protocol import run
 from attnknn.evaluation.stress import LabelNoise
 from attnknn.evaluation.table import Table
 from experiments.bars import bars
+from experiments.image_bars import image_bars
 from experiments.methods import METHODS, TABLE_METHODS
 from experiments.pages import measured, write_pages
 from experiments.table_bars import table_bars
@@ -33,6 +34,10 @@ def settings() -> dict[str, dict[str, Any]]:
 
 def measure(claim: str, name: str, chosen: dict[str, Any]) -> Table:
     """Run one data set of a claim, or read what an earlier run left."""
+    if chosen.get("kind") == "images":
+        from experiments.images.measuring import measure_named
+
+        return measure_named(name, chosen["seeds"], RESULTS / chosen["folder"])
     has_raw_rows = chosen.get("rows") == "raw"
     known = TABLE_METHODS if has_raw_rows else METHODS
     return run(
@@ -62,7 +67,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if options.command == "bars":
         tables = {claim: measured(claim, chosen, RESULTS) for claim, chosen in claims.items()}
-        for bar in [*bars(tables), *table_bars(tables["tables"])]:
+        found = [*bars(tables), *table_bars(tables["tables"]), *image_bars(tables["images"])]
+        for bar in found:
             print(bar)
         return 0
     chosen = claims[options.claim]

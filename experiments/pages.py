@@ -34,7 +34,8 @@ def measured(claim: str, chosen: dict[str, Any], results: Path) -> dict[str, Tab
     """The tables of a claim whose seeds have all been run."""
     found = {}
     for name in chosen["datasets"]:
-        reports = [results / claim / name / str(seed) / "report.json" for seed in chosen["seeds"]]
+        folder = results / chosen.get("folder", claim) / name
+        reports = [folder / str(seed) / "report.json" for seed in chosen["seeds"]]
         if all(report.exists() for report in reports):
             found[name] = joined([Table.from_json(report) for report in reports])
     return found

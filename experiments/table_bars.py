@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 from scipy.stats import rankdata
 
+from attnknn.evaluation.intervals import bootstrap_means
 from attnknn.evaluation.table import Table
 from experiments.bars import Bar, at_least, at_most
 
@@ -39,3 +41,19 @@ def ranks(tables: dict[str, Table]) -> Iterator[Bar]:
     for other in OTHERS:
         what = f"{len(tables)} tables: mean rank in log-loss better than {other}"
         yield Bar(what, f"{means[OURS]:.2f} against {means[other]:.2f}", means[OURS] < means[other])
+    gap, low, high = means[OURS] - means[BOOSTING], *_rank_range(tables, methods)
+    what = f"{len(tables)} tables: mean rank in log-loss not behind {BOOSTING} beyond the interval"
+    yield Bar(what, f"{gap:+.2f} [{low:+.2f}, {high:+.2f}]", low <= 0)
+
+
+def _rank_range(tables: dict[str, Table], methods: list[str]) -> tuple[float, float]:
+    """The 95 % range of our mean rank minus boosting's, over resampled rows and seeds."""
+    ours, boosting = methods.index(OURS), methods.index(BOOSTING)
+    gaps = []
+    for place, table in enumerate(tables.values()):
+        losses = {method: np.stack([run.row_nll for run in table.of(method)]) for method in methods}
+        drawn = np.stack(list(bootstrap_means(losses, random_state=place).values()))  # (M, R)
+        ranked = rankdata(drawn, axis=0)
+        gaps.append(ranked[ours] - ranked[boosting])
+    low, high = np.quantile(np.mean(gaps, axis=0), [0.025, 0.975])
+    return float(low), float(high)

@@ -1,8 +1,9 @@
-"""Small images, mnist, fashion-mnist and cifar10, and 64 principal components of the gray ones."""
+"""Small images, the labels that people gave to some, and principal components of gray ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,28 @@ CIFAR10 = {
     "x_test": "f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04",
     "y_test": "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5",
 }
+CIFAR10N = {  # name: key in the file, checksum
+    "aggregate": (
+        "aggre_label",
+        "2bd5e02e39c9c79772cf4c794f7b74630ac1aaeeac4b807a63c11e9a375f8404",
+    ),
+    "random1": (
+        "random_label1",
+        "8d01b5a5af048e84bf6e964c86e1133e95d5b22c07763e23705b714ad0f32d8b",
+    ),
+    "random2": (
+        "random_label2",
+        "7ea04c887750912f49669282a75e78df380077766b361fb6cb5200999ad6dcda",
+    ),
+    "random3": (
+        "random_label3",
+        "cdbfad7e15bfc8fc83bc7c6e30b692e2aa1186660d82738b7543a6012d6ca46f",
+    ),
+    "worst": (
+        "worse_label",
+        "11a306ed336e3bc81aaac36322ddf12de379d0df1883aa43e10ba562a98f6b2a",
+    ),
+}
 
 
 def _reader(classes: tuple[str, ...]) -> Callable[[list[Path]], Rows]:
@@ -56,6 +79,18 @@ def _read_images(path: Path, classes: tuple[str, ...]) -> Rows:
             y_test=file["y_test"].astype(np.int64),
             classes=classes,
         )
+
+
+def _relabeled_reader(key: str) -> Callable[[list[Path]], Rows]:
+    """CIFAR-10 with the training labels that people gave; the test labels are the true ones."""
+
+    def read(paths: list[Path]) -> Rows:
+        rows = _read_images(paths[0], THINGS)
+        with np.load(paths[1], allow_pickle=False) as file:
+            given = file[key].astype(np.int64)
+        return replace(rows, y_train=given, extras={"y_true": rows.y_train})
+
+    return read
 
 
 def _component_reader(classes: tuple[str, ...]) -> Callable[[list[Path]], Rows]:
@@ -124,6 +159,23 @@ def _gray(name: str, arrays: Mapping[str, str], classes: tuple[str, ...], **abou
     return images, vectors
 
 
+def _relabeled(name: str) -> Source:
+    key, checksum = CIFAR10N[name]
+    return Source(
+        name=f"cifar10n-{name}",
+        kind="images",
+        n_rows=60_000,
+        n_classes=10,
+        origin="https://github.com/UCSC-REAL/cifar-10-100n, as cifar10n.npz, and cifar10",
+        license="CC BY-NC 4.0",
+        read=_relabeled_reader(key),
+        files=(
+            DataFile("cifar10.npz", arrays=CIFAR10),
+            DataFile("cifar10n.npz", arrays={key: checksum}),
+        ),
+    )
+
+
 SOURCES: tuple[Source, ...] = (
     *_gray(
         "mnist",
@@ -149,4 +201,5 @@ SOURCES: tuple[Source, ...] = (
         license="not stated",
         read=_reader(THINGS),
     ),
+    *map(_relabeled, CIFAR10N),
 )

@@ -131,7 +131,7 @@ def _run_seed(
         n_test=len(dataset.y_test),
         corruption="" if corrupt is None else _written(corrupt),
         encoder=_encoder_name(dataset, encoder),
-        versions=_versions(),
+        versions=versions(),
         runs=tuple(runs),
     )
 
@@ -226,7 +226,7 @@ def _chosen(model: Any) -> dict[str, Any]:
     return found
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
     found = {"python": platform.python_version(), "platform": platform.platform()}
     for package in PACKAGES:
         try:

@@ -1,4 +1,4 @@
-"""Damage done on purpose: label noise, drawn before anything is fitted."""
+"""Damage done on purpose: label noise and rare classes, before anything is fitted."""
 
 from __future__ import annotations
 
@@ -51,6 +51,28 @@ def asymmetric_noise(
     rng = np.random.default_rng(random_state)
     is_wrong = rng.random(len(codes)) < rate
     return np.where(is_wrong, (codes + 1) % n_classes, codes)
+
+
+def long_tail(y: ArrayLike, ratio: float, *, random_state: Seed = None) -> Integers:
+    """Rows that stay, sorted, so that each class is rarer than the one before.
+
+    Counts fall geometrically from the first class, of which as many stay as the smallest class
+    has, to the last, of which one in `ratio` of these stays, and at least one.
+
+    >>> y = np.repeat([0, 1, 2], 100)
+    >>> np.bincount(y[long_tail(y, 100, random_state=0)]).tolist()
+    [100, 10, 1]
+    """
+    codes, n_classes = _checked(y, 0.0, None)
+    if not ratio >= 1:
+        raise InvalidSettingError(f"`ratio` must be at least 1, got {ratio}.")
+    rng = np.random.default_rng(random_state)
+    most = np.bincount(codes, minlength=n_classes).min()
+    counts = np.maximum(1, np.round(most * ratio ** -np.linspace(0, 1, n_classes))).astype(int)
+    drawn = [
+        rng.permutation(np.flatnonzero(codes == code))[:count] for code, count in enumerate(counts)
+    ]
+    return np.sort(np.concatenate(drawn))
 
 
 NOISES = {"symmetric": symmetric_noise, "asymmetric": asymmetric_noise}

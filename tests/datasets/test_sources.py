@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from attnknn import datasets
+from attnknn.datasets.folders import array_checksum
 from attnknn.errors import InvalidInputError
 
 
@@ -155,3 +158,24 @@ def test_images_and_their_components(put_arrays):
     assert (np.diff(spread) <= 1e-6).all()
     vectors.X_train[:] = 0
     assert datasets.load("fashion-mnist-pca64").X_train.any()
+
+
+def test_labels_that_people_gave_stand_beside_the_true_ones(folder, monkeypatch):
+    rng = np.random.default_rng(0)
+    true, given = np.arange(40, dtype=np.uint8) % 10, np.arange(40, dtype=np.uint8) % 7
+    pixels = rng.integers(0, 256, (50, 4, 4, 3), dtype=np.uint8)
+    images = {"x_train": pixels[:40], "y_train": true, "x_test": pixels[40:], "y_test": true[:10]}
+    folder.mkdir()
+    np.savez(folder / "cifar10.npz", **images)
+    np.savez(folder / "cifar10n.npz", worse_label=given)
+    source = datasets.SOURCES["cifar10n-worst"]
+    sums = [images, {"worse_label": given}]
+    files = tuple(
+        replace(file, arrays={key: array_checksum(array) for key, array in arrays.items()})
+        for file, arrays in zip(source.files, sums, strict=True)
+    )
+    monkeypatch.setitem(datasets.SOURCES, "cifar10n-worst", replace(source, files=files))
+    dataset = datasets.load("cifar10n-worst")
+    assert dataset.y_train.tolist() == given.tolist()
+    assert dataset.extras["y_true"].tolist() == true.tolist()
+    assert dataset.y_test.tolist() == true[:10].tolist()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attnknn.errors import InvalidInputError, InvalidSettingError
-from attnknn.evaluation.stress import LabelNoise, asymmetric_noise, symmetric_noise
+from attnknn.evaluation.stress import LabelNoise, asymmetric_noise, long_tail, symmetric_noise
 
 Y = np.arange(30_000) % 5
 
@@ -49,3 +49,14 @@ def test_unusable_input_is_refused():
         symmetric_noise(["a", "b"], 0.3)
     with pytest.raises(InvalidSettingError, match="Did you mean 'symmetric'"):
         LabelNoise(0.1, "symetric")(Y, 0)
+
+
+def test_a_long_tail_keeps_other_rows_for_other_seeds():
+    kept = long_tail(Y, 100, random_state=0)
+    assert np.bincount(Y[kept]).tolist() == [6000, 1897, 600, 190, 60]
+    assert (np.diff(kept) > 0).all()
+    assert not np.array_equal(kept, long_tail(Y, 100, random_state=1))
+    assert len(long_tail(Y, 1)) == len(Y)
+    assert np.bincount(Y[long_tail(Y, 1e9, random_state=0)]).min() == 1
+    with pytest.raises(InvalidSettingError, match="`ratio` must be at least 1"):
+        long_tail(Y, 0.5)

@@ -13,8 +13,11 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from attnknn import datasets
 from attnknn.datasets import Dataset
-from experiments.cifar import __main__ as experiment
-from experiments.cifar.recipe import SETTINGS, Recipe
+from attnknn.evaluation.stress import symmetric_noise
+from attnknn.evaluation.table import Table
+from experiments.images import __main__ as experiment
+from experiments.images.recipe import SETTINGS, Recipe, stressed
+from experiments.images.votes import head_with_noise
 from tests.training.images.shapes import shapes
 
 
@@ -30,22 +33,56 @@ def small_data(monkeypatch):
     monkeypatch.setitem(SETTINGS, "training", SETTINGS["training"] | shared)
 
 
+METHODS = ["CNN head", "uniform", "distance", "learned", "attnknn"]
+
+
+@pytest.mark.slow
 def test_the_recipe_leaves_a_report_and_does_not_train_twice(small_data, tmp_path, capsys):
     arguments = ["--width", "narrow", "--epochs", "3", "--results", str(tmp_path)]
     assert experiment.main(arguments) == 0
-    path = tmp_path / "cifar10-narrow" / "0" / "report.json"
-    first = json.loads(path.read_text())
-    names = ("CNN head", "uniform", "distance", "learned")
-    assert set(first["methods"]) == {*names, *(f"{name}, views" for name in names)}
-    for row in first["methods"].values():
-        assert 0 <= row["accuracy"] <= 1
-        assert np.isfinite([row["nll"], row["ece"]]).all()
-    assert first["rows"] == {"trained": 256, "fresh": 64, "test": 80}
+    folder = tmp_path / "cifar10-narrow" / "0"
+    first = Table.from_json(folder / "report.json")
+    assert first.methods == [name + views for name in METHODS for views in ("", ", views")]
+    for run in first.runs:
+        assert 0 <= run.scores.accuracy <= 1
+        assert np.isfinite([run.scores.nll, run.scores.ece]).all()
+        assert len(run.row_nll) == 80
+    training = json.loads((folder / "training.json").read_text())
+    assert training["rows"] == {"trained": 256, "fresh": 64}
     assert "learned, views" in capsys.readouterr().out
     assert experiment.main(arguments) == 0
-    again = json.loads(path.read_text())
-    assert again["train losses"] == first["train losses"]
-    assert again["methods"] == first["methods"]
+    again = Table.from_json(folder / "report.json")
+    assert [run.scores for run in again.runs] == [run.scores for run in first.runs]
+    assert json.loads((folder / "training.json").read_text()) == training
+
+
+def test_the_damage_is_done_before_anything_is_fitted(small_data, tmp_path):
+    arguments = ["--width", "narrow", "--epochs", "1", "--results", str(tmp_path)]
+    assert experiment.main([*arguments, "--stress", "noise"]) == 0
+    table = Table.from_json(tmp_path / "cifar10-narrow-noise" / "0" / "report.json")
+    assert table.corruption == "30 % symmetric noise"
+    assert "CNN head, noise model" in table.methods
+    data = datasets.load("cifar10")
+    noisy = stressed(Recipe("cifar10", "narrow", 0, 1, stress="noise"), data)[1]
+    assert 0.2 < (noisy != data.y_train).mean() < 0.4
+    rare = stressed(Recipe("cifar10", "narrow", 0, 1, stress="imbalance"), data)[1]
+    assert np.bincount(rare).tolist() == [80, 17, 4, 1]
+
+
+def test_people_labeled_one_data_set_only(capsys):
+    with pytest.raises(SystemExit):
+        experiment.main(["--data", "mnist", "--width", "narrow", "--stress", "worst"])
+    assert "cifar10 only" in capsys.readouterr().err
+    assert Recipe("cifar10", "narrow", 0, 1, stress="worst").source == "cifar10n-worst"
+
+
+def test_a_head_that_knows_of_noise_finds_how_much(rng):
+    true = rng.integers(0, 4, 4000)
+    sure = np.full((4000, 4), 0.01)
+    sure[np.arange(4000), true] = 0.97
+    found = head_with_noise(sure, symmetric_noise(true, 0.3, random_state=0))
+    assert found.label_noise == pytest.approx(0.3, abs=0.03)
+    assert head_with_noise(sure, true).label_noise < 0.01
 
 
 @pytest.mark.parametrize("data", sorted(set(SETTINGS) - {"training", "views"}))

@@ -12,22 +12,59 @@ from numpy.typing import NDArray
 
 from attnknn.datasets import Dataset
 from attnknn.encoders.image import ImageEncoder, ImageTraining
+from attnknn.evaluation.stress import long_tail, symmetric_noise
 from attnknn.learning.augment import Augmentation
 from attnknn.learning.views import Views
 from attnknn.training.images import HeadBaseline, Lesson, train_images
 
+STRESSES = {
+    "none": "",
+    "noise": "30 % symmetric noise",
+    "worst": "the worst of three people's labels (CIFAR-10N)",
+    "imbalance": "the last class 100 times rarer than the first",
+}
+NOISE, RATIO = 0.3, 100.0
 SETTINGS = tomllib.loads((Path(__file__).parent / "settings.toml").read_text())
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """One training: what on, how wide, how long, from which seed."""
+    """One training: what on, how wide, how long, from which seed, with which damage.
+
+    Parameters
+    ----------
+    rows : take only the first so many training rows, for a try
+    stress : a name in `STRESSES`; the damage is done before anything is fitted
+    """
 
     data: str
     width: str
     seed: int
     epochs: int
     rows: int | None = None
+    stress: str = "none"
+
+    @property
+    def name(self) -> str:
+        """What its folder of results is called."""
+        return "-".join([self.data, self.width, *([] if self.stress == "none" else [self.stress])])
+
+    @classmethod
+    def named(cls, name: str, seed: int) -> Recipe:
+        """The recipe whose folder has this name.
+
+        >>> Recipe.named("cifar10-narrow-noise", 1).stress
+        'noise'
+        """
+        parts = name.split("-")
+        stress = parts.pop() if parts[-1] in STRESSES else "none"
+        data, width = "-".join(parts[:-1]), parts[-1]
+        return cls(data, width, seed, SETTINGS[data][width]["epochs"], stress=stress)
+
+    @property
+    def source(self) -> str:
+        """The data set that has its rows."""
+        return "cifar10n-worst" if self.stress == "worst" else self.data
 
     @property
     def chosen(self) -> dict[str, Any]:
@@ -80,9 +117,21 @@ class Trained:
         return self.lesson.baseline
 
 
+def stressed(recipe: Recipe, data: Dataset) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The training rows of a recipe and their labels, with the damage done."""
+    X, codes = data.X_train[: recipe.rows], data.y_train[: recipe.rows]
+    if recipe.stress == "noise":
+        n_classes = len(data.classes)
+        codes = symmetric_noise(codes, NOISE, random_state=recipe.seed, n_classes=n_classes)
+    if recipe.stress == "imbalance":
+        rows = long_tail(codes, RATIO, random_state=recipe.seed)
+        X, codes = X[rows], codes[rows]
+    return X, codes
+
+
 def trained_encoder(recipe: Recipe, data: Dataset, folder: Path) -> Trained:
     """Train as the recipe says, or go on, or take what is there."""
-    X, codes = data.X_train[: recipe.rows], data.y_train[: recipe.rows]
+    X, codes = stressed(recipe, data)
     fresh = np.zeros(len(codes), dtype=bool)
     n_fresh = min(recipe.chosen["fresh"], len(codes) // 5)
     generator = np.random.default_rng(recipe.seed)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 
 from attnknn.calibration import Calibration
 from attnknn.leave_one_out import Trust, judge
@@ -16,6 +17,7 @@ from attnknn.records import Booleans, Floats, Integers
 from attnknn.training.fitting import FitSettings, fit_parts
 from attnknn.training.views import views_factor
 
+WIDEST = 3.0  # log of the largest exponent of a head, and of one over the smallest
 Views = NDArray[np.float32]  # (V, n, D)
 
 
@@ -53,3 +55,18 @@ def map_after_averaging(parts: Parts, kept: Remembered, views: Views) -> Calibra
         trust = Trust(everyone, parts.attention.first_look_)
     factor = views_factor(parts, np.flatnonzero(kept.fresh), list(views), trust)
     return replace(parts.calibration, exponent=parts.calibration.exponent * factor)
+
+
+def head_with_noise(fresh: Floats, codes: Integers) -> Calibration:
+    """The map and the label noise of a head by the likelihood of fresh rows' observed labels.
+
+    What the votes get, for the head: its temperature alone would make it as unsure as its labels
+    are wrong.
+    """
+
+    def loss(numbers: Floats) -> float:
+        return float(Calibration(np.exp(numbers[0]), numbers[1]).losses(fresh, codes).mean())
+
+    bounds = [(-WIDEST, WIDEST), (0.0, 0.9)]
+    best = minimize(loss, np.array([0.0, 0.1]), method="Nelder-Mead", bounds=bounds).x
+    return Calibration(float(np.exp(best[0])), float(best[1]))
