@@ -21,8 +21,18 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 4096
 NetworkName = Literal["waves", "deep"]
 NETWORKS: dict[NetworkName, dict[str, float]] = {
-    "waves": {"n_blocks": 0, "frequency_scale": 1.0, "learning_rate": 4e-3},
-    "deep": {"n_blocks": 1, "frequency_scale": 0.2, "learning_rate": 2e-3},
+    "waves": {
+        "n_blocks": 0,
+        "frequency_scale": 1.0,
+        "learning_rate": 8e-3,
+        "column_dropout": 0.2,
+    },
+    "deep": {
+        "n_blocks": 1,
+        "frequency_scale": 0.2,
+        "learning_rate": 4e-3,
+        "column_dropout": 0.1,
+    },
 }
 LIMITS = {
     **dict.fromkeys(
@@ -34,8 +44,9 @@ LIMITS = {
     "n_blocks": Limits(least=0, is_whole=True, may_be_none=True),
     "batch_size": Limits(least=2, is_whole=True),
     "dropout": Limits(least=0, below=1),
-    "column_dropout": Limits(least=0, below=1),
+    "column_dropout": Limits(least=0, below=1, may_be_none=True),
     "label_smoothing": Limits(least=0, below=1),
+    "average": Limits(least=0, below=1),
     "frequency_scale": Limits(least=0, may_be_none=True),
     "learning_rate": Limits(above=0, may_be_none=True),
     "weight_decay": Limits(least=0),
@@ -55,13 +66,14 @@ class LearnedTableEncoder(TransformerMixin, BaseEstimator):
     Parameters
     ----------
     embed_dim : numbers in an embedding
-    network : "waves" has fast waves and no block behind them; "deep" has slow waves and a block.
+    network : "waves" has fast waves and one hidden layer; "deep" slow waves and a residual block.
         "auto" trains both on up to 20,000 rows and keeps the better on fresh rows, else "waves"
     width : of the network; wider fits more and takes longer
     n_blocks, frequency_scale, learning_rate : residual blocks, the frequency of the fastest wave
         at the start, and the rate of the training; None is the network's own
     dropout : share of the numbers inside a block left out in each step of training
-    column_dropout : share of its columns that each row loses in each step of training
+    column_dropout : share of its columns that each row loses in each step of training; None is the
+        network's own
     n_frequencies, number_dim : waves per numeric column, and the numbers they become
     max_categories : as in `TableEncoder`
     candidates : "sampled" asks `n_candidates` random rows and the batch itself; "nearest" asks the
@@ -71,6 +83,7 @@ class LearnedTableEncoder(TransformerMixin, BaseEstimator):
     patience : epochs without a better judgment that end the training; None is a fifth of `epochs`
     batch_size, weight_decay : of the training
     label_smoothing : share of each label that is spread over all classes in the loss
+    average : decay of the moving average of the weights that is kept; 0 keeps the last weights
     holdout : share of the rows that are not trained on
 
     Attributes
@@ -100,7 +113,7 @@ class LearnedTableEncoder(TransformerMixin, BaseEstimator):
         width: int = 256,
         n_blocks: int | None = None,
         dropout: float = 0.2,
-        column_dropout: float = 0.1,
+        column_dropout: float | None = None,
         n_frequencies: int = 24,
         frequency_scale: float | None = None,
         number_dim: int = 12,
@@ -113,6 +126,7 @@ class LearnedTableEncoder(TransformerMixin, BaseEstimator):
         learning_rate: float | None = None,
         weight_decay: float = 1e-4,
         label_smoothing: float = 0.0,
+        average: float = 0.99,
         patience: int | None = None,
         holdout: float = 0.15,
     ) -> None:
@@ -134,6 +148,7 @@ class LearnedTableEncoder(TransformerMixin, BaseEstimator):
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.label_smoothing = label_smoothing
+        self.average = average
         self.patience = patience
         self.holdout = holdout
 
@@ -163,7 +178,7 @@ class LearnedTableEncoder(TransformerMixin, BaseEstimator):
             n_blocks=int(self.of_network("n_blocks")),
             embed_dim=self.embed_dim,
             dropout=self.dropout,
-            column_dropout=self.column_dropout,
+            column_dropout=self.of_network("column_dropout"),
         )
         chance = torch.Generator().manual_seed(random_state)
         net = TableNet(shape, chance, frequency_scale=self.of_network("frequency_scale"))

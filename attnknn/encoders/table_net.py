@@ -118,7 +118,7 @@ class TableNet(nn.Module):
         for block in self.blocks:
             inner = block(inner)
         # Divided so that squared distances start near 1 whatever the size of the embedding.
-        return self.exit(self.norm(inner)) / math.sqrt(self.shape.embed_dim)
+        return self.exit(F.relu(self.norm(inner))) / math.sqrt(self.shape.embed_dim)
 
     def _inputs(self, rows: Tensor) -> Tensor:
         n, sizes = self.shape.n_numbers, self.shape.places

@@ -91,6 +91,7 @@ class TableMLP(ClassifierMixin, BaseEstimator):
         from torch import Tensor, nn
 
         from attnknn.learning.loop import Course, train
+        from attnknn.learning.weight_average import MovingAverage
 
         self.encoder_.build(seed, network)
         net = self.encoder_.module_
@@ -122,7 +123,9 @@ class TableMLP(ClassifierMixin, BaseEstimator):
         )
         size = min(self.encoder_.batch_size, len(trained))
         course = Course(EPOCHS, size, groups, warmup=0.05, patience=PATIENCE)
-        outcome = train(both, loss_of, judge, len(trained), course, chance)
+        decay = self.encoder_.average
+        average = MovingAverage(both, decay) if decay else None
+        outcome = train(both, loss_of, judge, len(trained), course, chance, average=average)
         net.chance.draw = None
         both.eval()
         return min(outcome.judged_losses), network, net, head

@@ -15,6 +15,7 @@ from attnknn.encoders.learned_table import ROWS_AT_ONCE, LearnedTableEncoder, Ne
 from attnknn.encoders.table_net import TableNet
 from attnknn.learning.loop import Course, Outcome, train
 from attnknn.learning.optimizers import parameter_groups
+from attnknn.learning.weight_average import MovingAverage
 from attnknn.memory.entries import NO_GROUP
 from attnknn.records import Booleans, Integers
 from attnknn.vote import class_prior, vote_in_torch, vote_of_candidates
@@ -85,6 +86,7 @@ def _teach_one(
         generator,
         title=f"Learning the embedding ({encoder.network_})",
         verbose=verbose,
+        average=MovingAverage(classroom, encoder.average) if encoder.average else None,
         before_epoch=classroom.refresh,
     )
     encoder.module_.chance.draw = None
