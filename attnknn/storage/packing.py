@@ -47,9 +47,7 @@ def pack(classifier: AttnKNNClassifier, notes: dict[str, str]) -> Contents:
         "notes": _notes(notes),
     }
     _check_json(settings)
-    contents = Contents(
-        settings, lines=_lines(classifier), tensors=tensors_of(classifier.attention_)
-    )
+    contents = Contents(settings, lines=_lines(classifier), tensors=_tensors(classifier))
     contents.arrays.update(_arrays(classifier))
     contents.arrays.update({f"encoder_{name}": array for name, array in encoder_arrays.items()})
     return contents
@@ -117,6 +115,11 @@ def _arrays(classifier: AttnKNNClassifier) -> dict[str, NDArray[Any]]:
         "trust": classifier._trust_of_all(),
     }
     return arrays | {name: array for name, array in optional.items() if array is not None}
+
+
+def _tensors(classifier: AttnKNNClassifier) -> dict[str, dict[str, Any]]:
+    tensors = {"attention": tensors_of(classifier.attention_)}
+    return {name: trained for name, trained in tensors.items() if trained}
 
 
 def _lines(classifier: AttnKNNClassifier) -> dict[str, list[str]]:

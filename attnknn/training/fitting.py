@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -33,7 +32,8 @@ from attnknn.leave_one_out import Judged, Trust, judge
 from attnknn.memory.base import Memory
 from attnknn.pipeline import Parts
 from attnknn.records import Booleans, Floats, Integers
-from attnknn.training.holdout import clusters_of, trained_rows
+from attnknn.training.gain import Gain
+from attnknn.training.holdout import trained_rows
 from attnknn.training.report import FitReport, describe
 
 FEWEST_ROWS_TO_LEARN = 300  # below, fresh rows are too few to tell whether learning helped
@@ -371,25 +371,22 @@ def _apply(fitted: Fitted, attention: Attention) -> None:
 class _Comparison:
     """Learned against distance attention on rows that neither learned from."""
 
-    gain: float
-    error: float
+    gain: Gain
     words: str
 
     @property
     def is_better(self) -> bool:
-        return self.gain > BEYOND_NOISE * self.error
+        return self.gain.mean > BEYOND_NOISE * self.gain.error
 
     @classmethod
     def of(
         cls, gains: Floats, groups: Integers, learned: Fitted, was_interrupted: bool
     ) -> _Comparison:
-        gain = float(gains.mean())
-        together = np.bincount(clusters_of(groups), gains - gain)  # rows of a group err together
-        error = math.sqrt(np.square(together).sum()) / len(gains)
+        gain = Gain.of(gains, groups)
         words = (
-            f"log-loss on {len(gains)} fresh rows is {learned.loss + gain:.4f} by distance and "
-            f"{learned.loss:.4f} learned (gain {gain:+.4f} ± {error:.4f})"
+            f"log-loss on {len(gains)} fresh rows is {learned.loss + gain.mean:.4f} by distance "
+            f"and {learned.loss:.4f} learned ({gain})"
         )
         if was_interrupted:
             words += "; training was stopped by hand, the best so far was kept"
-        return cls(gain, error, words)
+        return cls(gain, words)
