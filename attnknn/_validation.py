@@ -81,6 +81,13 @@ def check_choice(name: str, value: Any, choices: Iterable[str | None]) -> Any:
     raise unknown_name(name, value, [str(choice) for choice in choices])
 
 
+def check_flag(name: str, value: Any) -> bool:
+    """`value` if it is True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise InvalidSettingError(f"`{name}` must be True or False, got {value!r}.")
+    return bool(value)
+
+
 def check_labels(y: Any) -> NDArray[Any]:
     """Labels (n,) with none missing."""
     from sklearn.utils.multiclass import check_classification_targets

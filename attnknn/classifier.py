@@ -17,6 +17,7 @@ from attnknn._atomic import all_or_nothing
 from attnknn._validation import (
     check_at_least,
     check_choice,
+    check_flag,
     check_labels,
     is_plain,
 )
@@ -53,6 +54,9 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
         map out; None fits nothing
     label_noise : 'auto' models wrong labels where the data show them, 'symmetric' and 'by_class'
         always; None gives the probability of the label as annotators give it
+    value_head : True trains a network that answers in place of the vote, from the query and the
+        weighed values of its neighbors; `explain` then shows what it looked at, which is not the
+        exact evidence of the answer
     device : where searches run: 'auto', 'cpu', 'cuda' or 'mps'
     verbose : 1 shows progress and what was chosen
 
@@ -78,6 +82,7 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
         attention: Any = "auto",
         calibration: str | None = "auto",
         label_noise: str | None = "auto",
+        value_head: bool = False,
         random_state: Any = None,
         device: str = "auto",
         verbose: int = 0,
@@ -89,6 +94,7 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
         self.attention = attention
         self.calibration = calibration
         self.label_noise = label_noise
+        self.value_head = value_head
         self.random_state = random_state
         self.device = device
         self.verbose = verbose
@@ -163,7 +169,10 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
         return found.distances, self.memory_.entries.ids[found.positions]
 
     def explain(self, X: Any) -> list[Evidence]:
-        """Why each row of `X` gets its label: one `Evidence` per row."""
+        """Why each row of `X` gets its label: one `Evidence` per row.
+
+        With a value head it is what the head looked at, and says so (`is_exact`).
+        """
         from attnknn.ensembling import joined
         from attnknn.evidence import evidence_of
 
@@ -178,8 +187,8 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
     def leave_one_out_proba(self) -> Floats:
         """Probabilities (N, C) of every entry by the others, in the order they are remembered.
 
-        Entries that learned attention was trained on are judged a little too well; `fresh_` says
-        which entries were not.
+        Entries that learned attention or a value head was trained on are judged a little too well;
+        `fresh_` says which entries were not.
         """
         self._check_remembers("leave_one_out_proba")
         judged = self._everyone().trusting(self._trust())
@@ -228,6 +237,7 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
             check_at_least("n_neighbors", self.n_neighbors, 1)
         check_choice("calibration", self.calibration, ["auto", "scores", None])
         check_choice("label_noise", self.label_noise, ["auto", "symmetric", "by_class", None])
+        check_flag("value_head", self.value_head)
         check_choice("device", self.device, ["auto", "cpu", "cuda", "mps"])
 
     def _fit(
@@ -326,10 +336,12 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
             label_noise=self.label_noise,  # type: ignore[arg-type]
             random_state=self._seed(),
             verbose=self.verbose,
+            value_head=self.value_head,
         )
         outcome = fit_parts(self.memory_, self._counts(), self.attention, settings, fresh)
         self.attention_ = outcome.parts.attention
         self.calibration_ = outcome.parts.calibration
+        self.value_head_ = outcome.parts.value_head
         self.n_neighbors_ = outcome.parts.n_neighbors
         self.fit_report_ = outcome.report
         self.memory_.entries = replace(self.memory_.entries, fresh=outcome.fresh)
@@ -416,6 +428,7 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
             self.n_neighbors_,
             self._counts(),
             self._trust_of_all(),
+            self.value_head_,
         )
 
     def _counts(self) -> Integers:

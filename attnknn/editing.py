@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from attnknn.attention import Attention
     from attnknn.calibration import Calibration
     from attnknn.memory import Memory
+    from attnknn.value_head import ValueHead
 
 
 class EditsMixin:
@@ -28,6 +29,7 @@ class EditsMixin:
     memory_: Memory
     attention_: Attention
     calibration_: Calibration
+    value_head_: ValueHead | None
     classes_: NDArray[Any]
 
     if TYPE_CHECKING:
@@ -54,8 +56,9 @@ class EditsMixin:
     ) -> Self:
         """Remember more rows; an unseen label becomes a new class in `classes_`.
 
-        Votes, prior and trust follow at once. What was trained (encoder, projections, temperatures)
-        stays as it is until `refit`.
+        Votes, prior and trust follow at once. What was trained (encoder, projections, temperatures,
+        value head) stays as it is until `refit`; a value head sees the new rows as neighbors, and
+        a new class has the probability that the vote gives it.
         """
         self._check_fitted("add")
         labels = check_labels(y)
@@ -105,7 +108,7 @@ class EditsMixin:
         return self
 
     def refit(self) -> Self:
-        """Fit attention and calibration anew on what is remembered now.
+        """Fit attention, calibration and value head anew on what is remembered now.
 
         The encoder stays: the rows it was fitted on are not kept, only their embeddings.
         """
@@ -135,6 +138,8 @@ class EditsMixin:
         order = np.argsort(both, kind="stable")  # scikit-learn's metrics take columns as sorted
         self.attention_.reorder_classes(order)
         self.calibration_ = self.calibration_.with_order(order)
+        if self.value_head_ is not None:
+            self.value_head_ = self.value_head_.with_classes(len(both)).with_order(order)
         self.memory_.recode(np.argsort(order))
         self.classes_ = both[order]
 

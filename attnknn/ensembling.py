@@ -115,14 +115,19 @@ def mixture_model(features: Floats, likely: Floats) -> Floats:
 
 
 def probabilities_of(answers: Sequence[Answer], calibration: Calibration) -> Floats:
-    """Probabilities (B, C) by the mean shares of several views of the same queries."""
+    """Probabilities (B, C) by the mean shares of several views of the same queries.
+
+    Of a value head, which does not answer by shares, they are the mean probabilities.
+    """
     if len(answers) == 1:
         return answers[0].probabilities
+    if not answers[0].is_exact:
+        return np.mean([answer.probabilities for answer in answers], axis=0)
     return calibration.probabilities(np.mean([answer.shares for answer in answers], axis=0))
 
 
 def joined(answers: Sequence[Answer], calibration: Calibration) -> Answer:
-    """One answer for several views of the same queries: exact evidence of the mean shares.
+    """One answer for several views of the same queries: exact evidence, if of a vote.
 
     A neighbor of several views is there once: its weight is the mean over all views, its distance
     the least. Neighbors with the most say come first.
@@ -146,7 +151,8 @@ def joined(answers: Sequence[Answer], calibration: Calibration) -> Answer:
         Weights(weights, prior),
         answers[0].prior,
         shares,
-        calibration.probabilities(shares),
+        probabilities_of(answers, calibration),
+        answers[0].is_exact,
     )
 
 

@@ -36,4 +36,5 @@ def evidence_of(
         prior_weight=float(answer.weights.prior[row]),
         prior=answer.prior,
         exponent=calibration.exponent,
+        is_exact=answer.is_exact,
     )

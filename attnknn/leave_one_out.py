@@ -12,7 +12,7 @@ from attnknn.calibration import Trial
 from attnknn.memory.base import Memory
 from attnknn.memory.entries import NO_GROUP
 from attnknn.pipeline import Answer, Parts, situation_of
-from attnknn.records import Floats, Integers, Neighbors
+from attnknn.records import Booleans, Floats, Integers, Neighbors
 from attnknn.vote import class_prior
 
 BLOCK = 1 << 22  # pairs of entries held at once
@@ -59,6 +59,11 @@ class Judged:
     def nearest(self, k: int) -> Judged:
         """The same entries judged by their `k` nearest others only."""
         return replace(self, situation=self.situation.nearest(k))
+
+    def asking(self, may_judge: Booleans) -> Judged:
+        """The same entries judged by those others only that `may_judge` (N,)."""
+        positions = self.situation.neighbors.positions
+        return replace(self, situation=self.situation.asking(may_judge[positions]))
 
     def trusting(self, trust: Trust | None) -> Judged:
         """The same with the trust of each judge, the judged entry having no say in it."""

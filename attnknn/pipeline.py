@@ -11,6 +11,7 @@ from attnknn.attention.base import Attention, Situation, Weights
 from attnknn.calibration import Calibration
 from attnknn.memory.base import Memory
 from attnknn.records import Floats, Integers, Neighbors
+from attnknn.value_head import ValueHead
 from attnknn.vote import class_prior, vote
 
 
@@ -23,6 +24,7 @@ class Answer:
     prior: Floats  # (C,), or (B, C) where the queries are entries
     shares: Floats  # (B, C)
     probabilities: Floats  # (B, C)
+    is_exact: bool = True  # False where a value head gave the probabilities, and not the shares
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Parts:
     ----------
     counts : (C,) how many entries each class has
     trust : (N,) per entry, or None where the attention does not ask for it
+    value_head : answers in place of the vote, where there is one
     """
 
     memory: Memory
@@ -41,6 +44,7 @@ class Parts:
     n_neighbors: int
     counts: Integers
     trust: Floats | None = None
+    value_head: ValueHead | None = None
 
     def answer(self, queries: NDArray[np.float32]) -> Answer:
         """Answers for prepared queries (B, D) that are not entries."""
@@ -54,7 +58,10 @@ class Parts:
         weights = self.attention.weigh(situation)
         shares = vote(situation.neighbors.labels, weights, prior)
         probabilities = self.calibration.probabilities(shares)
-        return Answer(situation.neighbors, weights, prior, shares, probabilities)
+        head = self.value_head
+        if head is not None:
+            probabilities = head.probabilities(situation, weights, shares, probabilities)
+        return Answer(situation.neighbors, weights, prior, shares, probabilities, head is None)
 
 
 def situation_of(

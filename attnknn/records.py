@@ -56,7 +56,9 @@ class Evidence:
     """Why one row got its label: who voted, for what, with how much say.
 
     `shares[c] = sum(weights[labels == c]) + prior_weight * prior[c]`, exactly, over all neighbors;
-    `probabilities` are the shares to the power of `exponent`, made to sum to one.
+    `probabilities` are the shares to the power of `exponent`, made to sum to one, if `is_exact`.
+    Otherwise a value head gave them: shares and weights are then what it looked at, and the vote
+    alone might have answered something else.
 
     Parameters
     ----------
@@ -78,11 +80,24 @@ class Evidence:
     prior_weight: float
     prior: Floats
     exponent: float
+    is_exact: bool = True
 
     @property
     def probability(self) -> float:
         """The probability of `label`."""
         return float(self.probabilities.max())
+
+    @property
+    def remark(self) -> str:
+        """What to know before reading on; empty for exact evidence."""
+        if self.is_exact:
+            return ""
+        powers = (self.shares / self.shares.max()) ** self.exponent
+        best = int(powers.argmax())
+        return (
+            "Not exact evidence: a value head answered, and below is what it looked at. "
+            f"The vote alone says {self.classes[best]} ({powers[best] / powers.sum():.3f})."
+        )
 
     def table(self, n_neighbors: int = 5) -> str:
         """A small table: the answer, its `n_neighbors` weightiest voters, the rest, the prior."""
@@ -90,6 +105,7 @@ class Evidence:
         chances = ", ".join(f"{self.classes[c]} {self.probabilities[c]:.3f}" for c in ranked)
         shown = range(min(n_neighbors, len(self.ids)))
         lines = [f"{self.label}  (probabilities: {chances})"]
+        lines += [] if self.is_exact else [f"  {self.remark}"]
         lines += ["    say  label         distance  entry"]
         for i in shown:
             payload = "" if self.payloads is None else f"  {self.payloads[i]}"
@@ -107,8 +123,11 @@ class Evidence:
     def to_dict(self) -> dict[str, Any]:
         """Plain lists and numbers, ready for JSON."""
         payloads = {} if self.payloads is None else {"payloads": list(self.payloads)}
+        remark = {} if self.is_exact else {"remark": self.remark}
         return {
             "label": _plain(self.label),
+            "is_exact": self.is_exact,
+            **remark,
             "probabilities": _by_class(self.classes, self.probabilities),
             "shares": _by_class(self.classes, self.shares),
             "exponent": self.exponent,

@@ -26,6 +26,9 @@ METHODS = {
         ),
         Method("attnknn", lambda seed: AttnKNNClassifier(64, random_state=seed)),
         Method(
+            "value head", lambda seed: AttnKNNClassifier(64, value_head=True, random_state=seed)
+        ),
+        Method(
             "attnknn, K = 128", lambda seed: AttnKNNClassifier(n_neighbors=128, random_state=seed)
         ),
         Method(
@@ -51,6 +54,12 @@ TABLE_METHODS = {
         Method(
             "attnknn, learned encoder",
             lambda seed: AttnKNNClassifier(encoder="learned-tabular", random_state=seed),
+        ),
+        Method(
+            "value head, learned encoder",
+            lambda seed: AttnKNNClassifier(
+                encoder="learned-tabular", value_head=True, random_state=seed
+            ),
         ),
         Method("MLP, same encoder", lambda seed: TableMLP(random_state=seed)),
         Method(

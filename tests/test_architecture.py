@@ -26,6 +26,7 @@ ROOMS = [
     ["vote"],
     ["likelihood"],
     ["calibration"],
+    ["value_head"],
     ["pipeline"],
     ["ensembling"],
     ["leave_one_out"],

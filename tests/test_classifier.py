@@ -60,6 +60,7 @@ def test_the_classifier_passes_every_check_of_scikit_learn(estimator, check):
         AttnKNNClassifier(n_neighbors=8, attention=LearnedAttention(epochs=1)),
         AttnKNNClassifier(n_neighbors=8, attention="k-ensemble", label_noise="symmetric"),
         AttnKNNClassifier(n_neighbors=8, attention="adaptive", calibration=None),
+        AttnKNNClassifier(n_neighbors=8, attention="distance", value_head=True),
         AttnKNNClassifier(attention="uniform", memory="faiss"),
     ]
 )

@@ -50,6 +50,26 @@ def test_an_entry_is_judged_as_if_it_had_never_been():
         assert np.allclose(answers[row], alone[0], atol=1e-12)
 
 
+def test_others_that_may_not_judge_are_as_if_they_had_never_been():
+    memory, counts = remembered()
+    attention = first_look()
+    may_judge = np.arange(14) % 3 > 0
+    asked = judge(memory, counts, 13).asking(may_judge)
+    weights = attention.weigh(asked.situation)
+    found = asked.situation.neighbors
+    assert (found.mask.dtype, found.positions.dtype) == (bool, np.int64)
+    assert (np.diff(found.mask.astype(int)) <= 0).all()  # the empty come last
+    assert np.isinf(found.distances[~found.mask]).all()
+    for row in range(14):
+        smaller, fewer = without(memory, sorted({row, *np.flatnonzero(~may_judge)}))
+        parts = Parts(smaller, attention, Calibration(), 13, fewer)
+        alone = parts.answer(memory.entries.embeddings[[row]])
+        n_found = alone.neighbors.mask.sum()
+        assert found.mask[row].sum() == n_found
+        assert np.allclose(weights.neighbors[row, :n_found], alone.weights.neighbors, atol=1e-12)
+        assert weights.prior[row] == pytest.approx(alone.weights.prior[0])
+
+
 def test_no_entry_is_its_own_neighbor_even_among_copies():
     X = np.zeros((6, 2))
     memory = NumpyMemory().remember(make_entries(X, np.zeros(6)))

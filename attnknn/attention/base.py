@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from attnknn.records import Floats, Integers, Neighbors
+from attnknn.records import Booleans, Floats, Integers, Neighbors
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,29 @@ class Situation:
             squared=self.squared[:, :k],
             importance=self.importance[:, :k],
             trust=None if self.trust is None else self.trust[:, :k],
+        )
+
+    def asking(self, may_answer: Booleans) -> Situation:
+        """The situation with those neighbors only that `may_answer` (B, K), nearest first."""
+        has_say = self.neighbors.mask & may_answer
+        order = np.argsort(~has_say, axis=1, kind="stable")
+
+        def moved(array: NDArray[Any], empty: Any = 0) -> NDArray[Any]:
+            kept = np.where(has_say, array, array.dtype.type(empty))
+            return np.take_along_axis(kept, order, axis=1)
+
+        found = self.neighbors
+        return replace(
+            self,
+            neighbors=Neighbors(
+                moved(found.positions),
+                moved(found.labels),
+                moved(found.distances, np.inf),
+                moved(has_say),
+            ),
+            squared=moved(self.squared, np.inf),
+            importance=moved(self.importance, 1.0),
+            trust=None if self.trust is None else moved(self.trust),
         )
 
 

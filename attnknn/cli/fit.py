@@ -74,6 +74,7 @@ def _size(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int
 @click.option("-k", "--neighbors", "n_neighbors", type=click.IntRange(1))
 @click.option("--label-noise", type=_choice("auto", "symmetric", "by_class", NONE), default="auto")
 @click.option("--calibration", type=_choice("auto", "scores", NONE), default="auto")
+@click.option("--value-head", is_flag=True, help="Answer by a network over the neighbors.")
 @click.option("--memory", type=_choice("auto", "torch", "numpy", "faiss"), default="auto")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Same seed, same model.")
 @click.option("--force", is_flag=True, help="Replace an existing model.")
@@ -139,6 +140,7 @@ def _fit_and_save(
         attention=options["attention"],
         calibration=none_or["calibration"],
         label_noise=none_or["label_noise"],
+        value_head=options["value_head"],
         random_state=options["seed"],
     )
     classifier.fit(

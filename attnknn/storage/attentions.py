@@ -17,7 +17,7 @@ from attnknn.attention import (
 )
 from attnknn.errors import ModelFolderError
 from attnknn.storage.fields import Fields
-from attnknn.storage.modules import module_from
+from attnknn.storage.modules import module_from, state_of
 from attnknn.storage.plain import part_from_plain, part_to_plain
 from attnknn.storage.reading import ModelFolder
 
@@ -47,8 +47,7 @@ def tensors_of(attention: Attention) -> dict[str, Any]:
     """What learned attention was trained to, for safetensors."""
     if not isinstance(attention, LearnedAttention):
         return {}
-    state = attention.module_.state_dict()
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
+    return state_of(attention.module_)
 
 
 def unpack_attention(folder: ModelFolder, stored: Fields, dim: int, n_classes: int) -> Attention:

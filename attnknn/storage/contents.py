@@ -8,7 +8,6 @@ from typing import Any
 from numpy.typing import NDArray
 
 SETTINGS = "settings.json"
-TENSORS = "attention.safetensors"
 
 
 @dataclass(frozen=True)
@@ -20,10 +19,10 @@ class Contents:
     settings : plain values, written as JSON
     arrays : by name; each becomes a .npy file
     lines : by name; one JSON value per line
-    tensors : what learned attention was trained to, for safetensors
+    tensors : what parts were trained to, by the name of the part; each becomes a safetensors file
     """
 
     settings: dict[str, Any]
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     lines: dict[str, list[str]] = field(default_factory=dict)
-    tensors: dict[str, Any] = field(default_factory=dict)
+    tensors: dict[str, dict[str, Any]] = field(default_factory=dict)

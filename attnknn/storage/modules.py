@@ -1,15 +1,26 @@
-"""The trained module of learned attention, built once its tensors are seen to fit."""
+"""Trained modules, built once their tensors are seen to fit."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from attnknn.errors import ModelFolderError
 from attnknn.storage.fields import Fields
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from attnknn.attention.scores import NeighborScores, Shape
     from attnknn.storage.reading import ModelFolder
+
+WHAT = "learned attention"
+_Module = TypeVar("_Module", bound="nn.Module")
+
+
+def state_of(module: nn.Module) -> dict[str, Any]:
+    """What a module was trained to, for safetensors."""
+    state = module.state_dict()
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
 
 
 def module_from(stored: Fields, folder: ModelFolder, dim: int, n_classes: int) -> NeighborScores:
@@ -17,15 +28,38 @@ def module_from(stored: Fields, folder: ModelFolder, dim: int, n_classes: int) -
     from attnknn.attention.scores import NeighborScores
 
     shape = _shape(stored, dim, n_classes)
-    tensors = folder.tensors()
-    _check_sizes(folder, tensors, shape)
-    module = NeighborScores(shape)
+    tensors = folder.tensors("attention")
+    check_sizes(folder, tensors, _sizes(shape), WHAT)
+    if not ("unit" in tensors and tensors["unit"].ndim == 0 and tensors["unit"] > 0):
+        raise folder.refuse("the tensor `unit` must be a positive number")
+    return fill(NeighborScores(shape), tensors, folder, WHAT)
+
+
+def fill(module: _Module, tensors: dict[str, Any], folder: ModelFolder, what: str) -> _Module:
+    """The module with its stored weights."""
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:
         why = str(error).splitlines()[-1].strip()
-        raise folder.refuse(f"the tensors of learned attention do not fit ({why})") from error
+        raise folder.refuse(f"the tensors of {what} do not fit ({why})") from error
     return module
+
+
+def check_sizes(
+    folder: ModelFolder,
+    tensors: dict[str, Any],
+    wanted: dict[str, tuple[int, ...]],
+    what: str,
+) -> None:
+    """All that is large must be in the file already: a shape alone reserves no memory."""
+    import torch
+
+    for name, size in wanted.items():
+        if name not in tensors or tuple(tensors[name].shape) != size:
+            raise folder.refuse(f"the tensor `{name}` of {what} must be of size {size}")
+    for name, tensor in tensors.items():
+        if tensor.dtype != torch.float32 or not bool(torch.isfinite(tensor).all()):
+            raise folder.refuse(f"the tensor `{name}` must hold finite float32 numbers")
 
 
 def _shape(stored: Fields, dim: int, n_classes: int) -> Shape:
@@ -53,18 +87,10 @@ def _shape(stored: Fields, dim: int, n_classes: int) -> Shape:
     return shape
 
 
-def _check_sizes(folder: ModelFolder, tensors: dict[str, Any], shape: Shape) -> None:
-    """All that is large must be in the file already: a shape alone reserves no memory."""
-    import torch
-
-    wanted = {"projection": (shape.n_heads, shape.head_dim, shape.dim)}
+def _sizes(shape: Shape) -> dict[str, tuple[int, ...]]:
+    sizes: dict[str, tuple[int, ...]] = {
+        "projection": (shape.n_heads, shape.head_dim, shape.dim),
+    }
     if shape.prototypes:
-        wanted["prototypes"] = (shape.n_classes, shape.dim)  # type: ignore[assignment]
-    for name, size in wanted.items():
-        if name not in tensors or tuple(tensors[name].shape) != size:
-            raise folder.refuse(f"the tensor `{name}` of learned attention must be of size {size}")
-    for name, tensor in tensors.items():
-        if tensor.dtype != torch.float32 or not bool(torch.isfinite(tensor).all()):
-            raise folder.refuse(f"the tensor `{name}` must hold finite float32 numbers")
-    if not ("unit" in tensors and tensors["unit"].ndim == 0 and tensors["unit"] > 0):
-        raise folder.refuse("the tensor `unit` must be a positive number")
+        sizes["prototypes"] = (shape.n_classes, shape.dim)
+    return sizes

@@ -15,6 +15,7 @@ from attnknn.storage.attentions import pack_attention, tensors_of
 from attnknn.storage.contents import Contents
 from attnknn.storage.folder import FORMAT, VERSION
 from attnknn.storage.plain import part_to_plain, to_plain
+from attnknn.storage.value_heads import head_tensors, pack_head
 
 if TYPE_CHECKING:
     from attnknn.classifier import AttnKNNClassifier
@@ -38,6 +39,7 @@ def pack(classifier: AttnKNNClassifier, notes: dict[str, str]) -> Contents:
         "encoder_arrays": sorted(encoder_arrays),
         "attention": pack_attention(classifier.attention_),
         "views_factor": float(classifier.views_factor_),
+        "value_head": pack_head(classifier.value_head_),
         "calibration": {
             "exponent": float(classifier.calibration_.exponent),
             "label_noise": float(classifier.calibration_.label_noise),
@@ -47,9 +49,7 @@ def pack(classifier: AttnKNNClassifier, notes: dict[str, str]) -> Contents:
         "notes": _notes(notes),
     }
     _check_json(settings)
-    contents = Contents(
-        settings, lines=_lines(classifier), tensors=tensors_of(classifier.attention_)
-    )
+    contents = Contents(settings, lines=_lines(classifier), tensors=_tensors(classifier))
     contents.arrays.update(_arrays(classifier))
     contents.arrays.update({f"encoder_{name}": array for name, array in encoder_arrays.items()})
     return contents
@@ -117,6 +117,14 @@ def _arrays(classifier: AttnKNNClassifier) -> dict[str, NDArray[Any]]:
         "trust": classifier._trust_of_all(),
     }
     return arrays | {name: array for name, array in optional.items() if array is not None}
+
+
+def _tensors(classifier: AttnKNNClassifier) -> dict[str, dict[str, Any]]:
+    tensors = {
+        "attention": tensors_of(classifier.attention_),
+        "value_head": head_tensors(classifier.value_head_),
+    }
+    return {name: trained for name, trained in tensors.items() if trained}
 
 
 def _lines(classifier: AttnKNNClassifier) -> dict[str, list[str]]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnknn.errors import ModelFolderError
-from attnknn.storage.contents import SETTINGS, TENSORS
+from attnknn.storage.contents import SETTINGS
 from attnknn.storage.folder import FORMAT, LARGEST_MANIFEST, MANIFEST, VERSION, locked, previous_of
 
 NAME = re.compile(r"[a-z0-9_]{1,64}\.(json|jsonl|npy|safetensors)")
@@ -123,15 +123,16 @@ class ModelFolder:
             raise self.refuse(f"{file_name} must have {n_lines} lines, one per entry")
         return [self._json(line, file_name, numbers="any") for line in lines[:-1]]
 
-    def tensors(self) -> dict[str, Any]:
-        """The tensors of learned attention."""
+    def tensors(self, name: str) -> dict[str, Any]:
+        """The tensors of a part that was trained."""
         from safetensors import SafetensorError
         from safetensors.torch import load
 
+        file_name = f"{name}.safetensors"
         try:
-            return load(bytes(self._bytes(TENSORS)))
+            return load(bytes(self._bytes(file_name)))
         except (SafetensorError, ValueError, KeyError, TypeError) as error:
-            raise self.refuse(f"{TENSORS} is not a safetensors file ({error})") from error
+            raise self.refuse(f"{file_name} is not a safetensors file ({error})") from error
 
     def _read_manifest(self) -> bytes:
         path = self.path / MANIFEST

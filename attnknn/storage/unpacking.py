@@ -20,6 +20,7 @@ from attnknn.storage.folder import FORMAT, VERSION
 from attnknn.storage.packing import PARTS
 from attnknn.storage.plain import from_plain, part_from_plain
 from attnknn.storage.reading import ModelFolder
+from attnknn.storage.value_heads import unpack_head
 from attnknn.training.report import FitReport
 
 if TYPE_CHECKING:
@@ -49,6 +50,9 @@ def unpack(folder: ModelFolder, cls: type[_Classifier]) -> _Classifier:
     dim = classifier.memory_.entries.embeddings.shape[1]
     _check_width(classifier.encoder_, dim)
     classifier.attention_ = unpack_attention(folder, stored.of("attention"), dim, n_classes)
+    classifier.value_head_ = None
+    if stored.anything("value_head") is not None:
+        classifier.value_head_ = unpack_head(folder, stored.of("value_head"), dim, n_classes)
     if classifier.attention_.needs_trust:
         classifier._cache["trust_of_all"] = _trust(folder, len(classifier.memory_))
     classifier.calibration_ = _calibration(folder, stored.of("calibration"), n_classes)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnknn.storage.contents import SETTINGS, TENSORS, Contents
+from attnknn.storage.contents import SETTINGS, Contents
 from attnknn.storage.folder import FORMAT, MANIFEST, VERSION
 
 LINES_AT_ONCE = 4096
@@ -26,10 +26,11 @@ def write_files(contents: Contents, folder: Path) -> None:
         files[f"{name}.npy"] = _write(folder / f"{name}.npy", _npy(array))
     for name, lines in contents.lines.items():
         files[f"{name}.jsonl"] = _write(folder / f"{name}.jsonl", _joined(lines))
-    if contents.tensors:
+    for name, tensors in contents.tensors.items():
         from safetensors.torch import save
 
-        files[TENSORS] = _write(folder / TENSORS, [save(contents.tensors)])
+        path = folder / f"{name}.safetensors"
+        files[path.name] = _write(path, [save(tensors)])
     manifest = {"format": FORMAT, "version": VERSION, "files": files}
     _write(folder / MANIFEST, [_as_json(manifest)])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -33,7 +32,8 @@ from attnknn.leave_one_out import Judged, Trust, judge
 from attnknn.memory.base import Memory
 from attnknn.pipeline import Parts
 from attnknn.records import Booleans, Floats, Integers
-from attnknn.training.holdout import clusters_of, trained_rows
+from attnknn.training.gain import Gain
+from attnknn.training.holdout import trained_rows
 from attnknn.training.report import FitReport, describe
 
 FEWEST_ROWS_TO_LEARN = 300  # below, fresh rows are too few to tell whether learning helped
@@ -55,6 +55,7 @@ class FitSettings:
     ----------
     n_neighbors : the largest K
     calibration : 'auto' fits scalars and map, 'scores' leaves the map out, None fits nothing
+    value_head : whether one is trained after everything else
     """
 
     n_neighbors: int
@@ -62,15 +63,17 @@ class FitSettings:
     label_noise: LabelNoise | None
     random_state: int
     verbose: int = 0
+    value_head: bool = False
 
 
 @dataclass(frozen=True)
 class FitOutcome:
-    """The fitted parts, which entries are fresh, and the report."""
+    """The fitted parts, which entries are fresh, the report, and trust where attention asks."""
 
     parts: Parts
     fresh: Booleans
     report: FitReport
+    trust: Trust | None = None
 
 
 def fit_parts(
@@ -86,7 +89,11 @@ def fit_parts(
     ----------
     fresh : (N,) entries that the encoder was not trained on; None if it was trained on none
     """
-    fitting = _Fitting(memory, counts, settings, fresh)
+    outcome = _fit_vote(_Fitting(memory, counts, settings, fresh), attention)
+    return _with_value_head(outcome, settings) if settings.value_head else outcome
+
+
+def _fit_vote(fitting: _Fitting, attention: str | Attention) -> FitOutcome:
     if isinstance(attention, str) and attention == "auto":
         return fitting.by_the_better()
     made = make_attention(attention)
@@ -95,8 +102,26 @@ def fit_parts(
     if isinstance(made, UniformAttention):
         return fitting.as_given(made)
     if isinstance(made, SeveralSizesAttention):
-        made.settle(settings.n_neighbors)
+        made.settle(fitting.settings.n_neighbors)
     return fitting.by_scalars(made, "asked for")
+
+
+def _with_value_head(outcome: FitOutcome, settings: FitSettings) -> FitOutcome:
+    from attnknn.training.values import teach_head
+
+    taught = teach_head(
+        outcome.parts,
+        outcome.fresh,
+        outcome.trust,
+        is_calibrated=settings.calibration is not None,
+        random_state=settings.random_state,
+        verbose=settings.verbose,
+    )
+    return FitOutcome(
+        replace(outcome.parts, value_head=taught.head),
+        taught.fresh,
+        replace(outcome.report, value_head=taught.words),
+    )
 
 
 class _Fitting:
@@ -182,7 +207,7 @@ class _Fitting:
             fresh[judged.rows[is_trained_on]] = False
         why = "asked for" if is_asked_for else "better beyond the noise"
         reason = f"{why}, {comparison.words}"
-        return self._outcome(parts, fresh_rows, reason, fresh)
+        return replace(self._outcome(parts, fresh_rows, reason, fresh), trust=trust)
 
     def _judged(self) -> Judged:
         """A sample of entries with their others: enough for a few scalars, and fresh."""
@@ -371,25 +396,22 @@ def _apply(fitted: Fitted, attention: Attention) -> None:
 class _Comparison:
     """Learned against distance attention on rows that neither learned from."""
 
-    gain: float
-    error: float
+    gain: Gain
     words: str
 
     @property
     def is_better(self) -> bool:
-        return self.gain > BEYOND_NOISE * self.error
+        return self.gain.mean > BEYOND_NOISE * self.gain.error
 
     @classmethod
     def of(
         cls, gains: Floats, groups: Integers, learned: Fitted, was_interrupted: bool
     ) -> _Comparison:
-        gain = float(gains.mean())
-        together = np.bincount(clusters_of(groups), gains - gain)  # rows of a group err together
-        error = math.sqrt(np.square(together).sum()) / len(gains)
+        gain = Gain.of(gains, groups)
         words = (
-            f"log-loss on {len(gains)} fresh rows is {learned.loss + gain:.4f} by distance and "
-            f"{learned.loss:.4f} learned (gain {gain:+.4f} ± {error:.4f})"
+            f"log-loss on {len(gains)} fresh rows is {learned.loss + gain.mean:.4f} by distance "
+            f"and {learned.loss:.4f} learned ({gain})"
         )
         if was_interrupted:
             words += "; training was stopped by hand, the best so far was kept"
-        return cls(gain, error, words)
+        return cls(gain, words)

@@ -24,6 +24,7 @@ class FitReport:
         weighting of these neighbors could reach, the prior aside
     accuracy, log_loss : of the observed labels
     duplicates : share of rows with an exact copy among the others
+    value_head : how it compares with the vote, whose numbers the others are; empty if not asked for
     """
 
     attention: str
@@ -37,6 +38,7 @@ class FitReport:
     label_noise: float
     exponent: float
     duplicates: float
+    value_head: str = ""
 
     def __str__(self) -> str:
         lines = {
@@ -47,6 +49,7 @@ class FitReport:
             "label noise": f"{self.label_noise:.3f}",
             "exact duplicates": f"{self.duplicates:.1%} of rows",
         }
+        lines |= {"value head": self.value_head} if self.value_head else {}
         return "\n".join(f"{name:<17} {text}" for name, text in lines.items())
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .samples import refused, run
+from .samples import fit_quickly, refused, run
 
 
 def test_each_row_is_shown_with_its_neighbors_rows(model: Path, rows: Path) -> None:
@@ -27,6 +27,19 @@ def test_json_adds_up(model: Path, rows: Path) -> None:
         total = sum(record["weights"]) + record["others"]["weight"] + record["prior_weight"]
         assert total == pytest.approx(1.0)
         assert set(record["probabilities"]) == {"bird", "sea lion", "ox, or cow"}
+
+
+def test_a_value_head_is_said_to_be_no_exact_evidence(
+    train: Path, rows: Path, tmp_path: Path
+) -> None:
+    said = fit_quickly(train, tmp_path / "headed", "--value-head").stdout
+    assert "by the vote and" in said
+    output = run("explain", tmp_path / "headed", rows, "--limit", "2").stdout
+    assert output.count("Not exact evidence: a value head answered") == 2
+    shown = run("explain", tmp_path / "headed", rows, "--limit", "1", "--format", "json").stdout
+    record = json.loads(shown)[0]
+    assert record["is_exact"] is False
+    assert record["remark"].startswith("Not exact evidence")
 
 
 def test_a_row_that_is_not_there_is_refused(model: Path, rows: Path) -> None:

@@ -178,6 +178,7 @@ def test_learned_attention_and_every_setting_can_be_asked_for(tmp_path: Path) ->
     train = write(animals(30), tmp_path / "train.csv")
     chosen = ["--encoder", "tabular", "--metric", "cosine", "--attention", "learned", "-k", "3"]
     chosen += ["--label-noise", "none", "--calibration", "scores", "--memory", "numpy", "--seed", 7]
+    chosen += ["--value-head"]
     run("fit", train, "-t", "kind", "-o", tmp_path / "model", "--drop-columns", "name", *chosen)
     params = AttnKNNClassifier.load(tmp_path / "model").get_params(deep=False)
     assert params["attention"] == "learned"
@@ -186,3 +187,4 @@ def test_learned_attention_and_every_setting_can_be_asked_for(tmp_path: Path) ->
     assert params["calibration"] == "scores"
     assert params["memory"] == "numpy"
     assert params["random_state"] == 7
+    assert params["value_head"] is True

@@ -19,11 +19,11 @@ def plain() -> AttnKNNClassifier:
 
 @pytest.fixture(scope="session")
 def learned() -> AttnKNNClassifier:
-    """Every part that learned attention can have."""
+    """Every part that learned attention can have, and a value head."""
     attention = LearnedAttention(
         n_heads=2, epochs=1, distance_bias=True, self_attention=True, query_prior=True
     )
-    classifier = AttnKNNClassifier(attention=attention, n_neighbors=8, random_state=0)
+    classifier = AttnKNNClassifier(8, attention=attention, value_head=True, random_state=0)
     return classifier.fit(
         rows(),
         labels(),

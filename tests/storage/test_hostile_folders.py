@@ -311,6 +311,46 @@ def test_learned_attention_of_another_shape_is_refused(
     refuses(saved_learned)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        put("value_head", "shape", "dim", 10**12),
+        put("value_head", "shape", "width", 10**12),
+        put("value_head", "shape", "value_dim", 10**12),
+        put("value_head", "shape", "n_classes", 2),
+        put("value_head", "shape", "width", 0),
+        put("value_head", "shape", {}),
+        put("value_head", "places", [0, 1]),
+        put("value_head", "places", [0, 1, 1]),
+        put("value_head", "places", [0, 1, 3]),
+        put("value_head", "places", [0, 1, -1]),
+        put("value_head", "places", [0, 1, 2.0]),
+        put("value_head", "places", "all"),
+        put("value_head", "temperature", 0.0),
+        put("value_head", []),
+    ],
+)
+def test_a_value_head_of_another_shape_is_refused(
+    change: Callable[[dict[str, Any]], None], saved_learned: Path
+) -> None:
+    change_settings(saved_learned, change)
+    refuses(saved_learned)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("spread", 0.0), ("spread", -1.0), ("exit.weight", np.nan)]
+)
+def test_numbers_that_a_value_head_cannot_have_are_refused(
+    name: str, value: float, saved_learned: Path
+) -> None:
+    path = saved_learned / "value_head.safetensors"
+    tensors = load_file(path)
+    tensors[name].fill_(value)
+    save_file(tensors, path)
+    resign(saved_learned, path.name)
+    refuses(saved_learned, f"the tensor `{name}` must hold")
+
+
 def test_tensors_that_are_not_finite_or_not_safetensors_are_refused(saved_learned: Path) -> None:
     path = saved_learned / "attention.safetensors"
     tensors = load_file(path)

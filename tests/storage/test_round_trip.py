@@ -84,6 +84,17 @@ def test_learned_attention_predicts_the_same_bytes(
     assert fitted_names(loaded) == fitted_names(learned)
 
 
+def test_a_value_head_survives_with_its_evidence(
+    learned: AttnKNNClassifier, tmp_path: Path
+) -> None:
+    loaded = round_trip(learned, tmp_path)
+    assert loaded.value_head_ is not None
+    assert loaded.fit_report_ == learned.fit_report_
+    evidence = loaded.explain(rows(1, seed=1))[0]
+    assert not evidence.is_exact
+    assert evidence.to_dict() == learned.explain(rows(1, seed=1))[0].to_dict()
+
+
 def test_ids_groups_importance_payloads_and_freshness_survive(
     learned: AttnKNNClassifier, tmp_path: Path
 ) -> None:
