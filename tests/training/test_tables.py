@@ -8,6 +8,7 @@ import torch
 
 from attnknn import AttnKNNClassifier
 from attnknn.encoders import LearnedTableEncoder
+from attnknn.encoders.learned_table import NETWORKS
 from attnknn.errors import InvalidInputError
 from attnknn.training.encoders import teach_encoder
 from attnknn.training.tables import _Classroom, _Lesson, teach_table
@@ -53,7 +54,7 @@ def test_it_finds_the_column_that_matters(candidates):
 def test_the_network_that_fresh_rows_like_better_is_kept():
     X, y = spiral(200)
     losses = {}
-    for network in ("waves", "deep", "auto"):
+    for network in (*NETWORKS, "auto"):
         encoder = small(network=network, epochs=4).fit(X)
         outcome = teach_table(
             encoder,
@@ -65,7 +66,7 @@ def test_the_network_that_fresh_rows_like_better_is_kept():
             random_state=0,
         )
         losses[network] = min(outcome.judged_losses)
-    assert losses["auto"] == min(losses["waves"], losses["deep"])
+    assert losses["auto"] == min(losses[name] for name in NETWORKS)
     assert losses["auto"] == losses[encoder.network_]
 
 
