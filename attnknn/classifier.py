@@ -58,7 +58,7 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
         weighed values of its neighbors; `explain` then shows what it looked at, which is not the
         exact evidence of the answer
     device : where searches run: 'auto', 'cpu', 'cuda' or 'mps'
-    verbose : 1 shows progress and what was chosen
+    verbose : 1 shows progress, 2 also what was chosen
 
     Examples
     --------
@@ -251,7 +251,8 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
         payloads: Any,
     ) -> Self:
         with all_or_nothing(self):
-            self.__dict__.pop("_least_next_id", None)
+            for name in ("_least_next_id", "encoder_training_"):
+                self.__dict__.pop(name, None)
             rows, fresh = self._learned_rows(X, labels, classes, groups)
             self._remember(rows, labels, classes, ids, groups, importance, payloads)
             self._fit_parts(fresh)
@@ -280,6 +281,7 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
             verbose=self.verbose,
         )
         self.encoder_: Encoder = encoder
+        self.encoder_training_ = taught.outcome
         self.n_features_in_ = encoder.n_features_in_  # type: ignore[attr-defined]
         if hasattr(self, "feature_names_in_") and not hasattr(encoder, "feature_names_in_"):
             del self.feature_names_in_  # a column of paths names no feature
@@ -347,7 +349,7 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
         self.memory_.entries = replace(self.memory_.entries, fresh=outcome.fresh)
         self._drop_caches()
         self._cache["trust_of_all"] = outcome.parts.trust
-        if self.verbose:
+        if self.verbose > 1:
             from rich.console import Console
 
             Console(stderr=True).print(str(self.fit_report_), highlight=False)

@@ -276,7 +276,7 @@ def test_progress_goes_to_the_error_stream_only_and_only_when_asked(capsys):
     clf = AttnKNNClassifier(8, attention=ATTENTIONS["learned"], random_state=0)
     clf.fit(X, y).predict(X)
     assert capsys.readouterr() == ("", "")
-    clf.set_params(verbose=1).fit(X, y)
+    clf.set_params(verbose=2).fit(X, y)
     out, err = capsys.readouterr()
     assert out == ""
     assert "equal voters" in err

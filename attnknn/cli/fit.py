@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,6 +78,8 @@ def _size(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int
 @click.option("--value-head", is_flag=True, help="Answer by a network over the neighbors.")
 @click.option("--memory", type=_choice("auto", "torch", "numpy", "faiss"), default="auto")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Same seed, same model.")
+@click.option("--curves", type=FILE, help="Draw the losses of the encoder's training: x.png.")
+@click.option("-v", "--verbose", is_flag=True, help="Tell of each epoch, in a log too.")
 @click.option("--force", is_flag=True, help="Replace an existing model.")
 @separator_option
 def fit(
@@ -107,6 +110,7 @@ def fit(
     if not many_classes:
         refuse_no_classes(rows.y, roles.target)
     choice = choose_encoder(source, rows, asked)
+    _check_curves(options["curves"], choice.name)
     click.echo(f"{'rows':<17} {len(rows.y):,} from {source.path}, target {roles.target!r}")
     click.echo(f"{'encoder':<17} {choice.name}: {choice.why}")
     if choice.name in TABLES and source.kind == "table":
@@ -142,6 +146,7 @@ def _fit_and_save(
         label_noise=none_or["label_noise"],
         value_head=options["value_head"],
         random_state=options["seed"],
+        verbose=int(options["verbose"] or sys.stderr.isatty()),
     )
     classifier.fit(
         rows.X,
@@ -154,10 +159,29 @@ def _fit_and_save(
     notes = {"target": roles.target, "id_column": roles.id}
     notes |= {"text": roles.text} if roles.text else {}
     save_classifier(classifier, model, notes=notes)
+    if options["curves"] is not None:
+        from attnknn.learning.curves import draw_curves
+
+        title = f"{classifier.encoder_.name}, {len(rows.y):,} rows"
+        draw_curves(classifier.encoder_training_, options["curves"], title)
     names = ", ".join(map(str, classifier.classes_[:8]))
     more = f", … ({len(classifier.classes_)} in all)" if len(classifier.classes_) > 8 else ""
     click.echo(f"{'classes':<17} {names}{more}")
     click.echo(str(classifier.fit_report_))
+
+
+def _check_curves(path: Path | None, encoder: str) -> None:
+    """Before any work: there will be a training to draw, and something to draw it with."""
+    from attnknn._optional import require
+    from attnknn.cli.encoders import TRAINED
+
+    if path is None:
+        return
+    if encoder not in TRAINED:
+        raise click.UsageError(f"--curves is for an encoder that is trained, not for {encoder!r}.")
+    if path.suffix not in (".png", ".pdf", ".svg"):
+        raise click.UsageError(f"--curves must end in .png, .pdf or .svg, got {path.name!r}.")
+    require("matplotlib", extra="plots", needed_by="Drawing the curves of a training")
 
 
 def _check_free(model: Path, force: bool) -> None:

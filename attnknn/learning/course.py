@@ -43,6 +43,17 @@ class Outcome:
     was_interrupted: bool = False
     seconds: float = 0.0
 
+    def last_epoch(self, n_epochs: int) -> str:
+        """The last epoch in words.
+
+        >>> Outcome([0.5, 0.25], [0.9, 0.5, 0.3], seconds=4.2).last_epoch(10)
+        'epoch 2 of 10, loss 0.2500, on fresh rows 0.3000, after 4 s'
+        """
+        return (
+            f"epoch {len(self.train_losses)} of {n_epochs}, loss {self.train_losses[-1]:.4f}, "
+            f"on fresh rows {self.judged_losses[-1]:.4f}, after {self.seconds:.0f} s"
+        )
+
     @property
     def best_epoch(self) -> int:
         """The epoch, counted from 1, whose state was kept; 0 is the start."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from attnknn.learning.course import Course, Outcome
 from attnknn.learning.processes import Processes
-from attnknn.learning.progress import progress_bar
+from attnknn.learning.progress import progress_bar, tell
 from attnknn.learning.resuming import resume_run, save_run
 from attnknn.learning.run import Keeps, Run
 from attnknn.learning.weight_average import AveragedWeights
@@ -64,15 +64,16 @@ def train(
     else:
         _judge(run, judge)
     started -= run.outcome.seconds
+    verbose = verbose if run.processes.is_first else 0
     try:
-        n_left = run.n_steps - run.step
-        with progress_bar(title, n_left, verbose if run.processes.is_first else 0) as advance:
+        with progress_bar(title, run.n_steps - run.step, verbose) as advance:
             while not run.is_over:
                 if before_epoch is not None:
                     before_epoch(run.epoch)
                 run.outcome.train_losses.append(_epoch(run, loss_of, coming, advance))
                 _judge(run, judge)
                 run.outcome.seconds = time.perf_counter() - started
+                tell(f"{title}: {run.outcome.last_epoch(course.epochs)}", verbose)
                 if path is not None:
                     save_run(run, path)
                 if on_epoch is not None:

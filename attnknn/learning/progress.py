@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+
+def tell(text: str, verbose: int) -> None:
+    """A line on the error stream where it is no terminal, and so shows no bar."""
+    if verbose and not sys.stderr.isatty():
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
 
 
 @contextmanager

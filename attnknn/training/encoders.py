@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +15,19 @@ from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.records import Booleans, Integers
 from attnknn.training.holdout import trained_rows
 
+if TYPE_CHECKING:
+    from attnknn.learning.course import Outcome
+
 FEWEST_ROWS = 4  # two to ask each other, two to judge
 
 
 @dataclass(frozen=True)
 class Taught:
-    """The embeddings of the rows, and which of them the encoder was not trained on."""
+    """The embeddings of the rows, which of them are fresh, and how the training went."""
 
     embeddings: NDArray[np.float32]
     fresh: Booleans
+    outcome: Outcome
 
 
 def teach_encoder(
@@ -63,7 +67,7 @@ def teach_encoder(
         warnings.warn("Training was stopped by hand; the best so far was kept.", stacklevel=2)
     is_table = isinstance(encoder, LearnedTableEncoder)
     embeddings = encoder.embed(rows) if is_table else encoder.transform(rows)
-    return Taught(embeddings, ~is_trained_on)
+    return Taught(embeddings, ~is_trained_on, outcome)
 
 
 def _course(encoder: LearnedTableEncoder | ImageEncoder, X: Any) -> tuple[Any, Any]:

@@ -84,3 +84,19 @@ def test_settings_of_a_training_are_wrong_usage_without_one(tmp_path: Path) -> N
     result = run("fit", path, "-t", "kind", "-o", tmp_path / "m", "--epochs", "1")
     assert result.exit_code == 2
     assert "--epochs is for an encoder that is trained, not for 'tabular'" in result.stderr
+
+
+def test_the_curves_of_a_training_are_drawn_and_its_epochs_told(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    train = write(animals(60), tmp_path / "train.csv")
+    arguments = ("fit", train, "-t", "kind", "-o", tmp_path / "m", *SHORT, *QUICK)
+    learned = ("--encoder", "learned-tabular", "--curves", tmp_path / "c.png", "--verbose")
+    told = run(*arguments, *learned)
+    assert told.exit_code == 0, told.output
+    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
+    assert "epoch 1 of 1, loss " in told.stderr
+    assert "epoch" not in told.stdout
+    gif = run(*arguments, *learned[:2], "--curves", tmp_path / "c.gif", "--force")
+    assert (gif.exit_code, "must end in .png" in gif.stderr) == (2, True)
+    plain = run("fit", train, "-t", "kind", "-o", tmp_path / "n", *QUICK, *learned[2:4])
+    assert (plain.exit_code, "--curves is for an encoder" in plain.stderr) == (2, True)
