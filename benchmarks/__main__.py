@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from benchmarks import pages, predict, search
+from benchmarks import convolutions, pages, predict, search
 
 search.main()
 predict.main()
+convolutions.main()
 pages.main()

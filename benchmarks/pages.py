@@ -8,6 +8,11 @@ from typing import Any
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "speed.md"
+TITLES = {
+    "search": "Searching",
+    "predict": "Fitting and predicting",
+    "convolutions": "Training an image network",
+}
 HEAD = """# Speed
 
 Written by `python -m benchmarks.pages` from `benchmarks/results`, which `make bench` measures:
@@ -19,7 +24,7 @@ ratios, not the milliseconds.
 def main() -> None:
     """Write the page from what was measured."""
     chapters = [HEAD]
-    for name, title in (("search", "Searching"), ("predict", "Fitting and predicting")):
+    for name, title in TITLES.items():
         path = HERE / "results" / f"{name}.json"
         if path.exists():
             chapters.append(chapter(title, name, json.loads(path.read_text())))
@@ -42,7 +47,7 @@ def described(machine: dict[str, Any]) -> str:
     processor = ", ".join(machine["processor"])
     return (
         f"{machine['cores']} cores ({processor}; {machine['vector instructions']}), "
-        f"load {machine['load']:.1f} at the start, {versions}"
+        f"{machine['torch threads']} threads, load {machine['load']:.1f} at the start, {versions}"
     )
 
 

@@ -119,11 +119,18 @@ def test_missing_data_is_named_and_not_a_crash(monkeypatch, tmp_path, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", ["benchmarks.search", "benchmarks.predict"])
-def test_benchmarks_run_in_small(module):
+@pytest.mark.parametrize(
+    ("module", "yardstick"),
+    [
+        ("benchmarks.search", "bare product"),
+        ("benchmarks.predict", "bare product"),
+        ("benchmarks.convolutions", "plain"),
+    ],
+)
+def test_benchmarks_run_in_small(module, yardstick):
     pytest.importorskip("faiss")
     done = subprocess.run(
         [sys.executable, "-m", module, "--quick"], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert "bare product" in done.stdout
+    assert yardstick in done.stdout

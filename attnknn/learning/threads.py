@@ -1,10 +1,17 @@
-"""One thread for small work: waking and waiting for a second costs more than it gives."""
+"""One thread for small work, where waiting for a second costs more, or one for each share."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Done = TypeVar("Done")
 
 SMALL = 1 << 22  # numbers in a tensor below which a second thread costs more than it gives
 
@@ -23,6 +30,33 @@ def one_thread_if(is_small: bool) -> AbstractContextManager[object]:
     if not is_small:
         return nullcontext()
     return _controller().limit(limits=1, user_api="openmp")
+
+
+def in_shares(work: Callable[..., Done], *tensors: Tensor) -> list[Done]:
+    """What `work` returns for each thread's share of the rows of `tensors`, without gradients.
+
+    Threads that each do many operations meet once, at the end. Torch's own threads meet after
+    every operation, which takes long when another process has one of their cores.
+
+    >>> import torch
+    >>> sum(in_shares(lambda rows: len(rows), torch.zeros(7)))
+    7
+    """
+    import torch
+
+    n_threads = min(torch.get_num_threads(), len(tensors[0]))
+    if n_threads == 1:
+        return [work(*tensors)]
+
+    def alone(*share: Tensor) -> Done:
+        torch.get_num_threads()  # sets the number of a new thread, which is limited after that
+        with one_thread_if(True), torch.no_grad():
+            return work(*share)
+
+    shares = list(zip(*(tensor.tensor_split(n_threads) for tensor in tensors), strict=True))
+    with ThreadPoolExecutor(n_threads - 1) as pool:
+        others = [pool.submit(alone, *share) for share in shares[1:]]
+        return [alone(*shares[0]), *(other.result() for other in others)]
 
 
 @lru_cache(maxsize=1)

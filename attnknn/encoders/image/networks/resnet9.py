@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from attnknn.encoders.image.networks.activations import ACTIVATIONS
+from attnknn.encoders.image.networks.convolution import Convolution
 from attnknn.encoders.image.networks.whitening import Whitening
 
 PACE_OF_NORMS = 0.4  # a short training has few batches: their statistics must follow at once
@@ -60,8 +61,8 @@ class Stage(nn.Module):
         return self.activation(self.third(seen) + halved)
 
 
-def _convolution(n_in: int, n_out: int) -> nn.Conv2d:
-    layer = nn.Conv2d(n_in, n_out, 3, padding=1, bias=False)
+def _convolution(n_in: int, n_out: int) -> Convolution:
+    layer = Convolution(n_in, n_out)
     with torch.no_grad():
         nn.init.dirac_(layer.weight[: min(n_in, n_out)])
     return layer
