@@ -37,7 +37,9 @@ def _size(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int
 
 @click.command()
 @click.argument("train", type=FILE)
-@click.option("-o", "--out", "model", type=FILE, required=True, help="Folder for the model.")
+@click.option(
+    "-o", "--out", "model", type=FILE, help="Folder for the model. [default: TRAIN-model]"
+)
 @click.option("-t", "--target", help="Column of the labels (NPZ: array, default y).")
 @click.option("--id-column", help="Column that names the rows.")
 @click.option("--group-column", help="Rows of one group never judge each other.")
@@ -83,7 +85,12 @@ def _size(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int
 @click.option("--force", is_flag=True, help="Replace an existing model.")
 @separator_option
 def fit(
-    train: Path, model: Path, force: bool, separator: str | None, many_classes: bool, **options: Any
+    train: Path,
+    model: Path | None,
+    force: bool,
+    separator: str | None,
+    many_classes: bool,
+    **options: Any,
 ) -> None:
     """Learn from the rows of TRAIN and save a model.
 
@@ -99,6 +106,7 @@ def fit(
     from attnknn.cli.training_rows import read_training_rows
     from attnknn.cli.waiting import patience
 
+    model = model or _beside(train)
     _check_free(model, force)
     source = open_rows(train, part="train", separator=separator)
     roles = _roles(source, options)
@@ -118,6 +126,14 @@ def fit(
     with patience(f"Fitting {len(rows.y):,} rows"):
         _fit_and_save(rows, roles, choice.encoder, model, options)
     click.echo(f"{'model':<17} {model}")
+
+
+def _beside(train: Path) -> Path:
+    """The folder for a model that nobody named: train.csv.gz gives train-model, here."""
+    name = train.resolve().name
+    if not train.is_dir():
+        name = Path(name.removesuffix(".gz")).stem
+    return Path(f"{name}-model")
 
 
 def _tell_columns(source: Source, rows: TrainingRows, roles: Roles) -> None:

@@ -188,3 +188,14 @@ def test_learned_attention_and_every_setting_can_be_asked_for(tmp_path: Path) ->
     assert params["memory"] == "numpy"
     assert params["random_state"] == 7
     assert params["value_head"] is True
+
+
+def test_a_model_that_nobody_names_is_called_after_its_file(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    train = write(animals(), tmp_path / "my.animals.csv.gz")
+    assert run("fit", train, "-t", "kind", *QUICK).exit_code == 0
+    assert AttnKNNClassifier.load("my.animals-model").classes_.tolist()[0] == "bird"
+    assert "already" in refused("fit", train, "-t", "kind", *QUICK)
