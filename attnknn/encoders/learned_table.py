@@ -73,8 +73,8 @@ class LearnedTableEncoder(TransformerMixin, BaseEstimator):
     ----------
     embed_dim : numbers in an embedding
     network : "waves" has fast waves and one hidden layer; "deep" slow waves and a residual block;
-        "sparing" is "deep" that learns to do without some columns. "auto" trains all on up to
-        20,000 rows and keeps the best on fresh rows, else "waves"
+        "sparing" is "deep" that learns to do without some columns. "auto" tries all on up to
+        20,000 rows and trains the one that fresh rows like best, else "waves"
     width : of the network; wider fits more and takes longer
     n_blocks, frequency_scale, learning_rate : residual blocks, the frequency of the fastest wave
         at the start, and the rate of the training; None is the network's own

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnknn.encoders.learned_table import ROWS_AT_ONCE, LearnedTableEncoder, NetworkName
-from attnknn.encoders.table_net import TableNet
 from attnknn.learning.loop import Course, Outcome, train
 from attnknn.learning.optimizers import parameter_groups
 from attnknn.learning.weight_average import MovingAverage
@@ -25,6 +24,7 @@ SCALAR_PACE = 10.0  # temperature and prior's score may move faster than weights
 PRIOR_SCORE = -3.0
 SHARPNESS = 4.0  # embeddings start at squared distances of about 2
 MOST_ROWS_FOR_TRIALS = 20_000
+TRIAL = 0.25  # share of the epochs that a trial takes
 MOST_JUDGES = 4_000  # fresh rows that decide when to stop
 PAIRS_AT_ONCE = 1 << 23
 
@@ -42,7 +42,7 @@ def teach_table(
 ) -> Outcome:
     """Train the network of `encoder` on the rows marked `is_trained_on`; the others judge it.
 
-    Where several networks may be tried, the one that the others judge best is kept.
+    Where several networks may be tried, the one is trained that the others judge best in trials.
 
     Parameters
     ----------
@@ -54,37 +54,44 @@ def teach_table(
     judges = np.random.default_rng(random_state).permutation(judges)[:MOST_JUDGES]
     rows = np.concatenate([trained, judges])
     lesson = _Lesson(inputs[rows], codes[rows], groups[rows], len(trained), n_classes)
-    networks = encoder.networks()
-    if len(trained) > MOST_ROWS_FOR_TRIALS:
-        networks = networks[:1]
-    best: tuple[float, NetworkName, TableNet, Outcome] | None = None
-    for network in networks:
+    losses = {}
+    for network in _tried_networks(encoder, lesson):
         encoder.build(random_state, network)
-        outcome = _teach_one(encoder, lesson, random_state, verbose)
-        loss = min(outcome.judged_losses)
-        if best is None or loss < best[0]:
-            best = (loss, network, encoder.module_, outcome)
+        outcome = _teach_one(encoder, lesson, random_state, verbose, share=TRIAL)
         if outcome.was_interrupted:
-            break
-    assert best is not None
-    _, encoder.network_, encoder.module_, kept = best
-    kept.was_interrupted = outcome.was_interrupted
-    return kept
+            return outcome
+        losses[network] = min(outcome.judged_losses)
+    best = min(losses, key=losses.__getitem__) if losses else encoder.networks()[0]
+    encoder.build(random_state, best)
+    return _teach_one(encoder, lesson, random_state, verbose)
+
+
+def _tried_networks(encoder: LearnedTableEncoder, lesson: _Lesson) -> tuple[NetworkName, ...]:
+    """The networks that get a trial; none where there is no choice, or no time for one."""
+    networks = encoder.networks()
+    has_time = lesson.n_trained <= MOST_ROWS_FOR_TRIALS
+    return networks if len(networks) > 1 and has_time else ()
 
 
 def _teach_one(
-    encoder: LearnedTableEncoder, lesson: _Lesson, random_state: int, verbose: int
+    encoder: LearnedTableEncoder,
+    lesson: _Lesson,
+    random_state: int,
+    verbose: int,
+    share: float = 1.0,
 ) -> Outcome:
+    """Train the network in place; `share` of the epochs is a training by itself, to its end."""
     generator = torch.Generator().manual_seed(random_state)
     classroom = _Classroom(encoder, lesson, generator)
+    trial = "" if share == 1.0 else ", a trial"
     outcome = train(
         classroom,
         classroom.loss,
         classroom.judge,
         lesson.n_trained,
-        _course(encoder, classroom),
+        _course(encoder, classroom, share),
         generator,
-        title=f"Learning the embedding ({encoder.network_})",
+        title=f"Learning the embedding ({encoder.network_}{trial})",
         verbose=verbose,
         average=MovingAverage(classroom, encoder.average) if encoder.average else None,
         before_epoch=classroom.refresh,
@@ -94,7 +101,7 @@ def _teach_one(
     return outcome
 
 
-def _course(encoder: LearnedTableEncoder, classroom: _Classroom) -> Course:
+def _course(encoder: LearnedTableEncoder, classroom: _Classroom, share: float) -> Course:
     rate = encoder.of_network("learning_rate")
     groups = parameter_groups(encoder.module_, rate=rate, weight_decay=encoder.weight_decay)
     scalars = [classroom.log_sharpness, classroom.prior_score]
@@ -103,6 +110,7 @@ def _course(encoder: LearnedTableEncoder, classroom: _Classroom) -> Course:
     if epochs is None:
         steps_per_epoch = math.ceil(classroom.n_trained / encoder.batch_size)
         epochs = min(max(math.ceil(N_STEPS / steps_per_epoch), FEWEST_EPOCHS), MOST_EPOCHS)
+    epochs = max(1, round(share * epochs))
     return Course(
         epochs=epochs,
         batch_size=encoder.batch_size,
