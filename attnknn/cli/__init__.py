@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import os
 import warnings
 from typing import Any
 
@@ -50,6 +51,8 @@ def main(ctx: click.Context, traceback: bool) -> None:  # noqa: ARG001  (read by
     Files may be CSV (also .tsv and .gz), Parquet, NPZ, or a folder of images.
     Lines of text files are counted from 1, the header too; rows are counted from 0.
     """
+    # Torch's threads wait busily by default, and when another program has a core they wait long.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     ctx.with_resource(warnings.catch_warnings())
     warnings.showwarning = _show_warning
 

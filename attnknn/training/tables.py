@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from attnknn.encoders.learned_table import ROWS_AT_ONCE, LearnedTableEncoder, NetworkName
 from attnknn.learning.loop import Course, Outcome, train
 from attnknn.learning.optimizers import parameter_groups
+from attnknn.learning.threads import one_thread_if
 from attnknn.learning.weight_average import MovingAverage
 from attnknn.memory.entries import NO_GROUP
 from attnknn.records import Booleans, Integers
@@ -24,6 +26,7 @@ SCALAR_PACE = 10.0  # temperature and prior's score may move faster than weights
 PRIOR_SCORE = -3.0
 SHARPNESS = 4.0  # embeddings start at squared distances of about 2
 MOST_ROWS_FOR_TRIALS = 20_000
+FEW_CORES = 2  # a second thread gives little, and costs much when another program has its core
 TRIAL = 0.25  # share of the epochs that a trial takes
 MOST_JUDGES = 4_000  # fresh rows that decide when to stop
 PAIRS_AT_ONCE = 1 << 23
@@ -84,18 +87,19 @@ def _teach_one(
     generator = torch.Generator().manual_seed(random_state)
     classroom = _Classroom(encoder, lesson, generator)
     trial = "" if share == 1.0 else ", a trial"
-    outcome = train(
-        classroom,
-        classroom.loss,
-        classroom.judge,
-        lesson.n_trained,
-        _course(encoder, classroom, share),
-        generator,
-        title=f"Learning the embedding ({encoder.network_}{trial})",
-        verbose=verbose,
-        average=MovingAverage(classroom, encoder.average) if encoder.average else None,
-        before_epoch=classroom.refresh,
-    )
+    with one_thread_if((os.cpu_count() or 1) <= FEW_CORES):
+        outcome = train(
+            classroom,
+            classroom.loss,
+            classroom.judge,
+            lesson.n_trained,
+            _course(encoder, classroom, share),
+            generator,
+            title=f"Learning the embedding ({encoder.network_}{trial})",
+            verbose=verbose,
+            average=MovingAverage(classroom, encoder.average) if encoder.average else None,
+            before_epoch=classroom.refresh,
+        )
     encoder.module_.chance.draw = None
     encoder.module_.eval()
     return outcome
