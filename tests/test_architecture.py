@@ -21,7 +21,7 @@ ROOMS = [
     ["records"],
     ["metrics"],
     ["learning"],
-    ["encoders", "memory"],
+    ["encoders", "memory", "vit"],
     ["attention"],
     ["vote"],
     ["likelihood"],

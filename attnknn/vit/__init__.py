@@ -1,0 +1,1 @@
+"""Nearest-neighbor attention for Vision Transformers: each token attends to few others."""

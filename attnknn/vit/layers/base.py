@@ -1,0 +1,117 @@
+"""What the attention layers share: projections, heads, masks; a layer says how heads attend."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from attnknn._validation import check_at_least
+from attnknn.errors import InvalidSettingError
+
+
+class HeadedAttention(nn.Module):
+    """Queries, keys and values of `num_heads` heads, attended to by `attend`, then projected.
+
+    Parameters
+    ----------
+    dim
+        Width of tokens; a multiple of `num_heads`.
+    qkv_bias, proj_bias
+        Whether the projections have a bias.
+    attn_drop, proj_drop
+        Shares of weights and of outputs that are dropped in training.
+    n_projected
+        Three for queries, keys and values; fewer in a layer that does without some.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int = 8,
+        qkv_bias: bool = False,
+        attn_drop: float = 0.0,
+        proj_drop: float = 0.0,
+        *,
+        proj_bias: bool = True,
+        n_projected: int = 3,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.num_heads, self.head_dim = num_heads, head_width(dim, num_heads)
+        self.attn_drop = check_share("attn_drop", attn_drop)
+        self.qkv = nn.Linear(dim, n_projected * dim, bias=qkv_bias, device=device, dtype=dtype)
+        self.proj = nn.Linear(dim, dim, bias=proj_bias, device=device, dtype=dtype)
+        self.proj_drop = nn.Dropout(check_share("proj_drop", proj_drop))
+
+    def forward(
+        self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
+    ) -> Tensor:
+        """Tokens (B, N, dim); the mask is broadcast to (B, H, N, N), True where one may look."""
+        mask = with_causal(attn_mask, x) if is_causal else attn_mask
+        query, key, value = self.projected(x)
+        attended = self.attend(query, key, value, mask)
+        return self.proj_drop(self.proj(merge_heads(attended)))
+
+    def projected(self, x: Tensor) -> tuple[Tensor, ...]:
+        """What `attend` takes: queries, keys and values of each head."""
+        return split_heads(self.qkv(x), self.num_heads, self.head_dim)
+
+    @abstractmethod
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        """Queries, keys and values (B, H, N, d) give what each token takes, (B, H, N, d)."""
+
+    @property
+    def dropped(self) -> float:
+        """The share of weights to drop now."""
+        return self.attn_drop if self.training else 0.0
+
+    def extra_repr(self) -> str:
+        return f"num_heads={self.num_heads}"
+
+
+def split_heads(projected: Tensor, num_heads: int, head_dim: int) -> tuple[Tensor, ...]:
+    """(B, N, parts · H · d) as parts of (B, H, N, d)."""
+    parts = projected.unflatten(-1, (-1, num_heads, head_dim))
+    return parts.permute(2, 0, 3, 1, 4).unbind(0)
+
+
+def merge_heads(attended: Tensor) -> Tensor:
+    """(B, H, N, d) as (B, N, H · d)."""
+    return attended.transpose(1, 2).flatten(2)
+
+
+def both_masks(allowed: Tensor, mask: Tensor | None) -> Tensor:
+    """A boolean mask together with the user's, boolean or of numbers to add."""
+    if mask is None:
+        return allowed
+    if mask.dtype == torch.bool:
+        return allowed & mask
+    return mask.masked_fill(~allowed, float("-inf"))
+
+
+def with_causal(mask: Tensor | None, x: Tensor) -> Tensor:
+    """The mask, and no token looks ahead."""
+    n_tokens = x.shape[1]
+    behind = torch.ones(n_tokens, n_tokens, dtype=torch.bool, device=x.device).tril()
+    return both_masks(behind, mask)
+
+
+def head_width(dim: int, num_heads: int) -> int:
+    """Channels of a head."""
+    check_at_least("dim", dim, 1)
+    check_at_least("num_heads", num_heads, 1)
+    if dim % num_heads:
+        raise InvalidSettingError(
+            f"`num_heads` must divide `dim={dim}` without remainder, got {num_heads}."
+        )
+    return dim // num_heads
+
+
+def check_share(name: str, value: float) -> float:
+    """A number from 0 to 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise InvalidSettingError(f"`{name}` must be a number between 0 and 1, got {value!r}.")
+    return float(value)

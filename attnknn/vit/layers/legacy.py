@@ -1,0 +1,125 @@
+"""What the first implementation of ConvNN-attention computes, and the way from its weights to ours.
+
+It differs from `ConvNNAttention` in five ways, which change its numbers:
+
+- its `W_k` makes the queries and its `W_q` the keys;
+- with samples, a token has the score 1 with itself (or the distance 1) whatever it is, and as a
+  sample it is given −0.1 (or 1.1), so that it may well be chosen again;
+- `spatial` samples stand evenly along the sequence, and random ones are drawn anew in evaluation;
+- dropout is on what was combined, not on weights;
+- with several heads, tokens and channels of a head change places before the heads are merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from attnknn.errors import InvalidInputError, InvalidSettingError
+from attnknn.vit.functional import plain
+from attnknn.vit.functional.attend import Rule
+from attnknn.vit.functional.similarity import scores_of
+
+
+@dataclass(frozen=True)
+class LegacyRule:
+    """Who may be chosen."""
+
+    sampling_type: str
+    num_samples: int
+    sample_padding: int
+
+    def candidates(self, n_tokens: int, device: torch.device) -> Tensor:
+        """(M,), along the sequence."""
+        if self.sampling_type == "random":
+            return torch.randperm(n_tokens, device=device)[: self.num_samples]
+        first, last = self.sample_padding, n_tokens - 1 - self.sample_padding
+        return torch.linspace(first, last, self.num_samples, device=device).long()
+
+
+def check_legacy(rule: Rule, aggregation_type: str) -> None:
+    """The first implementation knows features alone."""
+    if rule.similarity_type != "Col" or aggregation_type != "Col" or rule.weights == "ones":
+        raise InvalidSettingError(
+            "`legacy=True` knows no places and no weights of ones: leave out "
+            "`coordinate_encoding`, `similarity_type`, `aggregation_type` and `weights='ones'`."
+        )
+
+
+def legacy_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    kernel: Tensor,
+    rule: Rule,
+    sampling: LegacyRule,
+    pointwise: Callable[[Tensor], Tensor] | None,
+    dropout: float,
+) -> Tensor:
+    """(B, H, N, d), as `ConvNNAttention` would, by the old rules."""
+    scores = scores_of(query, key, rule.similarity)
+    if sampling.sampling_type == "all":
+        chosen, index = scores.topk(rule.n_neighbors)
+    else:
+        chosen, index = _with_itself(scores, rule, sampling)
+    combined = plain.combine(value, index, _weights(chosen, rule), kernel)
+    combined = combined if pointwise is None else pointwise(combined)
+    return _changed_places(F.dropout(combined, dropout))
+
+
+def _with_itself(scores: Tensor, rule: Rule, sampling: LegacyRule) -> tuple[Tensor, Tensor]:
+    is_far = rule.similarity == "euclidean"  # scores are negative distances
+    n_tokens = scores.shape[2]
+    candidates = sampling.candidates(n_tokens, scores.device)
+    itself = torch.arange(n_tokens, device=scores.device)[:, None]
+    shown = scores[..., candidates].masked_fill(itself == candidates, -1.1 if is_far else -0.1)
+    best = shown.topk(rule.n_neighbors - 1)
+    first = torch.full_like(scores[..., :1], -1.0 if is_far else 1.0)
+    index = torch.cat([itself.expand(first.shape), candidates[best.indices]], -1)
+    return torch.cat([first, best.values], -1), index
+
+
+def _weights(scores: Tensor, rule: Rule) -> Tensor:
+    if rule.weights == "softmax":
+        return scores.softmax(-1)
+    return 1 / (1e-8 - scores) if rule.similarity == "euclidean" else scores
+
+
+def _changed_places(combined: Tensor) -> Tensor:
+    if combined.shape[1] == 1:
+        return combined
+    batch, heads, n_tokens, width = combined.shape
+    return combined.reshape(batch, heads, width, n_tokens).mT
+
+
+def import_convnn(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The state dict of the first implementation's layer, as one of `ConvNNAttention`.
+
+    Its biases are kept if it has any. The names of queries and keys are put right, so the result
+    is for `legacy=True` and for `legacy=False` alike.
+
+    >>> state = {f"W_{part}.weight": torch.eye(2) for part in "qkvo"}
+    >>> sorted(import_convnn({**state, "conv.weight": torch.ones(2, 1, 3)}))
+    ['kernel', 'proj.weight', 'qkv.weight']
+    """
+    try:
+        ours = {"qkv.weight": _stacked(state, "weight"), "proj.weight": state["W_o.weight"]}
+        if "W_q.bias" in state:
+            ours |= {"qkv.bias": _stacked(state, "bias"), "proj.bias": state["W_o.bias"]}
+        if "conv.1.weight" in state:
+            ours["pointwise.weight"] = state["conv.1.weight"].squeeze(-1)
+        kernel = state["conv.0.weight" if "conv.1.weight" in state else "conv.weight"]
+    except KeyError as error:
+        raise InvalidInputError(
+            f"A ConvNN-attention layer has W_q, W_k, W_v, W_o and conv; {error} is missing."
+        ) from None
+    is_depthwise = kernel.shape[1] == 1
+    return {**ours, "kernel": kernel.squeeze(1) if is_depthwise else kernel}
+
+
+def _stacked(state: Mapping[str, Tensor], kind: str) -> Tensor:
+    return torch.cat([state[f"W_{part}.{kind}"] for part in "kqv"])

@@ -1,0 +1,29 @@
+"""What tests of the vit share: seeded tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+
+@pytest.fixture
+def randn() -> Callable[..., Tensor]:
+    """Normal numbers of a shape, float64, from one generator per test."""
+    generator = torch.Generator().manual_seed(0)
+
+    def make(*shape: int, grad: bool = False) -> Tensor:
+        made = torch.randn(*shape, generator=generator, dtype=torch.float64)
+        return made.requires_grad_(grad)
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    """Layers draw their first weights from torch's generator."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield

@@ -1,0 +1,89 @@
+"""Branches of channels, and convolutions of tokens."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from attnknn.errors import InvalidSettingError
+from attnknn.vit.layers import (
+    Attention,
+    BranchingAttention,
+    BranchingConv,
+    ConvNNAttention,
+    TokenConv1d,
+    TokenConv2d,
+)
+from attnknn.vit.layers.branching import near_channels
+
+
+@pytest.mark.parametrize(("ratio", "kind"), [(0.0, Attention), (1.0, ConvNNAttention)])
+def test_at_zero_and_one_the_layer_is_one_branch_and_nothing_else(ratio, kind, randn):
+    layer = BranchingAttention(12, 3, branch_ratio=ratio, n_neighbors=3).double()
+    branch = kind(12, 3, **({"n_neighbors": 3} if ratio else {})).double()
+    assert [p.shape for p in layer.parameters()] == [p.shape for p in branch.parameters()]
+    branch.load_state_dict({k.split(".", 1)[1]: v for k, v in layer.state_dict().items()})
+    x = randn(2, 7, 12)
+    torch.testing.assert_close(layer(x), branch(x))
+
+
+@pytest.mark.parametrize("ratio", [0.01, 0.1, 0.25, 0.3, 0.5, 0.7, 0.99])
+@pytest.mark.parametrize("heads", [1, 3, 6])
+def test_any_ratio_gives_both_branches_channels_for_all_heads(ratio, heads):
+    n_near = near_channels(192, heads, ratio)
+    assert n_near % heads == (192 - n_near) % heads == 0
+    assert 0 < n_near < 192
+    assert n_near == pytest.approx(ratio * 192, abs=heads)
+
+
+@pytest.mark.parametrize("ratio", [-0.1, 1.1, "half", float("nan"), True])
+def test_a_ratio_outside_zero_and_one_is_refused(ratio):
+    with pytest.raises(InvalidSettingError, match="`branch_ratio` must be a number between"):
+        BranchingConv(12, 3, branch_ratio=ratio)
+
+
+def test_a_single_channel_cannot_be_shared():
+    with pytest.raises(InvalidSettingError, match="two channels for each head"):
+        BranchingAttention(3, 3, branch_ratio=0.5)
+
+
+def test_each_branch_sees_its_own_channels(randn):
+    layer = BranchingAttention(12, 3, n_neighbors=3).double()
+    x = randn(1, 7, 12)
+    near, other = layer.near(x[..., :6]), layer.other(x[..., 6:])
+    torch.testing.assert_close(layer(x), layer.proj(torch.cat([near, other], -1)))
+
+
+def test_convolution_along_the_sequence_is_torchs_and_local(randn):
+    layer, x = TokenConv1d(12, 3, kernel_size=5).double(), randn(2, 17, 12)
+    heads = layer.value(x).unflatten(-1, (3, 4))
+    mixed = [layer.conv(F.pad(heads[:, :, h].mT, (2, 2))).mT for h in range(3)]
+    torch.testing.assert_close(layer(x), layer.proj(torch.cat(mixed, -1)))
+    changed = x.clone()
+    changed[:, 0] += 1
+    moved = (layer(x) - layer(changed)).abs().amax((0, 2)) > 1e-9
+    assert moved.nonzero().flatten().tolist() == [0, 1, 2]
+
+
+def test_convolution_over_the_grid_is_torchs_and_prefix_tokens_pass(randn):
+    layer = TokenConv2d(4, 1, kernel_size=3, grid_size=(3, 5), num_prefix_tokens=1).double()
+    x = randn(2, 16, 4)
+    value = layer.value(x)
+    images = value[:, 1:].mT.unflatten(-1, (3, 5))
+    expected = F.conv2d(images, layer.conv.weight, layer.conv.bias, padding=1).flatten(2).mT
+    torch.testing.assert_close(layer(x), layer.proj(torch.cat([value[:, :1], expected], 1)))
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_even_kernels_keep_the_number_of_tokens(size, randn):
+    assert TokenConv1d(4, 1, kernel_size=size).double()(randn(1, 6, 4)).shape == (1, 6, 4)
+    layer = TokenConv2d(4, 1, kernel_size=size, grid_size=(2, 3)).double()
+    assert layer(randn(1, 6, 4)).shape == (1, 6, 4)
+
+
+def test_a_convolution_takes_no_mask():
+    with pytest.raises(InvalidSettingError, match="cannot take an attention mask"):
+        BranchingConv(12, 3, n_neighbors=2)(torch.zeros(1, 5, 12), is_causal=True)
+    with pytest.raises(InvalidSettingError, match="`n_axes` must be 1 or 2"):
+        BranchingConv(12, 3, n_axes=3)

@@ -1,0 +1,139 @@
+"""What holds for every layer."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+from torch import nn
+
+from attnknn.errors import InvalidSettingError
+from tests.vit.layers.every_layer import DIM, LAYERS, N
+
+TAKES_MASK = [name for name in LAYERS if "conv_" not in name and "legacy" not in name]
+
+
+@pytest.fixture(params=LAYERS)
+def layer(request) -> nn.Module:
+    return LAYERS[request.param](dtype=torch.float64)
+
+
+def test_tokens_go_in_and_as_many_come_out_and_every_parameter_matters(layer, randn):
+    out = layer(randn(2, N, DIM, grad=True))
+    assert out.shape == (2, N, DIM)
+    out.square().sum().backward()
+    for name, parameter in layer.named_parameters():
+        assert parameter.grad is not None, name
+        assert (parameter.grad != 0).any(), name
+
+
+def test_evaluation_repeats_itself_for_each_image_alone_and_for_a_copy(layer, randn, request):
+    name = request.node.callspec.id
+    if "legacy_random" in name:
+        pytest.skip("the first implementation draws anew in evaluation")
+    x, other = randn(3, N, DIM), LAYERS[name](dtype=torch.float64).eval()
+    other.load_state_dict(layer.eval().state_dict())
+    out = layer(x)
+    torch.testing.assert_close(out, layer(x), rtol=0, atol=0)
+    torch.testing.assert_close(out[1:2], layer(x[1:2]))
+    torch.testing.assert_close(out, other(x))
+
+
+def test_every_dtype_is_kept(layer, randn):
+    for dtype in (torch.bfloat16, torch.float32):
+        x = randn(2, N, DIM).to(dtype).requires_grad_()
+        out = layer.to(dtype)(x)
+        assert out.dtype == dtype
+        out.sum().backward()
+        assert x.grad.isfinite().all()
+
+
+def test_autocast_trains(layer, randn):
+    x = randn(2, N, DIM).float().requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = layer.float()(x)
+        out.float().sum().backward()
+    assert x.grad.isfinite().all()
+
+
+def test_the_constructor_is_timms():
+    for make in LAYERS.values():
+        known = set()
+        for kind in type(make()).__mro__[:-2]:
+            known |= set(inspect.signature(kind).parameters)
+        assert {"dim", "num_heads", "qkv_bias", "proj_drop", "device", "dtype"} <= known
+
+
+def test_heads_that_do_not_divide_the_width_are_refused():
+    for make in LAYERS.values():
+        with pytest.raises(InvalidSettingError, match=r"`num_heads` must divide `dim=12`.*got 5"):
+            make(num_heads=5)
+        with pytest.raises(InvalidSettingError, match="`num_heads` must be an integer of at least"):
+            make(num_heads=0)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_dropout_only_acts_in_training(name, randn):
+    drops = {"proj_drop": 0.5} if name in ("conv_1d", "conv_2d") else {"attn_drop": 0.5}
+    if name == "branching_conv_0":
+        drops = {"proj_drop": 0.5}
+    layer, x = LAYERS[name](dtype=torch.float64, **drops), randn(2, N, DIM)
+    assert not torch.equal(layer(x), layer(x))
+    if "legacy_random" not in name:
+        layer.eval()
+        assert torch.equal(layer(x), layer(x))
+
+
+@pytest.mark.parametrize("name", TAKES_MASK)
+def test_a_masked_token_changes_nobody_else(name, randn):
+    layer, x = LAYERS[name](dtype=torch.float64).eval(), randn(2, N, DIM)
+    mask = torch.ones(N, N, dtype=torch.bool)
+    mask[:, 5] = False
+    mask[5, 5] = True
+    changed = x.clone()
+    changed[:, 5] += 1
+    others = torch.arange(N) != 5
+    one, other = layer(x, attn_mask=mask), layer(changed, attn_mask=mask)
+    torch.testing.assert_close(one[:, others], other[:, others])
+    assert not torch.allclose(one[:, 5], other[:, 5])
+
+
+@pytest.mark.parametrize("name", ["attention", "kvt", "convnn", "local", "branching_attention"])
+def test_causal_attention_never_looks_ahead(name, randn):
+    layer, x = LAYERS[name](dtype=torch.float64).eval(), randn(1, N, DIM)
+    changed = x.clone()
+    changed[:, 7:] += 1
+    one, other = layer(x, is_causal=True), layer(changed, is_causal=True)
+    torch.testing.assert_close(one[:, :7], other[:, :7])
+
+
+@pytest.mark.parametrize(
+    "name", ["attention", "kvt", "convnn", "convnn_cosine", "convnn_euclidean"]
+)
+@pytest.mark.parametrize("heads", [1, 3, 6])
+def test_moving_tokens_around_moves_the_outputs_along(name, heads, randn):
+    layer, x = LAYERS[name](num_heads=heads, dtype=torch.float64).eval(), randn(2, N, DIM)
+    order = torch.randperm(N)
+    torch.testing.assert_close(layer(x)[:, order], layer(x[:, order]))
+
+
+@pytest.mark.parametrize("name", ["attention", "kvt", "convnn", "convnn_standard", "sparse_local"])
+def test_a_single_token_is_enough(name, randn):
+    settings = {} if name in ("attention", "sparse_local") else {"n_neighbors": 1}
+    layer = LAYERS[name](dtype=torch.float64, **settings)
+    assert layer(randn(2, 1, DIM)).shape == (2, 1, DIM)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in LAYERS if "legacy" not in name])
+@pytest.mark.parametrize("is_training", [False, True])
+@pytest.mark.filterwarnings("ignore")
+def test_the_whole_layer_is_one_graph_for_the_compiler(name, is_training, randn):
+    torch.compiler.reset()
+    layer, x = LAYERS[name]().train(is_training), randn(2, N, DIM).float().requires_grad_()
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    out = compiled(x)
+    out.sum().backward()
+    if not (is_training and "random" in name):
+        torch.testing.assert_close(out, layer(x))

@@ -1,0 +1,110 @@
+"""Nearest-neighbor attention as a layer."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from attnknn.errors import InvalidSettingError
+from attnknn.vit.layers import Attention, ConvNNAttention, KvtAttention
+
+
+def with_weights_of(layer, other):
+    layer.load_state_dict(other.state_dict(), strict=False)
+    return layer.double()
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_all_neighbors_at_the_start_are_softmax_attention(heads, randn):
+    x, plain = randn(2, 7, 12), Attention(12, heads).double()
+    for make in (ConvNNAttention, KvtAttention):
+        layer = with_weights_of(make(12, heads, n_neighbors=7), plain)
+        torch.testing.assert_close(layer(x), plain(x))
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_at_the_start_it_is_kvt(heads, randn):
+    x, kvt = randn(2, 7, 12), KvtAttention(12, heads, n_neighbors=3).double()
+    layer = with_weights_of(ConvNNAttention(12, heads, n_neighbors=3), kvt)
+    torch.testing.assert_close(layer(x), kvt(x))
+    with torch.no_grad():
+        layer.kernel.uniform_()
+    assert not torch.allclose(layer(x), kvt(x))
+
+
+@pytest.mark.parametrize("size", [3, 5, 7])
+@pytest.mark.parametrize("grid", [(6, 6), (4, 7)])
+def test_places_and_ones_are_a_convolution_between_two_projections(size, grid, randn):
+    settings = {"similarity_type": "Loc", "weights": "ones", "convolution_type": "standard"}
+    layer = ConvNNAttention(4, n_neighbors=size**2, grid_size=grid, **settings).double()
+    x = randn(2, grid[0] * grid[1], 4)
+    images = layer.qkv(x).mT.unflatten(-1, grid)
+    expected = F.conv2d(images, layer.kernel.unflatten(-1, (size, size)), padding=size // 2)
+    torch.testing.assert_close(layer(x), layer.proj(expected.flatten(2).mT))
+
+
+def test_random_candidates_change_in_training_and_stay_in_evaluation(randn):
+    layer = ConvNNAttention(4, n_neighbors=3, sampling_type="random", num_samples=5, seed=1)
+    x = randn(1, 40, 4).float()
+    query = layer.projected(x)[0]
+    assert not torch.equal(layer.candidates(query), layer.candidates(query))
+    layer.eval()
+    assert torch.equal(layer.candidates(query), layer.candidates(query))
+    other = ConvNNAttention(4, n_neighbors=3, sampling_type="random", num_samples=5, seed=2).eval()
+    assert not torch.equal(layer.candidates(query), other.candidates(query))
+
+
+def test_minus_one_sample_is_all(randn):
+    x = randn(1, 10, 4)
+    all_of_them = ConvNNAttention(4, n_neighbors=3).double()
+    for sampling in ("random", "spatial"):
+        layer = ConvNNAttention(4, n_neighbors=3, sampling_type=sampling)
+        torch.testing.assert_close(with_weights_of(layer, all_of_them)(x), all_of_them(x))
+
+
+def test_any_number_of_tokens_after_another(randn):
+    layer = ConvNNAttention(12, 3, n_neighbors=4).double()
+    for n_tokens in (4, 197, 65):
+        assert layer(randn(1, n_tokens, 12)).shape == (1, n_tokens, 12)
+
+
+def test_the_chosen_tokens_can_be_seen(randn):
+    layer = ConvNNAttention(4, n_neighbors=3, similarity_type="Loc", grid_size=(2, 2)).double()
+    tokens = layer.choose(randn(1, 4, 4)).tokens()
+    assert tokens.shape == (1, 1, 4, 3)
+    assert set(tokens.unique().tolist()) <= {-1, 0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_neighbors": 0}, "`n_neighbors` must be an integer of at least 1"),
+        ({"sampling_type": "spatail"}, "Did you mean 'spatial'"),
+        ({"magnitude_type": "dot"}, "No similarity is called 'dot'"),
+        ({"convolution_type": "full"}, "Known: depthwise, depthwise-separable, standard"),
+        ({"num_samples": 0}, "`num_samples` must be.* Or −1 for all"),
+        ({"similarity_type": "Loc", "aggregation_type": "Loc"}, "must not both be 'Loc'"),
+        ({"attn_drop": 1.5}, "`attn_drop` must be a number between 0 and 1, got 1.5"),
+        ({"legacy": True, "coordinate_encoding": True}, "`legacy=True` knows no places"),
+        ({"sample_padding": -1}, "`sample_padding` must be"),
+    ],
+)
+def test_bad_settings_are_refused_when_built(settings, message):
+    with pytest.raises(InvalidSettingError, match=message):
+        ConvNNAttention(12, **settings)
+
+
+def test_too_many_neighbors_or_a_grid_that_does_not_fit_are_refused_when_called(randn):
+    with pytest.raises(InvalidSettingError, match="`n_neighbors` must be at most 5"):
+        ConvNNAttention(12, n_neighbors=9)(torch.zeros(1, 5, 12))
+    layer = ConvNNAttention(12, n_neighbors=2, sampling_type="spatial", num_samples=2)
+    with pytest.raises(InvalidSettingError, match="do not fill a square grid"):
+        layer(torch.zeros(1, 5, 12))
+
+
+def test_the_extra_parameters_are_one_tap_for_each_channel_and_rank():
+    def size(layer):
+        return sum(parameter.numel() for parameter in layer.parameters())
+
+    assert size(ConvNNAttention(192, n_neighbors=9)) - size(Attention(192, 1)) == 1728

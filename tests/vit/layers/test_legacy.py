@@ -1,0 +1,121 @@
+"""The numbers of the first implementation, from its formulas, written here in loops."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from attnknn.errors import InvalidInputError
+from attnknn.vit.layers import ConvNNAttention, import_convnn
+
+B, N, D, K, M = 2, 11, 12, 4, 5
+
+
+def first_state(randn, heads, convolution="depthwise"):
+    """A state dict with its names."""
+    width = D // heads
+    state = {f"W_{part}.weight": randn(D, D) / 4 for part in "qkvo"}
+    if convolution == "depthwise-separable":
+        return state | {
+            "conv.0.weight": randn(width, 1, K),
+            "conv.1.weight": randn(width, width, 1),
+        }
+    return state | {"conv.weight": randn(width, 1 if convolution == "depthwise" else width, K)}
+
+
+def distance(a, b):
+    return (a - b).norm()
+
+
+def scores(a, b, kind):
+    if kind == "euclidean":
+        return distance(a, b)
+    scale = a.norm() * b.norm() if kind == "cosine" else math.sqrt(len(a))
+    return a @ b / scale
+
+
+def first_implementation(x, state, heads, kind, candidates, is_softmax):
+    """Of its formulas, one token of one head at a time; `W_k` makes the queries."""
+    width, is_far = D // heads, kind == "euclidean"
+    combined = torch.zeros(B, heads, N, width, dtype=x.dtype)
+    for b in range(B):
+        for h in range(heads):
+            part = slice(h * width, (h + 1) * width)
+            asked, known, value = (x[b] @ state[f"W_{p}.weight"][part].T for p in "kqv")
+            for n in range(N):
+                pool = list(range(N)) if candidates is None else candidates
+                found = [(float(scores(asked[n], known[m], kind)), m) for m in pool]
+                if candidates is not None:
+                    found = [((1.1 if is_far else -0.1) if m == n else s, m) for s, m in found]
+                found.sort(reverse=not is_far)
+                chosen = found[:K] if candidates is None else [(1.0, n), *found[: K - 1]]
+                s = torch.tensor([s for s, _ in chosen], dtype=x.dtype)
+                if is_softmax:
+                    w = (-s if is_far else s).softmax(0)
+                else:
+                    w = 1 / (s + 1e-8) if is_far else s
+                gathered = torch.stack([w[j] * value[m] for j, (_, m) in enumerate(chosen)], -1)
+                combined[b, h, n] = convolved(gathered, state)
+    if heads > 1:  # (B·H, N, d) read as (B, H, d, N)
+        combined = combined.reshape(B, heads, width, N).transpose(2, 3)
+    return combined.transpose(1, 2).reshape(B, N, D) @ state["W_o.weight"].T
+
+
+def convolved(gathered, state):
+    """(d, K) to (d,)."""
+    if "conv.1.weight" in state:
+        return state["conv.1.weight"][..., 0] @ (gathered * state["conv.0.weight"][:, 0]).sum(-1)
+    weight = state["conv.weight"]
+    if weight.shape[1] == 1:
+        return (gathered * weight[:, 0]).sum(-1)
+    return (weight * gathered).sum((1, 2))
+
+
+@pytest.mark.parametrize("kind", ["matmul", "cosine", "euclidean"])
+@pytest.mark.parametrize("sampling", ["all", "random", "spatial"])
+@pytest.mark.parametrize(("heads", "weights"), [(1, "softmax"), (3, "raw"), (3, "softmax")])
+def test_the_numbers_are_those_of_the_first_implementation(randn, kind, sampling, heads, weights):
+    state, x = first_state(randn, heads), randn(B, N, D)
+    layer = ConvNNAttention(
+        D,
+        heads,
+        n_neighbors=K,
+        sampling_type=sampling,
+        num_samples=M,
+        magnitude_type=kind,
+        weights=weights,
+        proj_bias=False,
+        legacy=True,
+        dtype=torch.float64,
+    )
+    layer.load_state_dict(import_convnn(state))
+    torch.manual_seed(3)
+    drawn = torch.randperm(N)[:M].tolist()
+    along = torch.linspace(0, N - 1, M).long().tolist()
+    candidates = {"all": None, "random": drawn, "spatial": along}[sampling]
+    torch.manual_seed(3)
+    expected = first_implementation(x, state, heads, kind, candidates, weights == "softmax")
+    torch.testing.assert_close(layer(x), expected)
+
+
+@pytest.mark.parametrize("convolution", ["standard", "depthwise-separable"])
+def test_every_convolution_is_imported(randn, convolution):
+    state, x = first_state(randn, 1, convolution), randn(B, N, D)
+    settings = {"n_neighbors": K, "convolution_type": convolution, "proj_bias": False}
+    expected = first_implementation(x, state, 1, "matmul", None, True)
+    for legacy in (True, False):  # with one head and all candidates there is no difference
+        layer = ConvNNAttention(D, 1, **settings, legacy=legacy, dtype=torch.float64)
+        layer.load_state_dict(import_convnn(state))
+        torch.testing.assert_close(layer(x), expected)
+
+
+def test_biases_are_kept_and_a_foreign_state_is_refused(randn):
+    state = first_state(randn, 1)
+    state |= {f"W_{part}.bias": randn(D) for part in "qkvo"}
+    layer = ConvNNAttention(D, 1, qkv_bias=True, n_neighbors=K, dtype=torch.float64)
+    layer.load_state_dict(import_convnn(state))
+    assert torch.equal(layer.qkv.bias[:D], state["W_k.bias"])
+    with pytest.raises(InvalidInputError, match=r"'W_k\.weight' is missing"):
+        import_convnn({"qkv.weight": randn(D, D)})

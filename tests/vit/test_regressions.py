@@ -1,0 +1,85 @@
+"""What the first implementation got wrong, by the numbers of its list of defects.
+
+Elsewhere, each with a test that would fail:
+
+    B2, B3  heads are merged once, for any N    layers/test_contract.py (moving tokens)
+    B4      convolutions stay local             layers/test_branching.py
+    B5, B27, B28  ratios 0, 1, 0.3              layers/test_branching.py
+    B10     evaluation is repeatable            layers/test_contract.py
+    B12     every dtype with samples            layers/test_contract.py
+    B13     dropout only in training            layers/test_contract.py
+    B16     too many neighbors are named        functional/test_attend.py
+
+Not of layers, so they belong to the model and its training: B17 to B25. Cannot occur: B14, there is
+no cache of past tokens; B26, coordinates are made for each call and nothing is stored.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from attnknn.vit.functional import Rule, choose, convnn_attention
+from attnknn.vit.functional.grid import grid_of
+from attnknn.vit.layers import ConvNNAttention, LocalAttention, NeighborhoodAttention1D
+
+
+def test_b1_neighborhood_attention_needs_no_other_package_and_trains():
+    layer = NeighborhoodAttention1D(8, 2, kernel_size=3)
+    layer(torch.randn(1, 9, 8)).square().sum().backward()
+    assert all((parameter.grad != 0).any() for parameter in layer.parameters())
+
+
+@pytest.mark.parametrize("convolution", ["depthwise", "standard", "depthwise-separable"])
+def test_b6_coordinates_go_with_every_convolution(convolution):
+    layer = ConvNNAttention(
+        8, 2, n_neighbors=3, coordinate_encoding=True, convolution_type=convolution
+    )
+    assert layer(torch.randn(2, 9, 8)).shape == (2, 9, 8)
+
+
+@pytest.mark.parametrize("similarity", ["matmul", "cosine", "euclidean"])
+def test_b7_no_token_counts_itself_twice(randn, similarity):
+    same = torch.ones(1, 1, 6, 4) + 1e-3 * randn(1, 1, 6, 4).float()  # nearest to itself
+    chosen = choose(same, same, Rule(4, similarity), candidates=torch.arange(6)).tokens()
+    assert all(len(set(row)) == 4 for row in chosen[0, 0].tolist())
+
+
+@pytest.mark.parametrize("sampling", ["random", "spatial"])
+def test_b8_distances_train_with_samples(sampling):
+    layer = ConvNNAttention(
+        8, n_neighbors=3, sampling_type=sampling, num_samples=3, magnitude_type="euclidean"
+    )
+    layer(torch.randn(2, 16, 8)).square().sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-20, 1e4])
+def test_b9_distances_have_finite_slopes_at_zero_and_far_away(scale):
+    same = (scale * torch.ones(1, 1, 6, 4)).requires_grad_()
+    convnn_attention(same, same, same, None, Rule(3, "euclidean")).sum().backward()
+    assert same.grad.isfinite().all()
+
+
+def test_b11_sampled_tokens_keep_their_own_coordinates(randn):
+    grid, value = grid_of(16, None, 0), randn(1, 1, 16, 4)
+    taps = torch.zeros(2, 2, 2, dtype=torch.float64)
+    taps[0, 0, 1] = taps[1, 1, 1] = 1.0  # where the nearest sample stands
+    some, rule = torch.tensor([3, 8, 14]), Rule(2, weights="ones")
+    places = {"candidates": some, "grid": grid, "position_kernel": taps}
+    out = convnn_attention(value, -value, None, None, rule, **places)
+    known = grid.coordinates().double()[some]
+    assert all((known - row).abs().sum(-1).min() < 1e-6 for row in out[0, 0])
+
+
+def test_b15_nothing_is_padded_so_no_padding_is_looked_at(randn):
+    layer = LocalAttention(8, 2, window_size=4, is_rotary=False).double()
+    query, key, value = layer.projected(randn(1, 7, 8))
+    ones = torch.ones_like(value)
+    torch.testing.assert_close(layer.attend(query, key, ones, None), ones)
+
+
+def test_b29_local_attention_has_the_width_heads_and_window_asked_for():
+    layer = LocalAttention(12, 3, window_size=5)
+    assert layer.qkv.weight.shape == (36, 12)
+    assert (layer.num_heads, layer.head_dim, layer.window_size) == (3, 4, 5)
