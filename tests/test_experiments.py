@@ -43,6 +43,7 @@ def test_every_claim_names_known_methods_and_data():
         assert len(claim["seeds"]) >= 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(TABLE_METHODS) - {"LightGBM", "CatBoost"}))
 def test_every_table_method_takes_raw_rows(name, monkeypatch):
     monkeypatch.setattr("attnknn.training.tables.FEWEST_EPOCHS", 1)
@@ -52,6 +53,7 @@ def test_every_table_method_takes_raw_rows(name, monkeypatch):
     assert wine.encoder == "none"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "package"), [("LightGBM", "lightgbm"), ("CatBoost", "catboost")])
 def test_boosting_libraries_take_raw_rows(name, package):
     pytest.importorskip(package)
