@@ -27,6 +27,7 @@ from attnknn.memory.entries import group_codes, make_entries
 from attnknn.records import Booleans, Evidence, Floats, Integers
 
 if TYPE_CHECKING:
+    from attnknn.calibration import Calibration
     from attnknn.encoders import Encoder, IdentityEncoder
     from attnknn.pipeline import Answer
 
@@ -149,7 +150,7 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
         """Class probabilities (n, C) of each row of `X`; columns follow `classes_`."""
         from attnknn.ensembling import probabilities_of
 
-        calibration = self._calibration_of_answers()
+        calibration = self._calibration_of_answers("predict_proba")
         answers = self._answers(X, "predict_proba")
         found = [probabilities_of(of_views, calibration) for of_views in answers]
         return np.concatenate(found) if found else np.zeros((0, len(self.classes_)))
@@ -176,7 +177,7 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
         from attnknn.ensembling import joined
         from attnknn.evidence import evidence_of
 
-        calibration = self._calibration_of_answers()
+        calibration = self._calibration_of_answers("explain")
         answers = (joined(of_views, calibration) for of_views in self._answers(X, "explain"))
         return [
             evidence_of(answer, row, self.memory_, self.classes_, calibration)
@@ -412,9 +413,9 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
         views = encoder.embeddings(_safe_indexing(X, rows), encoder.views)
         self.views_factor_ = views_factor(self._parts(), rows, views, self._trust())
 
-    def _calibration_of_answers(self) -> Any:
+    def _calibration_of_answers(self, method: str) -> Calibration:
         """The map for queries: the entries' own, but for several views the one fitted for them."""
-        self._check_fitted("predict_proba")
+        self._check_fitted(method)
         if self.views_factor_ == 1.0:
             return self.calibration_
         exponent = self.calibration_.exponent * self.views_factor_

@@ -9,9 +9,24 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from attnknn import (
+    AdaptiveAttention,
+    DistanceAttention,
+    KEnsembleAttention,
+    LearnedAttention,
+    UniformAttention,
+)
 from attnknn.attention import Situation
 from attnknn.memory import NumpyMemory, make_entries
 from attnknn.pipeline import situation_of
+
+ATTENTIONS = {  # quick ones of every kind
+    "uniform": UniformAttention(),
+    "distance": DistanceAttention(),
+    "learned": LearnedAttention(epochs=1, batch_size=64),
+    "k-ensemble": KEnsembleAttention(),
+    "adaptive": AdaptiveAttention(),
+}
 
 
 def blobs(

@@ -47,6 +47,7 @@ STORABLE: dict[str, dict[str, type[Any]]] = {
     "memory": {c.__name__: c for c in (AutoMemory, FaissMemory, NumpyMemory, TorchMemory)},
     "encoder": {c.__name__: c for c in ENCODERS},
 }
+RECORDS = ("training", "views")  # settings of an image encoder that are records themselves
 LARGEST_NUMBER = 1 << 63
 
 
@@ -86,7 +87,7 @@ def to_plain(name: str, value: Any) -> Any:
     """A setting as JSON can hold it; tuples become lists, paths texts, trainings dicts."""
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, ImageTraining) or (name == "views" and hasattr(value, "to_dict")):
+    if name in RECORDS and hasattr(value, "to_dict"):
         return value.to_dict()
     if isinstance(value, PurePath):
         return str(value)
@@ -104,7 +105,7 @@ def to_plain(name: str, value: Any) -> Any:
 
 def from_plain(name: str, value: Any) -> Any:
     """The setting that `to_plain` wrote."""
-    if name in ("training", "views") and isinstance(value, dict):
+    if name in RECORDS and isinstance(value, dict):
         return _record(name, value)
     if isinstance(value, list):
         return tuple(from_plain(name, item) for item in value)

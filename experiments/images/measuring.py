@@ -40,12 +40,9 @@ def measure_named(name: str, seeds: list[int], results: Path) -> Table:
     for seed in seeds:
         recipe, folder = Recipe.named(name, seed), results / name / str(seed)
         path = folder / "report.json"
-        is_there = path.exists()
-        tables.append(
-            Table.from_json(path)
-            if is_there
-            else measure(recipe, datasets.load(recipe.source), folder)
-        )
+        if not path.exists():
+            measure(recipe, datasets.load(recipe.source), folder)
+        tables.append(Table.from_json(path))
     return joined(tables)
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from attnknn.calibration import Calibration
+from attnknn.ensembling import probabilities_of
 from attnknn.leave_one_out import Trust, judge
 from attnknn.memory import make_entries, make_memory
 from attnknn.pipeline import Parts
@@ -42,9 +43,8 @@ class Remembered:
 
 def probabilities(parts: Parts, queries: Views, calibration: Calibration | None = None) -> Floats:
     """Probabilities (n, C) of queries by their views, each view asked by itself."""
-    prepared = (parts.memory.prepare(view) for view in queries)
-    shares = np.mean([parts.answer(view).shares for view in prepared], axis=0)
-    return (calibration or parts.calibration).probabilities(shares)
+    answers = [parts.answer(parts.memory.prepare(view)) for view in queries]
+    return probabilities_of(answers, calibration or parts.calibration)
 
 
 def map_after_averaging(parts: Parts, kept: Remembered, views: Views) -> Calibration:

@@ -64,7 +64,7 @@ def test_the_evidence_of_several_views_adds_up(several):
 def test_the_map_is_fitted_on_fresh_rows_after_averaging(several):
     images, codes = shapes(160)
     rows = np.flatnonzero(several.fresh_)
-    parts, calibration = several._parts(), several._calibration_of_answers()
+    parts, calibration = several._parts(), several._calibration_of_answers("explain")
     embedded = several.encoder_.embeddings(images[rows], VIEWS)
     shares = np.mean([left_out_shares(parts, rows, view, None) for view in embedded], axis=0)
 

@@ -172,17 +172,6 @@ def way_for(features: Tensor, similarity: str = "matmul", mask: Tensor | None = 
     return plain if similarity == "euclidean" or mask.requires_grad else by_bags
 
 
-def combine(
-    value: Tensor,
-    index: Tensor,
-    weights: Tensor,
-    kernel: Tensor | None,
-    own: Tensor | None = None,
-) -> Tensor:
-    """The weighed values of neighbors, times the tap of their rank, summed; see `plain.combine`."""
-    return way_for(value).combine(value, index, weights, kernel, own)
-
-
 def combine_choice(value: Tensor, choice: Choice, weights: Tensor, kernel: Tensor | None) -> Tensor:
     """(B, H, N, C), of values of all tokens."""
     value = _precise(value)
@@ -193,7 +182,8 @@ def combine_choice(value: Tensor, choice: Choice, weights: Tensor, kernel: Tenso
         else _rows(value, choice.candidates, outside=not choice.has_own)
     )
     own = value if choice.has_own else None
-    return combine(shown, choice.index, weights.to(value.dtype), kernel, own)
+    way = way_for(value)
+    return way.combine(shown, choice.index, weights.to(value.dtype), kernel, own)
 
 
 def _nearest(

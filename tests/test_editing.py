@@ -1,0 +1,219 @@
+"""Edits: whole or not at all, and the next answer knows of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from strategies import ATTENTIONS, blobs
+
+from attnknn import (
+    AttnKNNClassifier,
+    LearnedAttention,
+)
+from attnknn.errors import (
+    InvalidInputError,
+    InvalidSettingError,
+    UnknownEntryError,
+)
+
+
+def everything(clf, X):
+    """All that an edit may move, as bytes."""
+    entries = clf.memory_.entries
+    return (
+        clf.predict_proba(X).tobytes(),
+        clf.leave_one_out_proba().tobytes(),
+        entries.ids.tolist(),
+        entries.labels.tolist(),
+        clf.classes_.tolist(),
+    )
+
+
+FAILING_EDITS = {
+    "an unknown id": (UnknownEntryError, lambda clf, X, y: clf.forget([0, 999])),
+    "an id of another kind": (UnknownEntryError, lambda clf, X, y: clf.forget(["0"])),
+    "an unknown id to relabel": (
+        UnknownEntryError,
+        lambda clf, X, y: clf.relabel([0, 999], [1, 1]),
+    ),
+    "an unknown id and a new class": (
+        UnknownEntryError,
+        lambda clf, X, y: clf.relabel([0, 999], [7, 8]),
+    ),
+    "too few labels": (InvalidInputError, lambda clf, X, y: clf.relabel([0, 1, 2], [7, 8])),
+    "one id with two labels": (InvalidInputError, lambda clf, X, y: clf.relabel([0, 0], [7, 8])),
+    "another width": (ValueError, lambda clf, X, y: clf.add(X[:2, :2], y[:2])),
+    "more rows than labels": (InvalidInputError, lambda clf, X, y: clf.add(X[:3], y[:2])),
+    "an id that is known": (
+        InvalidInputError,
+        lambda clf, X, y: clf.add(X[:2], [7, 8], ids=[0, 99]),
+    ),
+    "an id twice": (InvalidInputError, lambda clf, X, y: clf.add(X[:2], [7, 8], ids=[99, 99])),
+    "ids of another kind": (
+        InvalidInputError,
+        lambda clf, X, y: clf.add(X[:2], y[:2], ids=["a", "b"]),
+    ),
+    "too few ids": (InvalidInputError, lambda clf, X, y: clf.add(X[:2], [7, 8], ids=[99])),
+    "labels of another kind": (InvalidInputError, lambda clf, X, y: clf.add(X[:1], ["text"])),
+    "a missing label": (InvalidInputError, lambda clf, X, y: clf.add(X[:1], [None])),
+    "a missing number": (ValueError, lambda clf, X, y: clf.add([[np.nan] * 4], [7])),
+    "a number beyond float32": (InvalidInputError, lambda clf, X, y: clf.add([[1e300] * 4], [7])),
+    "no importance": (InvalidInputError, lambda clf, X, y: clf.add(X[:1], [7], importance=[0.0])),
+    "groups of text": (InvalidInputError, lambda clf, X, y: clf.add(X[:1], [7], groups=["a"])),
+    "too few payloads": (InvalidInputError, lambda clf, X, y: clf.add(X[:2], [7, 7], payloads=[1])),
+    "a fit of rows without labels": (ValueError, lambda clf, X, y: clf.fit(X[:5, :2], y[:4])),
+    "a fit with an unknown metric": (
+        InvalidSettingError,
+        lambda clf, X, y: clf.set_params(metric="taxi").fit(X[:5], y[:5]),
+    ),
+    "a fit with settings out of range": (
+        InvalidSettingError,
+        lambda clf, X, y: clf.set_params(attention=LearnedAttention(holdout=2.0)).refit(),
+    ),
+}
+
+
+@pytest.mark.parametrize("attention", ["distance", "learned"])
+@pytest.mark.parametrize("case", FAILING_EDITS)
+def test_an_edit_that_fails_leaves_everything_as_it_was(case, attention):
+    X, y = blobs(40)
+    clf = AttnKNNClassifier(6, attention=ATTENTIONS[attention], random_state=0).fit(X, y)
+    before = everything(clf, X)
+    error, edit = FAILING_EDITS[case]
+    with pytest.raises(error):
+        edit(clf, X, y)
+    assert everything(clf, X) == before
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_add_then_forget_is_as_never(attention):
+    X, y = blobs(60)
+    more, labels = blobs(9, seed=1)
+    clf = AttnKNNClassifier(8, attention=ATTENTIONS[attention], random_state=0).fit(X, y)
+    before = everything(clf, X)
+    clf.add(more, labels)
+    assert everything(clf, X) != before
+    clf.forget(np.arange(60, 69))
+    assert everything(clf, X) == before
+
+
+def test_relabeling_back_and_forth_is_as_never():
+    X, y = blobs(60)
+    clf = AttnKNNClassifier(8, attention=ATTENTIONS["learned"], random_state=0).fit(X, y)
+    before = everything(clf, X)
+    clf.relabel([0, 1], [1, 0])
+    assert everything(clf, X) != before
+    clf.relabel([0, 1], y[:2])
+    assert everything(clf, X) == before
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_relabel_everything_to_one_class_and_that_class_wins(attention):
+    X, y = blobs(60)
+    clf = AttnKNNClassifier(8, attention=ATTENTIONS[attention], random_state=0).fit(X, y)
+    clf.relabel(np.arange(60), 2)
+    assert (clf.predict(X) == 2).all()
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_forgotten_entries_never_vote(attention):
+    X, y = blobs(60)
+    clf = AttnKNNClassifier(60, attention=ATTENTIONS[attention], random_state=0).fit(X, y)
+    clf.forget(np.flatnonzero(y == 0))
+    assert all(set(e.labels.tolist()) <= {1, 2} for e in clf.explain(X))
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_when_all_is_forgotten_it_says_so_and_can_begin_again(attention):
+    X, y = blobs(30)
+    clf = AttnKNNClassifier(8, attention=ATTENTIONS[attention], random_state=0).fit(X, y)
+    expected = clf.predict_proba(X)
+    clf.forget(np.arange(30))
+    for ask in (clf.predict, clf.predict_proba, clf.explain, clf.kneighbors):
+        with pytest.raises(InvalidInputError, match="every entry was forgotten"):
+            ask(X)
+    for ask in (clf.leave_one_out_proba, clf.refit):
+        with pytest.raises(InvalidInputError, match="every entry was forgotten"):
+            ask()
+    clf.add(X, y)
+    assert np.allclose(clf.predict_proba(X), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("label_noise", ["auto", "by_class"])
+@pytest.mark.parametrize("way", ["add", "relabel"])
+def test_a_new_class_answers_at_once(attention, label_noise, way):
+    X, y = blobs(60)
+    clf = AttnKNNClassifier(
+        8, attention=ATTENTIONS[attention], label_noise=label_noise, random_state=0
+    ).fit(X, y)
+    far = np.full((12, 4), 9.0) + 0.01 * np.arange(12)[:, None]
+    if way == "add":
+        clf.add(far, np.full(12, 7))
+    else:
+        clf.add(far, np.full(12, 1)).relabel(np.arange(60, 72), 7)
+    assert clf.classes_.tolist() == [0, 1, 2, 7]
+    assert clf.predict(far[:2]).tolist() == [7, 7]
+    assert clf.predict_proba(X).shape == (60, 4)
+    assert clf.predict(X[:6]).tolist() != [7] * 6
+
+
+@pytest.mark.parametrize("way", ["add", "relabel"])
+def test_the_prototype_of_a_new_class_is_the_direction_of_its_entries(way):
+    X, y = blobs(60)
+    X += 50.0  # far from the origin: what the module sees is centered
+    attention = LearnedAttention(epochs=1, prototypes=True)
+    clf = AttnKNNClassifier(8, attention=attention, random_state=0).fit(X, y)
+    if way == "add":
+        clf.add(X[:2], [7, 7])
+        rows = [60, 61]
+    else:
+        clf.relabel([3, 4], 7)
+        rows = [3, 4]
+    expected = clf.memory_.entries.embeddings[clf.memory_.positions_of(rows)].mean(axis=0)
+    found = clf.attention_.module_.prototypes[-1].detach().numpy()
+    assert np.allclose(
+        found / np.linalg.norm(found), expected / np.linalg.norm(expected), atol=1e-5
+    )
+
+
+def test_new_rows_get_the_next_free_ids():
+    clf = AttnKNNClassifier(2, attention="uniform").fit([[0.0], [1.0]], [0, 1], ids=[10, 20])
+    clf.add([[2.0]], [1])
+    assert clf.memory_.entries.ids.tolist() == [10, 20, 21]
+
+
+def test_rows_of_text_ids_need_their_ids():
+    clf = AttnKNNClassifier(2, attention="uniform").fit([[0.0], [1.0]], [0, 1], ids=["a", "b"])
+    with pytest.raises(InvalidInputError, match="give `ids`"):
+        clf.add([[2.0]], [1])
+
+
+def test_partial_fit_is_fit_and_then_add():
+    X, y = blobs(60)
+    clf = AttnKNNClassifier(8, attention="uniform")
+    clf.partial_fit(X[:30], y[:30], classes=[0, 1, 2, 3]).partial_fit(X[30:], y[30:])
+    whole = AttnKNNClassifier(8, attention="uniform").fit(X, y)
+    assert clf.classes_.tolist() == [0, 1, 2, 3]
+    assert np.allclose(clf.predict_proba(X)[:, :3], whole.predict_proba(X))
+
+
+def test_refit_fits_what_is_remembered_now():
+    X, y = blobs(60)
+    more, labels = blobs(60, seed=1)
+    grown = AttnKNNClassifier(8, attention="distance", random_state=0).fit(X, y)
+    grown.add(more, labels)
+    temperature = grown.attention_.temperature_
+    whole = AttnKNNClassifier(8, attention="distance", random_state=0)
+    whole.fit(np.vstack([X, more]), np.concatenate([y, labels]))
+    grown.refit()
+    assert grown.attention_.temperature_ != temperature
+    assert grown.attention_.temperature_ == pytest.approx(whole.attention_.temperature_, rel=0.05)
+
+
+def test_entries_added_later_are_fresh():
+    X, y = blobs(60)
+    clf = AttnKNNClassifier(8, attention=ATTENTIONS["learned"], random_state=0).fit(X, y)
+    clf.add(X[:3], y[:3])
+    assert clf.fresh_[60:].all()
+    assert not clf.fresh_[:60].all()
