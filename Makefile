@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow check format bench tables clean
+.PHONY: demo test test-slow check format bench bench-vit tables clean
 
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -35,6 +35,9 @@ format: .venv/installed
 
 bench: .venv/installed
 	$(BIN)/python -m benchmarks
+
+bench-vit: .venv/installed
+	$(BIN)/python -m benchmarks.vit
 
 tables: .venv/installed
 	$(BIN)/python -m experiments tables

@@ -12,6 +12,7 @@ TITLES = {
     "search": "Searching",
     "predict": "Fitting and predicting",
     "convolutions": "Training an image network",
+    "vit": "Nearest-neighbor attention",
 }
 HEAD = """# Speed
 
@@ -36,8 +37,10 @@ def chapter(title: str, module: str, report: dict[str, Any]) -> str:
     machine = report["machine"]
     lines = [f"## {title}\n", f"`python -m benchmarks.{module}`, on {described(machine)}.\n"]
     for name, rows in report.items():
-        if name not in ("machine", "repeats") and rows:
+        if name not in ("machine", "repeats", "bars") and rows:
             lines.append(f"### {name}\n\n{table(rows)}\n")
+    if "bars" in report:
+        lines.append(f"### What is asked of it\n\n{bars(report['bars'])}\n")
     return "\n".join(lines)
 
 
@@ -51,8 +54,24 @@ def described(machine: dict[str, Any]) -> str:
     )
 
 
+def bars(found: list[dict[str, Any]]) -> str:
+    """What was asked for, and what was measured."""
+    body = [
+        f"| {bar['what']} | {bar['measured']:.2f} | {bar['bound']:g} | "
+        f"{'met' if bar['is_met'] else 'not met'} |"
+        for bar in found
+    ]
+    return "\n".join(["| | measured | bound | |", "|---|--:|--:|---|", *body])
+
+
 def table(rows: dict[str, Any]) -> str:
-    """Timed work with its ratio, or plain figures."""
+    """Timed work with its ratio, figures of several ways, or plain figures."""
+    first = next(iter(rows.values()))
+    if isinstance(first, dict) and "ratio" not in first:
+        columns = list(first)
+        body = [f"| {n} | {' | '.join(str(row[c]) for c in columns)} |" for n, row in rows.items()]
+        head = f"| | {' | '.join(columns)} |"
+        return "\n".join([head, f"|---|{'--:|' * len(columns)}", *body])
     if all(isinstance(row, dict) for row in rows.values()):
         body = [f"| {n} | {r['median_ms']} | {r['ratio']:.2f} |" for n, r in rows.items()]
         return "\n".join(["| | median ms | ratio |", "|---|--:|--:|", *body])

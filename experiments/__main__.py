@@ -38,6 +38,10 @@ def measure(claim: str, name: str, chosen: dict[str, Any]) -> Table:
         from experiments.images.measuring import measure_named
 
         return measure_named(name, chosen["seeds"], RESULTS / chosen["folder"])
+    if chosen.get("kind") == "vit":
+        from experiments.vit.measuring import measure_vits
+
+        return measure_vits(name, chosen["seeds"], RESULTS / claim)
     has_raw_rows = chosen.get("rows") == "raw"
     known = TABLE_METHODS if has_raw_rows else METHODS
     return run(

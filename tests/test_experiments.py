@@ -21,6 +21,7 @@ from experiments.images.recipe import Recipe  # noqa: E402
 from experiments.methods import METHODS, TABLE_METHODS  # noqa: E402
 from experiments.pages import replace_between, short_table  # noqa: E402
 from experiments.table_bars import OTHERS, OURS, table_bars  # noqa: E402
+from experiments.vit import measuring as vit  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +36,9 @@ def test_every_claim_names_known_methods_and_data():
             recipes = [Recipe.named(name, 0) for name in claim["datasets"]]
             assert [recipe.name for recipe in recipes] == claim["datasets"]
             assert {recipe.source for recipe in recipes} <= set(datasets.names())
+            continue
+        if claim.get("kind") == "vit":
+            assert claim["against"] in vit.LAYERS
             continue
         known = TABLE_METHODS if claim.get("rows") == "raw" else METHODS
         assert set(claim["methods"]) <= set(known)
@@ -127,6 +131,7 @@ def test_missing_data_is_named_and_not_a_crash(monkeypatch, tmp_path, capsys):
         ("benchmarks.search", "bare product"),
         ("benchmarks.predict", "bare product"),
         ("benchmarks.convolutions", "plain"),
+        ("benchmarks.vit", "SDPA"),
     ],
 )
 def test_benchmarks_run_in_small(module, yardstick):

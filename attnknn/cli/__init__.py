@@ -13,7 +13,7 @@ import click
 from attnknn import __version__
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
-COMMANDS = ("fit", "predict", "explain", "evaluate", "datasets", "demo")
+COMMANDS = ("fit", "predict", "explain", "evaluate", "vit", "datasets", "demo")
 
 
 class _Commands(click.Group):
@@ -74,6 +74,7 @@ def _one_line(error: Exception) -> str | None:
 
 def _in_options(message: str) -> str:
     """A message that names a setting of Python names the option instead."""
+    message = message.replace("Use 'cpu', or 'auto'", "Use --device cpu, or --device auto")
     return message.replace("Set `image_size`", "Fit with --image-size")
 
 

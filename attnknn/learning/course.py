@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from attnknn.learning.precision import Precision
+from attnknn.learning.schedules import Factor
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,8 @@ class Course:
     groups : parameter groups as torch's optimizers take them, each with its own `lr`
     warmup : share of the steps in which the learning rates rise to their height
     patience : epochs without a better judgment after which training stops
-    optimizer, schedule : names in `optimizers.OPTIMIZERS` and `schedules.SCHEDULES`
+    optimizer : a name in `optimizers.OPTIMIZERS`; groups may have settings of their own
+    schedule : a name in `schedules.SCHEDULES`, or the factor of the learning rates at each step
     clip : largest norm of the gradient of a step; None leaves gradients as they are
     precision : the numbers that steps compute with; `precision.prepare` sees to the module itself
     """
@@ -29,7 +31,7 @@ class Course:
     warmup: float = 0.2
     patience: int = 3
     optimizer: str = "adamw"
-    schedule: str = "cosine"
+    schedule: str | Factor = "cosine"
     clip: float | None = None
     precision: Precision = field(default_factory=Precision)
 

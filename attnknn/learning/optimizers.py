@@ -1,8 +1,8 @@
-"""What moves parameters along their gradients: AdamW and SGD, rates per group, clipping."""
+"""What moves parameters along their gradients: Adam, AdamW and SGD, rates per group, clipping."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -29,11 +29,16 @@ def _adamw(groups: list[Group]) -> torch.optim.Optimizer:
     return torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=0.0)
 
 
+def _adam(groups: list[Group]) -> torch.optim.Optimizer:
+    return torch.optim.Adam(groups, weight_decay=0.0)
+
+
 def _sgd(groups: list[Group]) -> torch.optim.Optimizer:
     return torch.optim.SGD(groups, momentum=0.9, nesterov=True, weight_decay=0.0)
 
 
 OPTIMIZERS: dict[str, Callable[[list[Group]], torch.optim.Optimizer]] = {
+    "adam": _adam,
     "adamw": _adamw,
     "sgd": _sgd,
 }
@@ -45,6 +50,7 @@ def parameter_groups(
     rate: float,
     weight_decay: float = 0.0,
     paces: Mapping[str, float] | None = None,
+    undecayed: Collection[str] = (),
 ) -> list[Group]:
     """The parameters of `module` that are trained, as groups of one rate and one weight decay.
 
@@ -55,6 +61,7 @@ def parameter_groups(
     ----------
     paces : factors of the rate by the start of parameters' names; the longest start counts.
         `{"backbone": 0.1}` trains `backbone.conv.weight` at a tenth
+    undecayed : names of further parameters that are not decayed
 
     >>> module = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))
     >>> groups = parameter_groups(module, rate=0.1, weight_decay=0.01, paces={"1": 0.5})
@@ -66,7 +73,7 @@ def parameter_groups(
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
-            decay = weight_decay if parameter.ndim > 1 else 0.0
+            decay = weight_decay if parameter.ndim > 1 and name not in undecayed else 0.0
             groups.setdefault((rate * _pace(name, paces), decay), []).append(parameter)
     if not groups:
         raise InvalidSettingError("No parameter is to be trained: all of them are frozen.")

@@ -15,6 +15,7 @@ from attnknn.errors import InvalidSettingError
 
 Numbers = Literal["float32", "bfloat16", "float16"]
 NUMBERS = ("float32", "bfloat16", "float16")
+COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
 @dataclass(frozen=True)
@@ -28,14 +29,17 @@ class Precision:
         gradients do not vanish
     is_channels_last : images with their channels side by side, which convolutions prefer
     is_compiled : compile the module when it is first called; costs a minute, saves time per step
+    compile_mode : what the compiler looks for, a name that `torch.compile` knows
     """
 
     numbers: Numbers = "float32"
     is_channels_last: bool = False
     is_compiled: bool = False
+    compile_mode: str = "default"
 
     def __post_init__(self) -> None:
         check_choice("numbers", self.numbers, NUMBERS)
+        check_choice("compile_mode", self.compile_mode, COMPILE_MODES)
 
 
 def prepare(module: nn.Module, device: torch.device, precision: Precision) -> nn.Module:
@@ -49,7 +53,7 @@ def prepare(module: nn.Module, device: torch.device, precision: Precision) -> nn
         module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if precision.is_compiled:
         check_compiler(device.type)
-        module.compile()
+        module.compile(mode=precision.compile_mode)
     return module
 
 

@@ -60,10 +60,11 @@ def _parts(run: Run) -> dict[str, Keeps]:
 def _marks(run: Run) -> dict[str, Any]:
     """What a training must share with a checkpoint to go on from it."""
     course = run.course
-    names = ("epochs", "batch_size", "warmup", "patience", "optimizer", "schedule", "clip")
+    names = ("epochs", "batch_size", "warmup", "patience", "optimizer", "clip")
     shapes = {name: list(value.shape) for name, value in run.module.state_dict().items()}
     return {
         **{name: getattr(course, name) for name in names},
+        "schedule": str(course.schedule),
         "numbers": course.precision.numbers,
         "rows": run.n_rows,
         "learning rates": run.heights,

@@ -46,7 +46,12 @@ class Run:
         self.heights = [group["lr"] for group in self.optimizer.param_groups]
         self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         self.device = self.parameters[0].device
-        self.factor = schedule_of(self.course.schedule, self.n_steps, self.course.warmup)
+        schedule = self.course.schedule
+        self.factor = (
+            schedule_of(schedule, self.n_steps, self.course.warmup)
+            if isinstance(schedule, str)
+            else schedule
+        )
         self.scaler = loss_scaler(self.course.precision, self.device)
         self.best, self.outcome, self.step = Best(), Outcome(), 0
         self._check_shares()

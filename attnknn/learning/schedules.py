@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from attnknn.errors import unknown_name
 
@@ -95,6 +96,62 @@ def _share_fallen(step: int, n_rising: int, n_steps: int) -> float:
 def _cosine(share: float) -> float:
     """From one at 0 to zero at 1, level at both ends."""
     return 0.5 * (1 + math.cos(math.pi * share))
+
+
+@dataclass(frozen=True)
+class Stairs:
+    """Constant, and times `gamma` after every so many steps.
+
+    >>> [Stairs(10, 0.5)(step) for step in (0, 9, 10, 25)]
+    [1.0, 1.0, 0.5, 0.25]
+    """
+
+    every: int
+    gamma: float
+
+    def __call__(self, step: int) -> float:
+        """The factor at a step."""
+        return float(self.gamma ** (step // self.every))
+
+
+class Plateau:
+    """Constant, and times `gamma` once `patience` epochs in a row were no better than the best.
+
+    The loss of every epoch must be told to `judged`; what it remembers is its `state_dict`.
+
+    >>> plateau = Plateau(gamma=0.5, patience=2)
+    >>> for loss in (0.9, 0.8, 0.8, 0.85, 0.7):
+    ...     plateau.judged(loss)
+    >>> plateau(0)
+    0.5
+    """
+
+    def __init__(self, gamma: float = 0.1, patience: int = 10) -> None:
+        self.gamma, self.patience = gamma, patience
+        self.factor, self.best, self.n_since = 1.0, math.inf, 0
+
+    def judged(self, loss: float) -> None:
+        """The loss of an epoch, smaller is better."""
+        self.n_since = 0 if loss < self.best else self.n_since + 1
+        self.best = min(self.best, loss)
+        if self.n_since >= self.patience:
+            self.factor, self.n_since = self.factor * self.gamma, 0
+
+    def __call__(self, step: int) -> float:
+        """The factor now, whatever the step."""
+        del step
+        return self.factor
+
+    def state_dict(self) -> dict[str, float]:
+        """Everything that moves."""
+        return {"factor": self.factor, "best": self.best, "n_since": self.n_since}
+
+    def load_state_dict(self, saved: Mapping[str, float]) -> None:
+        """Go on from there."""
+        self.factor, self.best, self.n_since = saved["factor"], saved["best"], int(saved["n_since"])
+
+    def __repr__(self) -> str:
+        return f"Plateau(gamma={self.gamma}, patience={self.patience})"
 
 
 SCHEDULES: dict[str, Callable[[int, float], Factor]] = {

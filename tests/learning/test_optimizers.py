@@ -90,8 +90,8 @@ def test_sgd_is_nesterov_momentum():
 
 
 def test_an_unknown_optimizer_is_refused():
-    with pytest.raises(InvalidSettingError, match="No optimizer is called 'adam'"):
-        optimizer_of("adam", [])
+    with pytest.raises(InvalidSettingError, match="No optimizer is called 'adan'"):
+        optimizer_of("adan", [])
 
 
 @given(gradient=st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=6), most=st.floats(0.01, 100.0))

@@ -95,10 +95,10 @@ def test_a_machine_without_a_compiler_says_so(monkeypatch):
 def test_a_compiled_module_is_asked_for_once(monkeypatch):
     compiled = []
     monkeypatch.setattr(precision_module, "check_compiler", lambda device: None)
-    monkeypatch.setattr(nn.Module, "compile", lambda self: compiled.append(self))
+    monkeypatch.setattr(nn.Module, "compile", lambda self, mode: compiled.append((self, mode)))
     module = network()
     prepare(module, CPU, Precision(is_compiled=True))
-    assert compiled == [module]
+    assert compiled == [(module, "default")]
 
 
 def test_float16_is_for_cuda():

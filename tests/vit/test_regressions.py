@@ -10,8 +10,14 @@ Elsewhere, each with a test that would fail:
     B13     dropout only in training            layers/test_contract.py
     B16     too many neighbors are named        functional/test_attend.py
 
-Not of layers, so they belong to the model and its training: B17 to B25. Cannot occur: B14, there is
-no cache of past tokens; B26, coordinates are made for each call and nothing is stored.
+    B17 to B20, B25  the training itself        training/test_teaching.py
+    B21, B22  the summary is of the model       tests/cli/test_vit.py
+    B23     folders: augment, noise, resize     tests/cli/test_vit.py (gray images and folders)
+    B24     half precision on a processor       training/test_teaching.py (`use_amp`)
+
+Cannot occur: B14, there is no cache of past tokens; B23's unshuffled images, every training draws
+the order of its epochs in one place (`learning.run.Run.batches`); B26, coordinates are made for
+each call and nothing is stored.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +15,7 @@ from attnknn.encoders.image.networks.embedding import EmbeddingNetwork
 from attnknn.encoders.image.networks.resnet9 import ResNet9
 from attnknn.encoders.image.rows import ImageRows, ImageShape
 from attnknn.errors import InvalidInputError, InvalidSettingError
+from attnknn.learning.seeds import seeded
 
 if TYPE_CHECKING:
     from attnknn.encoders.image.encoder import ImageEncoder
@@ -99,11 +98,3 @@ def _normalize_by(module: EmbeddingNetwork, mean: object, std: object) -> None:
         if channels == 1 and len(numbers) == 3:  # a gray image becomes three equal channels
             numbers = numbers.mean(dim=0, keepdim=True)
         buffer.copy_(numbers.view(-1, 1, 1))
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """A block in which torch's own chance starts from `seed`; afterward it is as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.random.set_rng_state(torch.Generator().manual_seed(seed).get_state())
-        yield

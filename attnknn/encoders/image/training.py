@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from attnknn._validation import Limits, check_choice, check_limits
@@ -17,8 +17,11 @@ Average = Literal["none", "lookahead", "moving"]
 AVERAGES = ("none", "lookahead", "moving")
 WHOLE, SHARE, POSITIVE = Limits(least=1, is_whole=True), Limits(least=0, below=1), Limits(above=0)
 NOT_NEGATIVE, COUNT = Limits(least=0), Limits(least=0, is_whole=True)
+EPOCHS, MOST_EPOCHS, BATCH, LEAST_BATCH = 10, 40, 256, 16
+N_STEPS = 200  # that even few images should get
 LIMITS = {
-    **dict.fromkeys(("epochs", "batch_size", "patience", "n_negatives", "refresh_every"), WHOLE),
+    **dict.fromkeys(("epochs", "batch_size"), Limits(least=1, is_whole=True, may_be_none=True)),
+    **dict.fromkeys(("patience", "n_negatives", "refresh_every"), WHOLE),
     **dict.fromkeys(("queue_size", "whitening_epochs", "window_epochs"), COUNT),
     **dict.fromkeys(("average_every", "judge_entries"), WHOLE),
     **dict.fromkeys(("warmup", "label_smoothing", "boundary_share", "average_decay"), SHARE),
@@ -61,7 +64,9 @@ class ImageTraining:
 
     Parameters
     ----------
-    epochs, batch_size, learning_rate, weight_decay, optimizer, schedule, warmup, clip : as in
+    epochs, batch_size : None fits them to the number of images: 10 and 256, more epochs of smaller
+        batches for fewer than 2,048
+    learning_rate, weight_decay, optimizer, schedule, warmup, clip : as in
         `attnknn.learning.course.Course`; `clip` is the largest norm of a gradient
     patience : epochs without a better judgment after which training stops
     bias_pace : factor of the learning rate for the biases of 'resnet9', which start at zero and
@@ -96,11 +101,11 @@ class ImageTraining:
 
     >>> ImageTraining(epochs=0)
     Traceback (most recent call last):
-    attnknn.errors.InvalidSettingError: `epochs` must be an integer of at least 1, got 0.
+    attnknn.errors.InvalidSettingError: `epochs` must be an integer of at least 1 or None, got 0.
     """
 
-    epochs: int = 10
-    batch_size: int = 256
+    epochs: int | None = None
+    batch_size: int | None = None
     learning_rate: float = 0.25
     weight_decay: float = 0.001
     optimizer: str = "sgd"
@@ -149,6 +154,18 @@ class ImageTraining:
         check_choice("optimizer", self.optimizer, OPTIMIZERS)
         check_choice("schedule", self.schedule, SCHEDULES)
         check_choice("device", self.device, DEVICES)
+
+    def sized(self, n_rows: int) -> Self:
+        """The same with numbers of epochs and of rows in a batch, for `n_rows` to train on.
+
+        >>> small = ImageTraining().sized(200)
+        >>> small.batch_size, small.epochs
+        (25, 25)
+        """
+        batch_size = self.batch_size or min(BATCH, max(LEAST_BATCH, n_rows // 8))
+        fewest = -(-N_STEPS // -(-n_rows // batch_size))
+        epochs = self.epochs or max(EPOCHS, min(fewest, MOST_EPOCHS))
+        return replace(self, batch_size=batch_size, epochs=epochs)
 
     def to_dict(self) -> dict[str, Any]:
         """Every setting as JSON can hold it."""

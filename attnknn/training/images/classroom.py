@@ -116,9 +116,15 @@ class Classroom(nn.Module):
         return self.network.mean.device
 
     @property
+    def batch_size(self) -> int:
+        size = self.training_settings.batch_size
+        assert size is not None  # the settings are `sized` to the rows before a lesson
+        return size
+
+    @property
     def rows_per_epoch(self) -> int:
         """All trained rows, or all but a rest that is too small for a batch."""
-        n_rows, size = len(self.pupils.trained), self.training_settings.batch_size
+        n_rows, size = len(self.pupils.trained), self.batch_size
         rest = n_rows % size
         return n_rows - rest if rest < FEWEST_IN_A_BATCH and n_rows > size else n_rows
 
@@ -187,7 +193,7 @@ class Classroom(nn.Module):
         entries = self.embeddings_of(chosen)
         labels = one_hot(self.codes[chosen], pupils.n_classes).to(self.device)
         # The prior weighs against as many voters as in training.
-        log_say = math.log((settings.batch_size + settings.queue_size) / n_entries)
+        log_say = math.log((self.batch_size + settings.queue_size) / n_entries)
         prior = (self.counts + 0.5).to(self.device) / (self.counts + 0.5).sum()
         total = 0.0
         for part in np.array_split(pupils.judges, -(-len(pupils.judges) // 1024)):

@@ -83,10 +83,10 @@ def train_images(
     verbose: int = 0,
 ) -> Lesson:
     """As `teach_images`, with the CNN baseline of the same training."""
-    training = encoder.training or ImageTraining()
+    _check_rows(is_trained_on)
+    training = (encoder.training or ImageTraining()).sized(int(is_trained_on.sum()))
     device = device_of(training.device)
     generator = torch.Generator().manual_seed(random_state)
-    _check_rows(is_trained_on)
     with joined(device) as processes:
         prepare(encoder.module_, device, replace(training.precision, is_compiled=False))
         encoder.module_ = synchronize_batch_norms(encoder.module_, processes)  # type: ignore[assignment]
@@ -143,9 +143,10 @@ def _course(classroom: Classroom, training: ImageTraining) -> Course:
         weight_decay=training.weight_decay,
         paces=_paces(classroom, training),
     )
+    assert training.epochs is not None  # see `Classroom.batch_size`
     return Course(
         epochs=training.epochs,
-        batch_size=training.batch_size,
+        batch_size=classroom.batch_size,
         groups=groups,
         warmup=training.warmup,
         patience=training.patience,

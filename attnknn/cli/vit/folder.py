@@ -1,0 +1,123 @@
+"""The folder that a training writes, and what is in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from attnknn.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from attnknn.vit.model import Operations
+    from attnknn.vit.training import Epoch, Lesson, Scores
+
+MODEL, CHECKPOINT, REPORT = "model.safetensors", "checkpoint.safetensors", "report.json"
+ARGS, SUMMARY, RESULTS, CURVES = "args.txt", "model.txt", "train_eval_results.txt", "curves.png"
+
+
+def claim(folder: Path, *, resume: bool, force: bool) -> None:
+    """Before any work: the folder is free, or may be used."""
+    has_model, has_run = (folder / MODEL).exists(), (folder / CHECKPOINT).exists()
+    if resume and not has_run:
+        raise click.UsageError(f"{folder} holds no interrupted training to resume.")
+    if force:
+        for name in (MODEL, CHECKPOINT, REPORT, ARGS, SUMMARY, RESULTS, CURVES):
+            (folder / name).unlink(missing_ok=True)
+    elif has_run and not resume:
+        raise click.UsageError(
+            f"{folder} holds an interrupted training. Go on with --resume, or begin anew with "
+            "--force."
+        )
+    elif has_model and not resume:
+        raise click.UsageError(
+            f"{folder} holds a trained model. Test it with --test_only, replace it with --force, "
+            "or name another --output_dir."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def write_args(folder: Path, args: Mapping[str, Any]) -> None:
+    """One setting a line."""
+    (folder / ARGS).write_text("".join(f"{name}: {value}\n" for name, value in args.items()))
+
+
+def write_summary(folder: Path, model: nn.Module, operations: Operations) -> None:
+    """The parts of a model, its parameters and operations."""
+    (folder / SUMMARY).write_text(f"{model}\n\n{size_lines(model, operations)}\n")
+
+
+def size_lines(model: nn.Module, operations: Operations) -> str:
+    """Parameters and operations in words."""
+    n_parameters = sum(parameter.numel() for parameter in model.parameters())
+    return (
+        f"parameters: {n_parameters:,}\n"
+        f"operations for an image: {operations.total / 1e9:.3f} G (products "
+        f"{operations.products / 1e9:.3f}, choosing {operations.choosing / 1e9:.3f}, collecting "
+        f"{operations.collecting / 1e9:.3f})"
+    )
+
+
+def epoch_line(epoch: Epoch, n_epochs: int) -> str:
+    """An epoch in words."""
+    return (
+        f"epoch {epoch.number} of {n_epochs}: train loss {epoch.train_loss:.4f}, "
+        f"top-1 {epoch.train_top1:.2%}, top-5 {epoch.train_top5:.2%}; "
+        f"validation loss {epoch.validation_loss:.4f}, top-1 {epoch.validation_top1:.2%}, "
+        f"top-5 {epoch.validation_top5:.2%}; {epoch.seconds:.1f} s"
+    )
+
+
+def test_line(scores: Scores) -> str:
+    """A test in words."""
+    return (
+        f"test: loss {scores.loss:.4f}, top-1 {scores.top1:.2%}, top-5 {scores.top5:.2%} of "
+        f"{scores.n_rows:,} images"
+    )
+
+
+def write_results(
+    folder: Path, epochs: Sequence[Epoch], n_epochs: int, last: Iterable[str]
+) -> None:
+    """A line for each epoch, and the last words."""
+    lines = [*(epoch_line(epoch, n_epochs) for epoch in epochs), *last]
+    (folder / RESULTS).write_text("".join(f"{line}\n" for line in lines))
+
+
+def write_report(folder: Path, lesson: Lesson, scores: Scores, about: Mapping[str, Any]) -> None:
+    """Everything again, for programs."""
+    report = {
+        **about,
+        "epochs": [asdict(epoch) for epoch in lesson.epochs],
+        "best_epoch": lesson.best_epoch,
+        "was_interrupted": lesson.was_interrupted,
+        "seconds": lesson.seconds,
+        "test": scores_of(scores),
+    }
+    (folder / REPORT).write_text(json.dumps(report, indent=1) + "\n")
+
+
+def scores_of(scores: Scores) -> dict[str, float]:
+    """As JSON."""
+    return {
+        "loss": scores.loss,
+        "top1": scores.top1,
+        "top5": scores.top5,
+        "n_rows": scores.n_rows,
+    }
+
+
+def read_args(folder: Path) -> dict[str, Any]:
+    """The settings of a training that is over."""
+    path = folder / REPORT
+    try:
+        args: dict[str, Any] = json.loads(path.read_text())["args"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidInputError(f"{path} is no report of `attnknn vit train`.") from error
+    return args

@@ -1,0 +1,102 @@
+"""What options mean for a model and its training."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from attnknn.cli.vit.options import LAYERS
+
+if TYPE_CHECKING:
+    from attnknn.vit.training import VitTraining
+
+
+def model_settings(
+    options: dict[str, Any], *, in_chans: int, num_classes: int, asked_heads: bool
+) -> dict[str, Any]:
+    """Settings of `VisionTransformer`, fit for JSON."""
+    names = options["layer"]
+    depth = options["num_layers"]
+    if len(names) not in (1, depth):
+        raise click.UsageError(
+            f"--layer names {len(names)} layers, --num_layers says {depth}: name one, or one for "
+            "each block."
+        )
+    heads = options["num_heads"]
+    if not asked_heads and set(names) == {"ConvNNAttention"}:
+        heads = 1  # the research's "no head splitting"
+    settings = [layer_settings(name, options) for name in names]
+    is_one = len(names) == 1
+    return {
+        "image_size": options["resize"],
+        "patch_size": options["patch_size"],
+        "in_chans": in_chans,
+        "num_classes": num_classes,
+        "dim": options["d_hidden"],
+        "depth": depth,
+        "num_heads": heads,
+        "mlp_dim": options["d_mlp"],
+        "layer": LAYERS[names[0]] if is_one else [LAYERS[name] for name in names],
+        "layer_settings": settings[0] if is_one else settings,
+        "drop": options["dropout"],
+        "attn_drop": options["attention_dropout"],
+        "pool": options["pool"],
+        "positions": options["positions"],
+    }
+
+
+def layer_settings(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Settings of one layer."""
+    n_neighbors = options["K"]
+    near = {
+        "n_neighbors": n_neighbors,
+        "weights": "softmax" if options["softmax_topk_val"] else "raw",
+        **{
+            key: options[key]
+            for key in (
+                *("convolution_type", "sampling_type", "num_samples", "sample_padding"),
+                *("magnitude_type", "similarity_type", "aggregation_type", "coordinate_encoding"),
+            )
+        },
+    }
+    beside = {"branch_ratio": options["branch_ratio"]}
+    conv = {"n_axes": options["conv_axes"], "kernel_size": options["kernel_size"]}
+    sparse = {"mode": options["sparse_mode"], "context_window": options["sparse_context_window"]}
+    return {
+        "Attention": {"key_drop": options["key_drop"]},
+        "ConvNNAttention": near,
+        "KvtAttention": {"n_neighbors": n_neighbors},
+        "LocalAttention": {"window_size": n_neighbors},
+        "NeighborhoodAttention": {"kernel_size": n_neighbors},
+        "NeighborhoodAttention2D": {"kernel_size": _side(name, n_neighbors)},
+        "SparseAttention": sparse,
+        "BranchConv": {**near, **beside, **conv},
+        "BranchAttention": {**near, **beside},
+    }[name]
+
+
+def _side(name: str, n_neighbors: int) -> int:
+    side = math.isqrt(n_neighbors)
+    if name == "NeighborhoodAttention2D" and side * side != n_neighbors:
+        raise click.UsageError(
+            f"--K is the size of a square for {name}: 9 is 3x3, 25 is 5x5; got {n_neighbors}."
+        )
+    return side
+
+
+def training_settings(options: dict[str, Any]) -> VitTraining:
+    """Settings of the training."""
+    from attnknn.vit.training import VitTraining
+
+    same = (
+        *("batch_size", "optimizer", "lr", "weight_decay", "momentum", "scheduler", "lr_step"),
+        *("lr_gamma", "warmup", "criterion", "label_smoothing", "augment", "noise", "validation"),
+        *("use_amp", "use_compiled", "compile_mode", "device", "seed", "workers"),
+    )
+    return VitTraining(
+        epochs=options["num_epochs"],
+        clip_grad_norm=options["clip_grad_norm"] or None,
+        **{name: options[name] for name in same},
+    )

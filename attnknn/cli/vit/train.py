@@ -1,0 +1,186 @@
+"""`attnknn vit train`: train a Vision Transformer, keep its best epoch, test it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from attnknn.cli.vit.options import (
+    data_options,
+    layer_options,
+    model_options,
+    training_options,
+)
+
+if TYPE_CHECKING:
+    from attnknn.cli.vit.data import Data
+    from attnknn.vit.training import Epoch, StoredVit, VitTraining
+
+
+@click.command()
+@model_options
+@layer_options
+@data_options
+@training_options
+@click.pass_context
+def train(ctx: click.Context, /, **options: Any) -> None:
+    """Train a Vision Transformer on images and test it.
+
+    Options may be written with dashes or underscores. --output_dir gets args.txt, model.txt,
+    train_eval_results.txt, report.json, curves.png and the model of the epoch that was most often
+    right on validation rows; the test images choose nothing.
+    """
+    from attnknn.cli.vit.test import test_folder
+    from attnknn.learning.devices import device_of
+
+    device_of(options["device"])
+    folder: Path = options["output_dir"]
+    if options["test_only"]:
+        names = ("dataset", "data_path", "noise", "test_rows", "batch_size", "device", "workers")
+        test_folder(folder, {name: options[name] for name in names})
+        return
+    asked_heads = ctx.get_parameter_source("num_heads") is not ParameterSource.DEFAULT
+    _train(folder, options, asked_heads)
+
+
+def _train(folder: Path, options: dict[str, Any], asked_heads: bool) -> None:
+    from attnknn.cli.vit import folder as files
+    from attnknn.cli.vit.data import read_data
+    from attnknn.cli.vit.mapping import model_settings, training_settings
+    from attnknn.vit.training import Pixels, train_vit
+    from attnknn.vit.training.stored import make_vit
+
+    training = training_settings(options)
+    data = read_data(
+        options["dataset"],
+        options["data_path"],
+        options["resize"],
+        train_rows=options["train_rows"],
+        test_rows=options["test_rows"],
+    )
+    settings = model_settings(
+        options, in_chans=data.in_chans, num_classes=len(data.classes), asked_heads=asked_heads
+    )
+    teller = _Teller(folder, options, training.epochs)
+    if teller.is_first:
+        files.claim(folder, resume=options["resume"], force=options["force"])
+        teller.begin(settings, data)
+    side = options["resize"]
+    pixels = Pixels.like(data.train.images, (side, side), training.noise)
+    model, lesson = train_vit(
+        lambda: make_vit(settings),
+        data.train.images,
+        data.train.classes,  # type: ignore[arg-type]
+        pixels,
+        training,
+        checkpoint=folder / files.CHECKPOINT,
+        on_epoch=teller.tell,
+        verbose=int(teller.is_first and os.isatty(2)),
+    )
+    if teller.is_first:
+        from attnknn.vit.training import StoredVit
+
+        stored = StoredVit(model, settings, pixels, data.classes)  # type: ignore[arg-type]
+        _finish(teller, stored, lesson, data, training)
+
+
+def _finish(
+    teller: _Teller, stored: StoredVit, lesson: Any, data: Data, training: VitTraining
+) -> None:
+    """Keep the model, test it, and write everything down."""
+    from attnknn.cli.vit import folder as files
+    from attnknn.vit.drawing import draw_epochs
+    from attnknn.vit.training import score, write_vit
+
+    folder = teller.folder
+    write_vit(folder / files.MODEL, stored)
+    scores = score(
+        stored.model,
+        data.test.images,
+        _numbers(data.test.classes),
+        stored.pixels,
+        criterion=training.criterion,
+        batch_size=training.batch_size,
+        seed=training.seed,
+        workers=training.workers,
+    )
+    kept = f"kept: epoch {lesson.best_epoch} of {len(lesson.epochs)}, after {lesson.seconds:.0f} s"
+    last = [kept, files.test_line(scores)]
+    files.write_results(folder, lesson.epochs, training.epochs, last)
+    files.write_report(folder, lesson, scores, {**teller.about, "model": stored.settings})
+    draw_epochs(lesson.epochs, lesson.best_epoch, folder / files.CURVES)
+    if not lesson.was_interrupted:
+        (folder / files.CHECKPOINT).unlink(missing_ok=True)
+    for line in last:
+        click.echo(line)
+    click.echo(f"written: {folder}")
+
+
+def _numbers(classes: Any) -> Any:
+    import torch
+
+    return torch.from_numpy(classes)
+
+
+class _Teller:
+    """Writes and prints; of several processes only the first does."""
+
+    def __init__(self, folder: Path, options: dict[str, Any], n_epochs: int) -> None:
+        self.folder, self.options, self.n_epochs = folder, options, n_epochs
+        self.is_first = os.environ.get("RANK", "0") == "0"
+        self.about: dict[str, Any] = {}
+
+    def begin(self, settings: dict[str, Any], data: Data) -> None:
+        """What is about to be trained."""
+        import torch
+
+        from attnknn import __version__
+        from attnknn.cli.vit import folder as files
+        from attnknn.vit.model import count_operations
+        from attnknn.vit.training.stored import make_vit
+
+        with torch.random.fork_rng(devices=[]):
+            model = make_vit(settings)
+            side = settings["image_size"]
+            operations = count_operations(model, torch.zeros(1, settings["in_chans"], side, side))
+        args = {name: _plain(value) for name, value in self.options.items()}
+        files.write_args(self.folder, args)
+        files.write_summary(self.folder, model, operations)
+        if not self.options["resume"]:
+            (self.folder / files.RESULTS).write_text("")
+        self.about = {
+            "args": args,
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "operations": {
+                "total": operations.total,
+                "products": operations.products,
+                "choosing": operations.choosing,
+                "collecting": operations.collecting,
+            },
+            "versions": {"attnknn": __version__, "torch": torch.__version__},
+        }
+        n_train, n_test = len(data.train.images), len(data.test.images)
+        click.echo(
+            f"images: {n_train:,} to train on, {n_test:,} to test; {len(data.classes)} classes"
+        )
+        click.echo(files.size_lines(model, operations))
+
+    def tell(self, epoch: Epoch) -> None:
+        """A line for an epoch, printed and kept."""
+        from attnknn.cli.vit import folder as files
+
+        line = files.epoch_line(epoch, self.n_epochs)
+        click.echo(line)
+        with (self.folder / files.RESULTS).open("a") as file:
+            file.write(f"{line}\n")
+
+
+def _plain(value: Any) -> Any:
+    """As JSON."""
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value) if isinstance(value, Path) else value

@@ -1,0 +1,218 @@
+"""Other layers in the place of a trained model's attention, with its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnknn.errors import InvalidInputError, InvalidSettingError
+from attnknn.vit.layers.base import HeadedAttention
+from attnknn.vit.model.named import make_layer
+
+OF_TIMM, OF_HUGGING_FACE = ("qkv", "proj", "num_heads"), ("q_proj", "k_proj", "v_proj")
+OUTPUTS = ("o_proj", "out_proj")
+
+
+@dataclass(frozen=True)
+class Found:
+    """The attention of one block: its weights, and whether its block wants a pair back."""
+
+    queries_keys_values: tuple[nn.Linear, ...]
+    output: nn.Linear
+    num_heads: int
+    gives_pair: bool
+    attn_drop: float = 0.0
+    proj_drop: float = 0.0
+
+
+def replace_attention(
+    model: nn.Module,
+    layer: str = "convnn",
+    *,
+    blocks: Collection[int] | None = None,
+    **settings: Any,
+) -> nn.Module:
+    """Swap the attention of a ViT of timm or Hugging Face, or of ours, in place; returns the model.
+
+    The trained weights of queries, keys, values and output are kept. What a layer has beyond these,
+    such as a kernel over ranks, starts so that it changes nothing: with all tokens as neighbors the
+    model answers as before.
+
+    Parameters
+    ----------
+    layer
+        A name in `LAYERS` of a layer that has queries, keys and values.
+    blocks
+        The numbers of the blocks to change, all if None.
+    settings
+        Of the layer. How the patches stand is asked of the model; `grid_size` and
+        `num_prefix_tokens` correct it.
+
+    >>> from attnknn.vit.model import vit_tiny
+    >>> model = replace_attention(vit_tiny(depth=2), "kvt", blocks=[1], n_neighbors=9)
+    >>> [type(block.attn).__name__ for block in model.blocks]
+    ['Attention', 'KvtAttention']
+    """
+    places = [(name, _found(module, name)) for name, module in model.named_modules()]
+    there = [(name, found) for name, found in places if found is not None]
+    if not there:
+        raise InvalidInputError(
+            "No attention was found in the model: a module with `qkv` and `proj`, as timm has, or "
+            "with `q_proj`, `k_proj`, `v_proj` and `o_proj`, as Hugging Face has."
+        )
+    chosen = range(len(there)) if blocks is None else _checked(blocks, len(there))
+    facts = _facts(model)
+    made = [
+        (there[number][0], _layer(layer, there[number][1], {**facts, "seed": number}, settings))
+        for number in chosen
+    ]
+    for name, new in made:  # after all of them could be made
+        parent, _, own = name.rpartition(".")
+        setattr(model.get_submodule(parent), own, new)
+    return model
+
+
+class Paired(nn.Module):
+    """A layer for blocks that expect the attention's weights beside its output: there are none."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(
+        self, hidden_states: Tensor, attention_mask: Tensor | None = None, **_: Any
+    ) -> tuple[Tensor, None]:
+        """(B, N, dim) to the same, and None."""
+        return self.layer(hidden_states, attention_mask), None
+
+
+def _found(module: nn.Module, name: str) -> Found | None:
+    if isinstance(getattr(module, "qkv", None), nn.Linear) and all(
+        hasattr(module, part) for part in OF_TIMM
+    ):
+        _refuse_extras(module, name)
+        return Found(
+            _thirds(module.qkv),  # type: ignore[arg-type]
+            module.proj,  # type: ignore[arg-type]
+            int(module.num_heads),  # type: ignore[arg-type]
+            gives_pair=False,
+            attn_drop=_share(getattr(module, "attn_drop", 0.0)),
+            proj_drop=_share(getattr(module, "proj_drop", 0.0)),
+        )
+    output = next((part for part in OUTPUTS if hasattr(module, part)), None)
+    if output is None or not all(hasattr(module, part) for part in OF_HUGGING_FACE):
+        return None
+    heads = getattr(module, "num_attention_heads", None) or getattr(module, "num_heads", None)
+    if heads is None:
+        return None
+    return Found(
+        tuple(getattr(module, part) for part in OF_HUGGING_FACE),
+        getattr(module, output),
+        int(heads),
+        gives_pair=True,
+        attn_drop=_share(getattr(module, "attention_dropout", 0.0)),
+    )
+
+
+def _refuse_extras(module: nn.Module, name: str) -> None:
+    for part in ("q_norm", "k_norm", "norm", "gate"):
+        if not isinstance(getattr(module, part, None), nn.Identity | None):
+            raise InvalidInputError(
+                f"The attention {name!r} has a {part!r}, which no layer here has: it would be lost."
+            )
+
+
+def _thirds(qkv: nn.Linear) -> tuple[nn.Linear, ...]:
+    """Queries, keys and values of one linear map, sharing its numbers."""
+    thirds = []
+    weights = qkv.weight.chunk(3)
+    biases = [None] * 3 if qkv.bias is None else qkv.bias.chunk(3)
+    for weight, bias in zip(weights, biases, strict=True):
+        third = nn.Linear(1, 1, bias=bias is not None, device="meta")
+        third.weight = nn.Parameter(weight.detach(), requires_grad=False)
+        third.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
+        thirds.append(third)
+    return tuple(thirds)
+
+
+def _share(dropout: Any) -> float:
+    return float(dropout.p if isinstance(dropout, nn.Dropout) else dropout)
+
+
+def _facts(model: nn.Module) -> dict[str, Any]:
+    """How the patches stand, as far as the model says."""
+    facts: dict[str, Any] = {}
+    for module in model.modules():
+        if isinstance(getattr(module, "num_prefix_tokens", None), int):
+            facts.setdefault("num_prefix_tokens", module.num_prefix_tokens)
+        grid = getattr(module, "grid_size", None)
+        if isinstance(grid, tuple) and hasattr(module, "patch_size"):
+            facts.setdefault("grid_size", grid)
+    config = getattr(model, "config", None)
+    if config is not None and hasattr(config, "patch_size") and hasattr(config, "image_size"):
+        image, patch = _sides(config.image_size), _sides(config.patch_size)
+        facts.setdefault("grid_size", (image[0] // patch[0], image[1] // patch[1]))
+        n_registers = int(getattr(config, "num_register_tokens", 0) or 0)
+        facts.setdefault("num_prefix_tokens", 1 + n_registers)
+    return facts
+
+
+def _sides(value: Any) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else tuple(value)
+
+
+def _layer(
+    name: str, found: Found, facts: Mapping[str, Any], settings: Mapping[str, Any]
+) -> nn.Module:
+    weights = torch.cat([part.weight for part in found.queries_keys_values]).detach()
+    biases = [part.bias for part in found.queries_keys_values]
+    like = found.output.weight
+    made = make_layer(
+        name,
+        weights.shape[1],
+        found.num_heads,
+        facts=facts,
+        settings=settings,
+        qkv_bias=any(bias is not None for bias in biases),
+        attn_drop=found.attn_drop,
+        proj_drop=found.proj_drop,
+        proj_bias=found.output.bias is not None,
+        device=like.device,
+        dtype=like.dtype,
+    )
+    if not isinstance(made, HeadedAttention) or made.qkv.weight.shape != weights.shape:
+        raise InvalidSettingError(
+            f"The layer {name!r} with these settings has other weights than the queries, keys and "
+            "values of the model, so they cannot be kept."
+        )
+    _keep_weights(made, found, weights, biases)
+    made.train(found.output.training)
+    return Paired(made) if found.gives_pair else made
+
+
+@torch.no_grad()
+def _keep_weights(
+    made: HeadedAttention, found: Found, weights: Tensor, biases: Sequence[Tensor | None]
+) -> None:
+    made.qkv.weight.copy_(weights)
+    made.proj.weight.copy_(found.output.weight)
+    if made.qkv.bias is not None:
+        width = len(weights) // 3
+        for start, bias in zip(range(0, 3 * width, width), biases, strict=True):
+            made.qkv.bias[start : start + width] = 0.0 if bias is None else bias
+    if made.proj.bias is not None:
+        made.proj.bias.copy_(found.output.bias)
+
+
+def _checked(blocks: Collection[int], n_blocks: int) -> list[int]:
+    for block in blocks:
+        if not 0 <= block < n_blocks:
+            raise InvalidSettingError(
+                f"`blocks` must be numbers from 0 to {n_blocks - 1}, since the model has "
+                f"{n_blocks} blocks, got {block}."
+            )
+    return sorted(set(blocks))

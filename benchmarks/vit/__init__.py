@@ -1,0 +1,1 @@
+"""How fast and how large nearest-neighbor attention is, beside plain formulations and SDPA."""

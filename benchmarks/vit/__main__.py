@@ -1,0 +1,125 @@
+"""Times and memory of nearest-neighbor attention, and its bars: `make bench-vit`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.search import machine
+from benchmarks.vit.contention import contended
+from benchmarks.vit.layers import (
+    KVT,
+    MAKE,
+    OURS,
+    PLAIN,
+    PLAIN_KVT,
+    PLAIN_SAMPLED,
+    SAMPLED,
+    SDPA,
+)
+from benchmarks.vit.memory import can_measure, peak_of
+from benchmarks.vit.natten import times_faster
+from benchmarks.vit.timing import SIZES, clock_for, milliseconds, ratio, times_of
+
+RESULTS = Path(__file__).parents[1] / "results" / "vit.json"
+BARS = (  # slow, fast, way, at least so many times faster, at these sizes
+    (PLAIN, OURS, "forward", 3.0, SIZES),
+    (PLAIN, OURS, "both", 2.5, SIZES),
+    (PLAIN_SAMPLED, SAMPLED, "forward", 12.0, SIZES),
+    (PLAIN_SAMPLED, SAMPLED, "both", 8.0, SIZES),
+    (SDPA, OURS, "both", 1.0, SIZES[1:]),
+    (PLAIN_KVT, KVT, "both", 3.0, SIZES[1:]),
+)
+WAYS = {"forward": "forward", "both": "forward and backward"}
+
+
+def main() -> None:
+    """Time everything, print it with the bars, write it down."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.vit", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small sizes, a smoke run")
+    parser.add_argument("--repeats", type=int, default=7)
+    options = parser.parse_args()
+    sizes = ((2, 49), (1, 64)) if options.quick else SIZES
+    repeats = 1 if options.quick else options.repeats
+    report: dict[str, Any] = {"machine": machine(), "repeats": repeats, "bars": []}
+    for threads in (1, os.cpu_count() or 1):
+        time_layers(report, sizes, threads, repeats)
+    measure_memory(report, (1, 64) if options.quick else (32, 1024))
+    measure_contention(report, sizes[0], repeats)
+    measure_natten(report, sizes[1], repeats)
+    if not options.quick:
+        RESULTS.write_text(json.dumps(report, indent=2) + "\n")
+
+
+def time_layers(
+    report: dict[str, Any], sizes: tuple[tuple[int, int], ...], threads: int, repeats: int
+) -> None:
+    """Every layer at every size."""
+    torch.set_num_threads(threads)
+    kind = "1 thread, processor time" if threads == 1 else f"{threads} threads, wall time"
+    for place, (n_images, n_tokens) in enumerate(sizes):
+        found = times_of(MAKE, n_images, n_tokens, repeats, clock_for(threads))
+        title = f"{n_images} images of {n_tokens} tokens, {kind}"
+        rows = report[title] = milliseconds(found)
+        print(f"\n{title}")
+        for name, row in rows.items():
+            print(f"  {name:28s} {row['forward']:9.1f} ms {row['both']:9.1f} ms")
+        for slow, fast, way, least, where in BARS:
+            if SIZES[place] in where:
+                value = ratio(found, slow, fast, way)
+                say(report, f"{fast} over {slow}, {WAYS[way]}, {title}", value, least)
+
+
+def measure_memory(report: dict[str, Any], size: tuple[int, int]) -> None:
+    """The highest mark of a step beside SDPA's."""
+    if not can_measure():
+        print("\nThis system keeps no highest mark of memory: not measured.")
+        return
+    names = (SDPA, PLAIN, OURS, PLAIN_SAMPLED, SAMPLED, PLAIN_KVT, KVT)
+    peaks = {name: round(peak_of(name, *size), 1) for name in names}
+    title = f"peak memory of a step in MB, {size[0]} images of {size[1]} tokens"
+    report[title] = {name: {"both": value} for name, value in peaks.items()}
+    print(f"\n{title}")
+    for name, value in peaks.items():
+        print(f"  {name:28s} {value:9.1f} MB")
+    say(report, f"{OURS}: peak memory over {SDPA}'s", peaks[OURS] / peaks[SDPA], 1.1, most=True)
+
+
+def measure_contention(report: dict[str, Any], size: tuple[int, int], repeats: int) -> None:
+    """With every core taken by another process."""
+    print("\ncores taken by other processes")
+    for policy, least in (("passive", 2.0), (None, 1.0)):
+        found = contended(policy, *size, repeats)
+        for way, value in found.items():
+            words = f"OMP_WAIT_POLICY={policy}" if policy else "waiting as OpenMP does"
+            say(report, f"contended, {words}: {OURS} over {PLAIN}, {WAYS[way]}", value, least)
+
+
+def measure_natten(report: dict[str, Any], size: tuple[int, int], repeats: int) -> None:
+    """Where NATTEN is installed."""
+    value = times_faster(*size, repeats)
+    if value is None:
+        print("\nNATTEN is not installed: `pip install natten` to compare with it.")
+        return
+    say(report, "NeighborhoodAttention1D over NATTEN, forward", value, 5.0)
+
+
+def say(
+    report: dict[str, Any], what: str, value: float, bound: float, *, most: bool = False
+) -> None:
+    """Print a bar and keep it."""
+    is_met = value <= bound if most else value >= bound
+    sign = "≤" if most else "≥"
+    print(f"  {'met    ' if is_met else 'NOT MET'}  {what}: {value:.2f} ({sign} {bound:g})")
+    report["bars"].append(
+        {"what": what, "measured": round(value, 3), "bound": bound, "is_met": is_met}
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""The most memory that a step takes, measured in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+from benchmarks.vit.layers import DIM, made
+
+STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def can_measure() -> bool:
+    """Whether the system keeps the highest mark and lets it be reset."""
+    return STATUS.exists() and os.access(CLEAR, os.W_OK)
+
+
+def peak_of(name: str, n_images: int, n_tokens: int, *, backward: bool = True) -> float:
+    """Megabytes that a step adds at its highest, by a fresh process with one thread."""
+    asked = json.dumps([name, n_images, n_tokens, backward])
+    # Freed memory goes back to the system at once, else the mark would be of what is kept.
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "MALLOC_MMAP_THRESHOLD_": "65536",
+        "MALLOC_TRIM_THRESHOLD_": "65536",
+    }
+    command = [sys.executable, "-m", "benchmarks.vit.memory", asked]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def _megabytes(mark: str) -> float:
+    found = re.search(rf"{mark}:\s+(\d+)", STATUS.read_text())
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+def _measure(name: str, n_images: int, n_tokens: int, backward: bool) -> float:
+    torch.set_num_threads(1)
+    layer = made(name)
+    x = torch.randn(n_images, n_tokens, DIM, requires_grad=True)
+    layer(x[:1, :64]).sum().backward()  # everything is loaded
+    CLEAR.write_text("5")
+    before = _megabytes("VmRSS")
+    if backward:
+        layer(x).sum().backward()
+    else:
+        with torch.no_grad():
+            layer(x)
+    return _megabytes("VmHWM") - before
+
+
+if __name__ == "__main__":
+    print(_measure(*json.loads(sys.argv[1])))

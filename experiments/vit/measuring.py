@@ -1,0 +1,147 @@
+"""From settings to a table: one model for each layer and seed, all with the same budget."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from attnknn import datasets
+from attnknn.datasets import Dataset
+from attnknn.encoders.image.rows import image_rows
+from attnknn.evaluation.protocol import versions
+from attnknn.evaluation.table import Run, Table, joined
+from attnknn.metrics import row_correct, row_nll, score_all
+from attnknn.vit.training import Epoch, Lesson, Pixels, VitTraining, score, train_vit
+from attnknn.vit.training.stored import make_vit
+
+SETTINGS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("settings.toml").read_text())
+LAYERS: dict[str, dict[str, Any]] = SETTINGS["layers"]
+
+
+class Arrays:
+    """Images of an array, as a training takes them."""
+
+    def __init__(self, X: Any) -> None:
+        self.rows = image_rows(X)
+        self.shape = self.rows.shape(None)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, rows: Any) -> Any:
+        return self.rows.take(rows, self.shape, may_resize=False)
+
+
+def measure_vits(name: str, seeds: list[int], results: Path) -> Table:
+    """All layers on several seeds; what has a report is not run again."""
+    tables = []
+    for seed in seeds:
+        path = results / name / str(seed) / "report.json"
+        if not path.exists():
+            data = datasets.load("cifar10")
+            parts = [measure_layer(layer, seed, data, path.parent) for layer in LAYERS]
+            runs = tuple(run for part in parts for run in part.runs)
+            replace(parts[0], runs=runs).to_json(path)
+        tables.append(Table.from_json(path))
+    return joined(tables)
+
+
+def measure_layer(layer: str, seed: int, data: Dataset, folder: Path) -> Table:
+    """Train one model, or read what an earlier run left in `folder`/<layer>."""
+    folder = folder / slug(layer)
+    path = folder / "report.json"
+    if path.exists():
+        return Table.from_json(path)
+    training = VitTraining(**SETTINGS["training"], seed=seed)
+    settings = {**SETTINGS["model"], **LAYERS[layer], "num_classes": len(data.classes)}
+    images, asked = Arrays(data.X_train), Arrays(data.X_test)
+    pixels = Pixels.like(images, (settings["image_size"],) * 2)
+    folder.mkdir(parents=True, exist_ok=True)
+    model, lesson = train_vit(
+        lambda: make_vit(settings),
+        images,
+        torch.from_numpy(data.y_train),
+        pixels,
+        training,
+        checkpoint=folder / "checkpoint",
+        on_epoch=lambda epoch: print(line(layer, seed, epoch), flush=True),
+    )
+    started = time.perf_counter()
+    found = score(model, asked, torch.from_numpy(data.y_test), pixels, keeps_answers=True)
+    outputs = torch.cat(found.answers).double()
+    seconds = time.perf_counter() - started
+    table = _table(layer, seed, data, outputs.softmax(1).numpy(), (lesson.seconds, seconds))
+    table.to_json(path)
+    (folder / "training.json").write_text(json.dumps(_course(settings, lesson), indent=1) + "\n")
+    (folder / "checkpoint").unlink()
+    return table
+
+
+def line(layer: str, seed: int, epoch: Epoch) -> str:
+    """An epoch in words."""
+    return (
+        f"{layer}, seed {seed}, epoch {epoch.number}: train {epoch.train_top1:.4f}, validation "
+        f"{epoch.validation_top1:.4f}, {epoch.seconds:.0f} s"
+    )
+
+
+def slug(layer: str) -> str:
+    """A name for a folder.
+
+    >>> slug("KVT, K = 9")
+    'kvt-k-9'
+    """
+    return re.sub(r"[^a-z0-9]+", "-", layer.lower()).strip("-")
+
+
+def _table(
+    layer: str, seed: int, data: Dataset, found: np.ndarray[Any, Any], seconds: tuple[float, float]
+) -> Table:
+    run = Run(
+        method=layer,
+        seed=seed,
+        scores=score_all(data.y_test, found),
+        row_nll=row_nll(data.y_test, found),
+        row_correct=row_correct(data.y_test, found),
+        row_confidence=found.max(axis=1),
+        fit_seconds=round(seconds[0], 1),
+        predict_seconds=round(seconds[1], 1),
+        settings=LAYERS[layer],
+        chosen={},
+    )
+    return Table(
+        dataset=data.name,
+        checksum=data.checksum,
+        n_train=len(data.y_train),
+        n_test=len(data.y_test),
+        corruption="none",
+        encoder=_words(),
+        versions=versions(),
+        runs=(run,),
+    )
+
+
+def _words() -> str:
+    model, training = SETTINGS["model"], SETTINGS["training"]
+    return (
+        f"ViT of {model['depth']} blocks, width {model['dim']}, {model['num_heads']} heads, "
+        f"patches of {model['patch_size']} pixels, {training['epochs']} epochs"
+    )
+
+
+def _course(settings: dict[str, Any], lesson: Lesson) -> dict[str, Any]:
+    return {
+        "model": settings,
+        "training": SETTINGS["training"],
+        "best_epoch": lesson.best_epoch,
+        "epochs": [vars(epoch) for epoch in lesson.epochs],
+        "seconds": round(lesson.seconds, 1),
+    }

@@ -1,0 +1,64 @@
+"""Operations are those that a person would count."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from attnknn.vit.functional import plain
+from attnknn.vit.functional.attend import way_for
+from attnknn.vit.layers import Attention, ConvNNAttention, KvtAttention
+from attnknn.vit.model import count_operations, vit_tiny
+
+B, N, D, K = 2, 10, 6, 3
+PROJECTIONS = 2 * B * N * D * 4 * D
+CHOOSING = B * N * (N + K * math.ceil(math.log2(K + 1)))
+
+
+def counted(layer: nn.Module):
+    return count_operations(layer, torch.randn(B, N, D))
+
+
+def test_attention_has_products_alone():
+    count = counted(Attention(D, 1))
+    assert (count.products, count.choosing) == (PROJECTIONS + 4 * B * N * N * D, 0)
+
+
+def test_few_neighbors_are_chosen_and_collected():
+    count = counted(KvtAttention(D, 1, n_neighbors=K))
+    assert count.products == PROJECTIONS + 2 * B * N * N * D
+    assert count.choosing == CHOOSING
+    assert count.collecting == 2 * B * N * K * D
+    assert count.total == count.products + count.choosing + count.collecting
+
+
+@pytest.mark.parametrize(
+    ("convolution", "extra"),
+    [("depthwise", B * N * K * D), ("standard", 2 * B * N * K * D * D)],
+)
+def test_a_kernel_over_ranks_costs_its_table(convolution, extra):
+    layer = ConvNNAttention(D, 1, n_neighbors=K, convolution_type=convolution)
+    assert counted(layer).products == PROJECTIONS + 2 * B * N * N * D + extra
+
+
+def test_samples_cost_less():
+    kwargs = {"n_neighbors": K, "sampling_type": "random"}
+    few, more = (counted(ConvNNAttention(D, 1, num_samples=n, **kwargs)) for n in (4, 8))
+    assert few.products < more.products
+    assert few.choosing < more.choosing
+
+
+def test_the_plain_way_counts_choosing_too(monkeypatch):
+    assert way_for(torch.zeros(1)) is not plain
+    monkeypatch.setattr("attnknn.vit.functional.attend.way_for", lambda *_: plain)
+    assert counted(KvtAttention(D, 1, n_neighbors=K)).choosing == CHOOSING
+
+
+def test_a_model_is_left_as_it_was():
+    model = vit_tiny(depth=1, image_size=32, drop=0.5).train()
+    count_operations(model, torch.zeros(1, 3, 32, 32))
+    assert model.training
+    assert all(p.grad is None for p in model.parameters())

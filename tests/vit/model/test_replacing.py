@@ -1,0 +1,133 @@
+"""A trained model with other attention: the same answers where the layers are the same."""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from attnknn.errors import InvalidInputError, InvalidSettingError
+from attnknn.vit.layers import Attention, ConvNNAttention, KvtAttention
+from attnknn.vit.model import VisionTransformer, replace_attention
+
+SMALL = {"image_size": 16, "dim": 24, "depth": 2, "num_heads": 3, "num_classes": 5}
+N = 17
+
+
+@pytest.fixture
+def model():
+    made = VisionTransformer(**SMALL).eval()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return made
+
+
+@pytest.fixture
+def images():
+    return torch.randn(2, 3, 16, 16)
+
+
+@pytest.mark.parametrize(
+    ("layer", "settings"),
+    [
+        ("convnn", {"n_neighbors": N}),
+        ("kvt", {"n_neighbors": N}),
+        ("local", {"window_size": N, "is_rotary": False}),
+        ("sparse", {}),
+    ],
+)
+def test_with_all_tokens_as_neighbors_nothing_changes(model, images, layer, settings):
+    before = model(images)
+    replace_attention(model, layer, **settings)
+    torch.testing.assert_close(model(images), before, atol=1e-5, rtol=0)
+
+
+def test_with_few_neighbors_something_does(model, images):
+    before = model(images)
+    assert not torch.allclose(replace_attention(model, "convnn", n_neighbors=3)(images), before)
+
+
+def test_only_the_blocks_asked_for_change(model):
+    replace_attention(model, "kvt", blocks=[1], n_neighbors=3)
+    assert [type(block.attn) for block in model.blocks] == [Attention, KvtAttention]
+
+
+def test_layers_are_told_how_the_patches_stand(model):
+    replace_attention(model, "convnn", n_neighbors=3, sampling_type="spatial", num_samples=2)
+    layer = model.blocks[0].attn
+    assert (layer.grid_size, layer.num_prefix_tokens) == ((4, 4), 1)
+
+
+def test_type_and_mode_of_the_model_are_kept(model):
+    model = model.double()
+    layer = replace_attention(model, "convnn", n_neighbors=3).blocks[0].attn
+    assert {p.dtype for p in layer.parameters()} == {torch.float64}
+    assert not layer.training
+    assert all(p.requires_grad for p in layer.parameters())
+
+
+def test_a_hugging_face_model_keeps_its_answers(images):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.ViTConfig(
+        image_size=16, patch_size=4, hidden_size=24, num_attention_heads=3,
+        num_hidden_layers=2, intermediate_size=32, num_labels=5,
+    )  # fmt: skip
+    model = transformers.ViTForImageClassification(config).eval()
+    before = model(images).logits
+    replace_attention(model, "convnn", n_neighbors=N)
+    torch.testing.assert_close(model(images).logits, before, atol=1e-5, rtol=0)
+    layers = [module for module in model.modules() if isinstance(module, ConvNNAttention)]
+    assert [(layer.grid_size, layer.num_prefix_tokens) for layer in layers] == 2 * [((4, 4), 1)]
+    model(images).logits.sum().backward()
+    assert all(layer.kernel.grad is not None for layer in layers)
+
+
+def test_a_model_without_attention_is_refused():
+    with pytest.raises(InvalidInputError, match="No attention was found"):
+        replace_attention(nn.Sequential(nn.Linear(3, 3)))
+
+
+def test_what_would_be_lost_is_named(model):
+    model.blocks[1].attn.q_norm = nn.LayerNorm(8)
+    with pytest.raises(InvalidInputError, match=r"'blocks.1.attn' has a 'q_norm'"):
+        replace_attention(model, "kvt", n_neighbors=3)
+
+
+@pytest.mark.parametrize(
+    ("layer", "settings", "message"),
+    [
+        ("convnn", {"blocks": [2]}, "from 0 to 1"),
+        ("branching_attention", {"n_neighbors": 3}, "cannot be kept"),
+        ("convnn", {"similarity_type": "Loc", "n_neighbors": 9}, "cannot be kept"),
+    ],
+)
+def test_what_cannot_be_done_leaves_the_model_as_it_was(model, images, layer, settings, message):
+    before = copy.deepcopy(model)
+    with pytest.raises(InvalidSettingError, match=message):
+        replace_attention(model, layer, **settings)
+    torch.testing.assert_close(model(images), before(images))
+
+
+@pytest.mark.slow
+def test_timm_models_keep_their_answers_and_layers_fit_into_its_blocks():
+    """In an environment of its own, see the Makefile."""
+    python = os.environ.get("ATTNKNN_IMAGES_PYTHON")
+    if not python or not Path(python).exists():
+        pytest.skip("ATTNKNN_IMAGES_PYTHON names no environment with timm")
+    root = Path(__file__).parents[3]
+    script = Path(__file__).with_name("with_timm.py")
+    done = subprocess.run(
+        [python, script],
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "answers kept, blocks work" in done.stdout

@@ -1,0 +1,147 @@
+"""The Vision Transformer: shapes, first weights, layers per block, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from attnknn.errors import InvalidSettingError
+from attnknn.vit.layers import Attention, ConvNNAttention, KvtAttention
+from attnknn.vit.model import LAYERS, VisionTransformer, vit_small, vit_tiny
+
+SMALL = {"image_size": (8, 12), "patch_size": 2, "dim": 12, "depth": 2, "num_classes": 5}
+OF_LAYER = {
+    "convnn": {"n_neighbors": 4},
+    "kvt": {"n_neighbors": 4},
+    "neighborhood": {"kernel_size": 3},
+    "neighborhood_2d": {"kernel_size": 3},
+    "branching_conv": {"n_neighbors": 4},
+    "branching_attention": {"n_neighbors": 4},
+}
+
+
+@pytest.mark.parametrize("pool", ["token", "mean"])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_every_layer_makes_a_model_that_trains(layer, pool):
+    model = VisionTransformer(**SMALL, layer=layer, layer_settings=OF_LAYER.get(layer), pool=pool)
+    scores = model(torch.randn(3, 3, 8, 12))
+    assert scores.shape == (3, 5)
+    nn.functional.cross_entropy(scores, torch.tensor([0, 1, 2])).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_blocks_may_attend_each_in_their_own_way():
+    model = VisionTransformer(
+        **SMALL, layer=["attention", "kvt"], layer_settings=[{}, {"n_neighbors": 2}]
+    )
+    assert [type(block.attn) for block in model.blocks] == [Attention, KvtAttention]
+
+
+def test_sampled_tokens_differ_between_blocks():
+    sampled = {"n_neighbors": 2, "sampling_type": "random", "num_samples": 6}
+    model = VisionTransformer(**SMALL, layer="convnn", layer_settings=sampled).eval()
+    draws = [block.attn.candidates(torch.zeros(1, 3, 25, 4)).tolist() for block in model.blocks]
+    assert draws[0] != draws[1]
+    assert all(draw[0] == 0 for draw in draws)  # the class token
+
+
+def test_sizes_are_those_of_the_papers():
+    """For 1000 classes, as timm's of the same names."""
+    assert sum(p.numel() for p in vit_tiny().parameters()) == 5_717_416
+    assert sum(p.numel() for p in vit_small().parameters()) == 22_050_664
+
+
+def test_a_kernel_over_ranks_costs_dim_times_k_parameters():
+    plain, ours = (
+        sum(p.numel() for p in vit_tiny(layer, num_heads=1, **more).parameters())
+        for layer, more in (("attention", {}), ("convnn", {"n_neighbors": 9}))
+    )
+    assert ours - plain == 12 * 192 * 9
+
+
+def test_nothing_is_decayed_that_zero_is_no_rest_for():
+    model = VisionTransformer(**SMALL, layer="convnn", layer_settings={"n_neighbors": 4})
+    assert model.no_weight_decay() == {
+        *("pos_embed", "cls_token", "blocks.0.attn.kernel", "blocks.1.attn.kernel"),
+    }
+
+
+def test_the_first_weights_are_small_and_biases_zero():
+    model = VisionTransformer(**SMALL)
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            assert module.weight.std() < 0.03
+            assert (module.bias == 0).all()
+    assert model.cls_token.abs().max() < 0.1
+
+
+def test_kernels_over_ranks_start_as_in_attention():
+    model = VisionTransformer(**SMALL, layer="convnn", layer_settings={"n_neighbors": 25})
+    plain = VisionTransformer(**SMALL)
+    plain.load_state_dict(
+        {name: value for name, value in model.state_dict().items() if "kernel" not in name}
+    )
+    images = torch.randn(2, 3, 8, 12)
+    torch.testing.assert_close(model(images), plain(images))
+
+
+def test_without_classes_it_is_an_encoder():
+    assert VisionTransformer(**{**SMALL, "num_classes": 0})(torch.zeros(2, 3, 8, 12)).shape == (
+        2,
+        12,
+    )
+
+
+@pytest.mark.parametrize("dim", [12, 13, 6, 3])
+def test_fixed_positions_take_any_width_and_tell_places_apart(dim):
+    model = VisionTransformer(**{**SMALL, "dim": dim}, num_heads=1, positions="fixed")
+    assert "pos_embed" not in model.state_dict()
+    places = model.pos_embed[0, 1:]
+    if dim >= 4:
+        assert len(places.unique(dim=0)) == 24
+    assert (model.pos_embed[0, 0] == 0).all()
+
+
+def test_everything_is_made_in_the_type_asked_for():
+    model = VisionTransformer(**SMALL, dtype=torch.float64, positions="fixed")
+    assert {value.dtype for value in model.state_dict().values()} == {torch.float64}
+    assert model(torch.zeros(1, 3, 8, 12, dtype=torch.float64)).dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"patch_size": 3}, "do not fill"),
+        ({"layer": "convn"}, "No layer is called 'convn'. Did you mean 'convnn'"),
+        ({"layer": ["attention"]}, "`layer` must have one entry for each of the 2 blocks, got 1"),
+        ({"layer_settings": {"n_neighbor": 3}, "layer": "kvt"}, "'kvt' has no setting"),
+        ({"pool": "max"}, "No pool is called"),
+        ({"positions": "none"}, "No positions is called"),
+        ({"num_heads": 5}, "`num_heads` must divide"),
+        ({"depth": 0}, "`depth`"),
+    ],
+)
+def test_bad_settings_are_named(settings, message):
+    with pytest.raises(InvalidSettingError, match=message):
+        VisionTransformer(**{**SMALL, **settings})
+
+
+def test_images_of_another_size_are_refused():
+    with pytest.raises(InvalidSettingError, match="8 × 12 pixels, got 8 × 8"):
+        VisionTransformer(**SMALL)(torch.zeros(1, 3, 8, 8))
+
+
+def test_a_model_is_compiled_whole():
+    model = VisionTransformer(**SMALL, layer="convnn", layer_settings={"n_neighbors": 4}).eval()
+    images = torch.randn(2, 3, 8, 12)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(images), model(images))
+
+
+def test_settings_of_the_layer_and_of_the_model_are_told_apart():
+    model = vit_tiny("convnn", depth=1, image_size=32, patch_size=4, n_neighbors=3, attn_drop=0.25)
+    layer = model.blocks[0].attn
+    assert isinstance(layer, ConvNNAttention)
+    assert (layer.rule.n_neighbors, layer.attn_drop, layer.num_prefix_tokens) == (3, 0.25, 1)
+    assert layer.grid_size == (8, 8)

@@ -1,0 +1,85 @@
+"""What is shown is what the layers compute with."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from attnknn.vit.functional import Grid
+from attnknn.vit.layers import Attention, KvtAttention, LocalAttention
+from attnknn.vit.looking import looks_of
+from attnknn.vit.model import LAYERS, VisionTransformer
+
+pytest.importorskip("matplotlib")
+from attnknn.vit.drawing import seen_by, token_name
+
+SMALL = {"image_size": 8, "patch_size": 2, "dim": 12, "depth": 2}
+SETTINGS = {
+    "convnn": {"n_neighbors": 4},
+    "kvt": {"n_neighbors": 4},
+    "neighborhood": {"kernel_size": 3},
+    "neighborhood_2d": {"kernel_size": 3},
+    "branching_conv": {"n_neighbors": 4},
+    "branching_attention": {"n_neighbors": 4},
+}
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_every_layer_shows_the_tokens_it_looks_at(layer):
+    model = VisionTransformer(**SMALL, layer=layer, layer_settings=SETTINGS.get(layer))
+    found = looks_of(model, torch.randn(2, 3, 8, 8), n_most=5)
+    assert [looks.layer for looks in found] == ["blocks.0.attn", "blocks.1.attn"]
+    for looks in found:
+        assert looks.tokens.shape == looks.weights.shape
+        assert looks.tokens.shape[:1] + looks.tokens.shape[2:3] == (2, 17)
+        assert ((looks.tokens >= 0) & (looks.tokens < 17)).all()
+        assert (looks.weights >= 0).all()
+        assert looks.weights.sum(-1).max() <= 1 + 1e-5
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        Attention(12, 3),
+        KvtAttention(12, 3, n_neighbors=4),
+        LocalAttention(12, 3, window_size=2),
+    ],
+)
+def test_weights_and_values_give_the_layers_own_output(layer):
+    x = torch.randn(1, 9, 12)
+    (looks,) = looks_of(layer, x, n_most=9)
+    value = layer.projected(x)[2]
+    chosen = (
+        value[:, :, None]
+        .expand(-1, -1, 9, -1, -1)
+        .gather(3, looks.tokens[..., None].expand(*looks.tokens.shape, 4))
+    )
+    attended = (looks.weights[..., None] * chosen).sum(3)
+    known = layer.attend(*layer.projected(x), None)
+    torch.testing.assert_close(attended, known, atol=1e-5, rtol=1e-4)
+
+
+def test_convolutions_have_nothing_to_show():
+    model = VisionTransformer(**SMALL, layer="branching_conv", layer_settings={"branch_ratio": 0.0})
+    assert looks_of(model, torch.zeros(1, 3, 8, 8)) == []
+
+
+def test_the_model_is_left_as_it_was():
+    model = VisionTransformer(**SMALL).train()
+    looks_of(model, torch.zeros(1, 3, 8, 8))
+    assert model.training
+    assert not any(block.attn._forward_pre_hooks for block in model.blocks)
+
+
+def test_what_is_seen_is_the_mean_over_heads():
+    model = VisionTransformer(**SMALL, layer="kvt", layer_settings={"n_neighbors": 4}, num_heads=3)
+    looks = looks_of(model, torch.randn(1, 3, 8, 8))[0]
+    seen = seen_by(looks, 17, None)
+    assert seen.shape == (17, 17)
+    assert abs(seen.sum(1) - 1).max() < 1e-5
+    assert (seen_by(looks, 17, 0) > 0).sum(1).max() <= 4
+
+
+def test_tokens_have_names():
+    assert token_name(Grid(2, 3, n_prefix=1), 0) == "class token"
+    assert token_name(Grid(2, 3, n_prefix=1), 6) == "patch 1, 2"

@@ -1,0 +1,258 @@
+"""Trainings of small Vision Transformers: they learn, resume, and choose on validation rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from attnknn.errors import InvalidInputError, InvalidSettingError
+from attnknn.vit.model import VisionTransformer
+from attnknn.vit.training import Pixels, Scores, VitTraining, read_vit, score, train_vit, write_vit
+from attnknn.vit.training.stored import StoredVit
+from attnknn.vit.training.teaching import split
+
+SMALL = {
+    "image_size": 8, "patch_size": 4, "dim": 16, "depth": 1, "num_heads": 2, "num_classes": 3,
+    "layer": "convnn", "layer_settings": {"n_neighbors": 3},
+}  # fmt: skip
+QUICK = {"epochs": 3, "batch_size": 32, "lr": 0.01, "device": "cpu"}
+
+
+class Bright:
+    """Images of three classes by how bright they are."""
+
+    def __init__(self, n: int = 120, seed: int = 0) -> None:
+        chance = np.random.default_rng(seed)
+        self.classes = torch.from_numpy(chance.integers(0, 3, n))
+        level = 40 + 80 * self.classes.numpy()[:, None, None, None]
+        noise = chance.integers(-30, 30, (n, 3, 8, 8))
+        self.images = np.clip(level + noise, 0, 255).astype(np.uint8)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def take(self, rows):
+        return self.images[rows]
+
+
+@pytest.fixture(scope="module")
+def bright():
+    return Bright()
+
+
+@pytest.fixture(scope="module")
+def pixels(bright):
+    return Pixels.like(bright, (8, 8))
+
+
+def trained(bright, pixels, model=SMALL, checkpoint=None, on_epoch=None, **settings):
+    return train_vit(
+        lambda: VisionTransformer(**model),
+        bright,
+        bright.classes,
+        pixels,
+        VitTraining(**{**QUICK, **settings}),
+        checkpoint=checkpoint,
+        on_epoch=on_epoch,
+    )
+
+
+def state_of(model):
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def assert_same(one, other):
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"criterion": "MSE"},
+        {"optimizer": "adam", "lr": 0.01},
+        {"optimizer": "sgd", "lr": 0.1, "momentum": 0.8},
+        {"scheduler": "cosine", "warmup": 0.2},
+        {"scheduler": "step", "lr_step": 2},
+        {"use_amp": True},
+        {"augment": True, "noise": 0.02, "label_smoothing": 0.1},
+        {"workers": 2},
+    ],
+    ids=str,
+)
+def test_a_model_learns(bright, pixels, settings):
+    model, lesson = trained(bright, pixels, **{"epochs": 6, **settings})
+    other = Bright(seed=1)
+    assert score(model, other, other.classes, pixels).top1 > 0.8
+    assert len(lesson.epochs) == 6
+    assert 1 <= lesson.best_epoch <= 6
+
+
+def test_the_seed_decides_everything_first_weights_included(bright, pixels):
+    """B19: weights were made before the seed was set."""
+    first, again, other = (
+        state_of(trained(bright, pixels, epochs=1, augment=True, seed=seed)[0])
+        for seed in (0, 0, 1)
+    )
+    assert_same(first, again)
+    assert not torch.equal(first["head.weight"], other["head.weight"])
+
+
+@pytest.mark.parametrize("scheduler", ["cosine", "plateau"])
+def test_a_killed_training_goes_on_as_if_nothing_had_been(bright, pixels, tmp_path, scheduler):
+    path = tmp_path / "checkpoint"
+    dropped = {**SMALL, "drop": 0.2}
+    settings = {"scheduler": scheduler, "lr_step": 1, "augment": True}
+    whole, lesson = trained(bright, pixels, dropped, **settings)
+
+    def stop(epoch):
+        if epoch.number == 2:
+            raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        trained(bright, pixels, dropped, path, stop, **settings)
+    resumed, again = trained(bright, pixels, dropped, path, **settings)
+    assert_same(state_of(whole), state_of(resumed))
+    assert [e.validation_loss for e in lesson.epochs] == [e.validation_loss for e in again.epochs]
+
+
+def test_the_epoch_is_kept_that_was_most_often_right_on_validation_rows(bright, pixels):
+    model, lesson = trained(bright, pixels, epochs=4)
+    _, apart = split(bright.classes, 0.1, 0)
+    kept = score(model, bright, bright.classes, pixels, rows=apart).top1
+    assert kept == max(epoch.validation_top1 for epoch in lesson.epochs)
+    assert kept == lesson.epochs[lesson.best_epoch - 1].validation_top1
+
+
+def test_validation_rows_are_not_trained_on(bright, pixels):
+    """B25: models were chosen on test rows."""
+    seen: set[int] = set()
+
+    class Watched(Bright):
+        def take(self, rows):
+            if not torch.is_grad_enabled():
+                return super().take(rows)
+            seen.update(rows.tolist())
+            return super().take(rows)
+
+    trained(Watched(), pixels, epochs=1)
+    of_training, apart = split(bright.classes, 0.1, 0)
+    assert seen == set(of_training.tolist())
+    assert not seen & set(apart.tolist())
+
+
+def test_a_plateau_lowers_the_rate_when_the_loss_stops_falling(bright, pixels):
+    """B17: it was told accuracies as if they were losses, so progress lowered it."""
+    from attnknn.learning.schedules import Plateau
+
+    plateau = Plateau(0.1, 3)
+    for loss in np.linspace(1.0, 0.1, 20):
+        plateau.judged(loss)
+    assert plateau(0) == 1.0
+    for _ in range(3):
+        plateau.judged(0.5)
+    assert plateau(0) == pytest.approx(0.1)
+
+
+def test_every_image_counts_once(bright, pixels):
+    """B20: a last batch of sixteen images weighed as much as one of 256."""
+    model = VisionTransformer(**SMALL).eval()
+    whole, in_parts = (
+        score(model, bright, bright.classes, pixels, batch_size=size) for size in (120, 50)
+    )
+    assert whole.top1 == in_parts.top1
+    assert whole.loss == pytest.approx(in_parts.loss, rel=1e-6)
+    scores = Scores()
+    scores.add(torch.eye(3), torch.tensor([0, 1, 2]), 1.0)
+    scores.add(torch.eye(3)[:1], torch.tensor([1]), 0.0)
+    assert (scores.top1, scores.top5, scores.loss, scores.n_rows) == (0.75, 1.0, 0.75, 4)
+
+
+def test_squares_are_taken_of_ones_and_zeros():
+    """B18: class numbers were compared with scores."""
+    from attnknn.vit.training.scores import criterion_of
+
+    outputs = torch.tensor([[0.5, 0.0]])
+    assert criterion_of("MSE")(outputs, torch.tensor([0])).item() == pytest.approx(0.125)
+
+
+def test_pixels_are_scaled_by_the_training_images(bright, pixels):
+    seen = pixels.seen(torch.from_numpy(bright.images), torch.Generator())
+    assert abs(seen.mean((0, 2, 3))).max() < 1e-4
+    assert abs(seen.std((0, 2, 3)) - 1).max() < 1e-2
+    larger = Pixels((16, 16), pixels.mean, pixels.std)
+    assert larger.seen(torch.from_numpy(bright.images[:2]), torch.Generator()).shape[2:] == (16, 16)
+
+
+def test_noise_is_on_pixels_of_training_and_test_alike(bright, pixels):
+    noisy = Pixels(pixels.size, pixels.mean, pixels.std, noise=0.2)
+    shown = torch.from_numpy(bright.images)
+    clean, seen = (p.seen(shown, torch.Generator().manual_seed(0)) for p in (pixels, noisy))
+    added = (seen - clean) * torch.tensor(pixels.std)[:, None, None]
+    assert added.std() == pytest.approx(0.2, rel=0.02)
+
+
+def test_a_model_is_stored_whole(bright, pixels, tmp_path):
+    model, _ = trained(bright, pixels, epochs=1)
+    write_vit(tmp_path / "model", StoredVit(model, SMALL, pixels, ("a", "b", "c")))
+    stored = read_vit(tmp_path / "model")
+    assert stored.classes == ("a", "b", "c")
+    assert stored.pixels == pixels
+    before, after = (
+        score(each, bright, bright.classes, pixels, keeps_answers=True).answers
+        for each in (model, stored.model)
+    )
+    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+
+
+def test_what_is_no_model_is_named(tmp_path):
+    from attnknn.learning.checkpoints import write_checkpoint
+
+    write_checkpoint(tmp_path / "other", {"kind": "else"})
+    with pytest.raises(InvalidInputError, match="no Vision Transformer"):
+        read_vit(tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"epochs": 0}, "`epochs`"),
+        ({"lr": 0.0}, "`lr`"),
+        ({"validation": 0.0}, "`validation`"),
+        ({"scheduler": "cosinus"}, "No scheduler is called"),
+        ({"optimizer": "adamax"}, "No optimizer is called"),
+        ({"criterion": "Hinge"}, "No criterion is called"),
+        ({"device": "tpu"}, "No device is called"),
+    ],
+)
+def test_bad_settings_are_named(settings, message):
+    with pytest.raises(InvalidSettingError, match=message):
+        VitTraining(**settings)
+
+
+def test_too_few_images_for_validation_are_named():
+    with pytest.raises(InvalidInputError, match="too few"):
+        split(torch.tensor([0, 1]), 0.01, 0)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.5])
+def test_each_class_gives_about_the_same_share(share):
+    classes = torch.arange(1000) % 7
+    trained_on, apart = split(classes, share, 0)
+    assert sorted(torch.cat([trained_on, apart]).tolist()) == list(range(1000))
+    counts = classes[apart].bincount(minlength=7)
+    assert (counts - share * classes.bincount()).abs().max() <= 1
+
+
+def test_any_module_can_be_trained(bright, pixels):
+    model, _ = train_vit(
+        lambda: nn.Sequential(nn.Flatten(), nn.Linear(192, 3)),
+        bright,
+        bright.classes,
+        pixels,
+        VitTraining(**QUICK),
+    )
+    assert isinstance(model, nn.Sequential)
