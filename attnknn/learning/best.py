@@ -1,4 +1,4 @@
-"""The best state of a module seen so far."""
+"""The state of a module that is kept so far."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from torch import Tensor, nn
 
 
 class Best:
-    """A copy of the state with the smallest loss that was offered."""
+    """A copy of a state, with its loss."""
 
     def __init__(self) -> None:
         self.loss = math.inf
         self.state: dict[str, Tensor] | None = None
 
-    def offer(self, module: nn.Module, loss: float) -> None:
-        """Keep the state of `module` if its loss is smaller, or if it is the first."""
-        if loss < self.loss or self.state is None:
-            self.loss = loss
-            self.state = {name: value.clone() for name, value in module.state_dict().items()}
+    def keep(self, module: nn.Module, loss: float) -> None:
+        """Keep the state of `module` from now on."""
+        self.loss = loss
+        self.state = {name: value.clone() for name, value in module.state_dict().items()}
 
     def restore(self, module: nn.Module) -> None:
-        """Put `module` into the best state."""
+        """Put `module` into the kept state."""
         if self.state is not None:
             module.load_state_dict(self.state)
 

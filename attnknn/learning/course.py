@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,8 @@ class Course:
     groups : parameter groups as torch's optimizers take them, each with its own `lr`
     warmup : share of the steps in which the learning rates rise to their height
     patience : epochs without a better judgment after which training stops
+    tolerance : a later state is kept although its loss is higher than the lowest by up to this
+        share, less than judging rows can tell: where rates fall to zero the last steps do good
     optimizer : a name in `optimizers.OPTIMIZERS`; groups may have settings of their own
     schedule : a name in `schedules.SCHEDULES`, or the factor of the learning rates at each step
     clip : largest norm of the gradient of a step; None leaves gradients as they are
@@ -30,6 +33,7 @@ class Course:
     groups: list[dict[str, Any]]
     warmup: float = 0.2
     patience: int = 3
+    tolerance: float = 0.0
     optimizer: str = "adamw"
     schedule: str | Factor = "cosine"
     clip: float | None = None
@@ -44,6 +48,7 @@ class Outcome:
     judged_losses: list[float] = field(default_factory=list)
     was_interrupted: bool = False
     seconds: float = 0.0
+    tolerance: float = 0.0
 
     def last_epoch(self, n_epochs: int) -> str:
         """The last epoch in words.
@@ -58,5 +63,16 @@ class Outcome:
 
     @property
     def best_epoch(self) -> int:
-        """The epoch, counted from 1, whose state was kept; 0 is the start."""
-        return self.judged_losses.index(min(self.judged_losses)) if self.judged_losses else 0
+        """The epoch, counted from 1, whose state was kept; 0 is the start.
+
+        >>> Outcome(judged_losses=[0.9, 0.500, 0.501]).best_epoch
+        1
+        >>> Outcome(judged_losses=[0.9, 0.500, 0.501], tolerance=0.02).best_epoch
+        2
+        """
+        kept, lowest = 0, math.inf
+        for epoch, loss in enumerate(self.judged_losses):
+            if loss < lowest * (1 + self.tolerance):
+                kept = epoch
+            lowest = min(lowest, loss)
+        return kept

@@ -127,7 +127,8 @@ def _offer(run: Run, judge: Callable[[], float]) -> None:
     verdict = torch.tensor(_or_worst(judge()), dtype=torch.float64)
     loss = run.processes.from_first(verdict).item()
     run.outcome.judged_losses.append(loss)
-    run.best.offer(run.module, loss)
+    if run.outcome.best_epoch == len(run.outcome.judged_losses) - 1:
+        run.best.keep(run.module, loss)
 
 
 def _or_worst(loss: float) -> float:

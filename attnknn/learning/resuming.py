@@ -60,7 +60,7 @@ def _parts(run: Run) -> dict[str, Keeps]:
 def _marks(run: Run) -> dict[str, Any]:
     """What a training must share with a checkpoint to go on from it."""
     course = run.course
-    names = ("epochs", "batch_size", "warmup", "patience", "optimizer", "clip")
+    names = ("epochs", "batch_size", "warmup", "patience", "tolerance", "optimizer", "clip")
     shapes = {name: list(value.shape) for name, value in run.module.state_dict().items()}
     return {
         **{name: getattr(course, name) for name in names},

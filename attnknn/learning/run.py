@@ -53,7 +53,8 @@ class Run:
             else schedule
         )
         self.scaler = loss_scaler(self.course.precision, self.device)
-        self.best, self.outcome, self.step = Best(), Outcome(), 0
+        self.best, self.step = Best(), 0
+        self.outcome = Outcome(tolerance=self.course.tolerance)
         self._check_shares()
         self.processes.same_start(self.module.state_dict())
         if self.average is not None:

@@ -86,17 +86,29 @@ class Lookahead(AveragedWeights):
     """Slow weights from which the module's fast ones set out, and to which they return.
 
     Every `every` steps: slow ← slow + `share`·(fast − slow), then fast ← slow.
+
+    Parameters
+    ----------
+    n_steps : how long the training is, if known. Then the share falls from one to `share` with the
+        cube of what is over: the start, which has far to go, is not held back
     """
 
-    def __init__(self, module: nn.Module, every: int = 5, share: float = 0.5) -> None:
+    def __init__(
+        self, module: nn.Module, every: int = 5, share: float = 0.5, n_steps: int | None = None
+    ) -> None:
         super().__init__(module)
-        self.every, self.share = every, share
+        self.every, self.share, self.n_steps = every, share, n_steps
 
     def update(self, module: nn.Module) -> None:
         self.n_updates += 1
         if self.n_updates % self.every == 0:
-            self._move_toward(module, self.share)
+            self._move_toward(module, self._share_now())
             module.load_state_dict(self.state)
+
+    def _share_now(self) -> float:
+        if self.n_steps is None:
+            return self.share
+        return 1 - (1 - self.share) * (self.n_updates / self.n_steps) ** 3
 
 
 def measure_statistics(module: nn.Module, batches: Iterable[Tensor]) -> None:

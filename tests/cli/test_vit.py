@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner
 from PIL import Image
 
 from attnknn.cli import main
 from attnknn.cli.vit.options import LAYERS
 from attnknn.cli.vit.train import train as train_command
+from attnknn.vit.training import read_vit
 
 from .vit_samples import write_cifar10
 
@@ -281,3 +286,25 @@ def test_the_example_of_testing_runs_as_written(tmp_path, monkeypatch):
     good("train --layer Attention --device cpu --num_epochs 1 --train_rows 24 --test_rows 8")
     assert "torch finds no GPU" in vit("train --layer Attention --test_only --device cuda").output
     good("train --layer Attention --test_only --device cpu")
+
+
+@pytest.mark.slow
+def test_two_processes_train_the_model_of_one(data, tmp_path):
+    """Without dropout, whose draws are each process's own."""
+    flags = f"vit train {SMALL} --layer KvtAttention --dropout 0 --attention_dropout 0"
+    flags = f"{flags} --data_path {data} --output_dir"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    ways = {"one": [sys.executable], "two": [*torchrun, "--standalone"]}
+    for name, way in ways.items():
+        command = [*way, "-m", "attnknn", *shlex.split(f"{flags} {tmp_path / name}")]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("epoch 1 of 2") == 1  # the first process speaks for all
+    one, two = (json.loads((tmp_path / name / "report.json").read_text()) for name in ways)
+    for known, found in zip(one["epochs"], two["epochs"], strict=True):
+        assert found["train_loss"] == pytest.approx(known["train_loss"], rel=1e-4)
+        assert found["validation_loss"] == pytest.approx(known["validation_loss"], rel=1e-4)
+    states = [read_vit(tmp_path / name / "model.safetensors").model.state_dict() for name in ways]
+    for name, value in states[0].items():
+        torch.testing.assert_close(states[1][name], value, atol=1e-4, rtol=1e-3)

@@ -58,6 +58,22 @@ def test_the_state_that_was_judged_best_is_kept():
     assert torch.equal(point.place.detach(), seen[1])
 
 
+def test_a_later_state_is_kept_if_it_is_about_as_good():
+    point = Point()
+    losses = iter(
+        [5.0, 1.0, 1.015, 1.04, 1.03]
+    )  # each within 2 % of the one before, not of the best
+    seen = []
+
+    def judge():
+        seen.append(point.place.detach().clone())
+        return next(losses)
+
+    outcome = run(point, judge=judge, tolerance=0.02)
+    assert outcome.best_epoch == 2
+    assert torch.equal(point.place.detach(), seen[2])
+
+
 def test_a_training_that_only_harms_changes_nothing():
     point = Point()
     losses = iter([1.0, 2.0, 3.0, 4.0, 5.0])

@@ -71,6 +71,20 @@ def test_lookahead_returns_to_slow_weights(share):
     assert int(module.state_dict()["1.num_batches_tracked"]) == 3
 
 
+def test_lookahead_holds_the_end_back_and_not_the_start():
+    module = network()
+    lookahead = Lookahead(module, every=1, share=0.25, n_steps=10)
+    shares = []
+    for step in range(1, 11):
+        slow = lookahead.state["0.weight"].clone()
+        walk(module, step)
+        fast = module[0].weight.detach().clone()
+        lookahead.update(module)
+        moved = (module[0].weight.detach() - slow).norm() / (fast - slow).norm()
+        shares.append(moved.item())
+    assert shares == pytest.approx([1 - 0.75 * (step / 10) ** 3 for step in range(1, 11)], rel=1e-3)
+
+
 def test_averaged_weights_are_lent_and_given_back():
     module = network()
     average = MovingAverage(module, decay=0.5)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from attnknn.encoders.image import ImageEncoder
 
 HELD = 1 << 31  # bytes of images that are read once and held; more are read for every batch
+LAST_SHARE = 0.25  # of the way to the fast weights, at the end of a training with lookahead
+TOLERANCE = 0.02  # by which the judged loss of a later epoch may be higher
 SCALAR_PACES = {"sgd": 0.02, "adamw": 5.0}  # AdamW's steps have the size of the rate, SGD's not
 
 
@@ -111,7 +113,7 @@ def train_images(
 def _train(
     classroom: Classroom, training: ImageTraining, processes: Processes, verbose: int
 ) -> Outcome:
-    network = classroom.network.network
+    network, course = classroom.network.network, _course(classroom, training)
     if training.precision.is_compiled:
         check_compiler(classroom.device.type)
         network.compile()
@@ -121,11 +123,11 @@ def _train(
             classroom.loss,
             classroom.judge,
             classroom.rows_per_epoch,
-            _course(classroom, training),
+            course,
             classroom.generator,
             title="Learning images",
             verbose=verbose,
-            average=_average(classroom, training),
+            average=_average(classroom, training, course),
             checkpoint=training.checkpoint,
             keeps={"queue": classroom.queue, "mine": classroom.mine},
             before_epoch=classroom.begin,
@@ -150,6 +152,7 @@ def _course(classroom: Classroom, training: ImageTraining) -> Course:
         groups=groups,
         warmup=training.warmup,
         patience=training.patience,
+        tolerance=TOLERANCE,
         optimizer=training.optimizer,
         schedule=training.schedule,
         clip=training.clip,
@@ -171,9 +174,12 @@ def _paces(classroom: Classroom, training: ImageTraining) -> dict[str, float]:
     return paces
 
 
-def _average(classroom: Classroom, training: ImageTraining) -> AveragedWeights | None:
+def _average(
+    classroom: Classroom, training: ImageTraining, course: Course
+) -> AveragedWeights | None:
     if training.average == "lookahead":
-        return Lookahead(classroom, every=training.average_every)
+        n_steps = course.epochs * -(-classroom.rows_per_epoch // course.batch_size)
+        return Lookahead(classroom, training.average_every, LAST_SHARE, n_steps)
     if training.average == "moving":
         return MovingAverage(classroom, decay=training.average_decay)
     return None
