@@ -37,6 +37,7 @@ ROOMS = [
     ["classifier"],
     ["datasets"],
     ["evaluation"],
+    ["reports"],
     ["cli"],
     ["testing"],
     ["__main__"],

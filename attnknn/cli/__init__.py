@@ -13,7 +13,7 @@ import click
 from attnknn import __version__
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
-COMMANDS = ("fit", "predict", "explain", "evaluate", "vit", "datasets", "demo")
+COMMANDS = ("fit", "predict", "explain", "evaluate", "report", "vit", "datasets", "demo")
 
 
 class _Commands(click.Group):

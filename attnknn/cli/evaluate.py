@@ -13,9 +13,11 @@ from attnknn.cli.separator import separator_option
 if TYPE_CHECKING:
     from attnknn.cli.models import Asked
     from attnknn.records import Floats, Integers
+    from attnknn.reports.model import Mistake
 
 FILE = click.Path(path_type=Path)
 SHOWN_CONFUSIONS = 5
+SHOWN_MISTAKES = 10
 WORDS = {
     "accuracy": "accuracy",
     "balanced_accuracy": "balanced accuracy",
@@ -33,9 +35,15 @@ WORDS = {
 @click.argument("rows", type=FILE)
 @click.option("-t", "--target", help="Column of the labels. [default: as in fit]")
 @click.option("--format", "style", type=click.Choice(["table", "json"]), default="table")
+@click.option("--report", type=FILE, help="Folder for a page with figures and the worst mistakes.")
 @separator_option
 def evaluate(
-    model: Path, rows: Path, target: str | None, style: str, separator: str | None
+    model: Path,
+    rows: Path,
+    target: str | None,
+    style: str,
+    report: Path | None,
+    separator: str | None,
 ) -> None:
     """Compare the answers for ROWS with the labels they carry."""
     from attnknn.cli.models import ask
@@ -44,8 +52,50 @@ def evaluate(
     asked = ask(model, rows, separator)
     with patience(f"Reading {rows.name}"):
         codes, probabilities = _answers(asked, _target(asked, target))
-    result = _result(codes, probabilities, [str(c) for c in asked.classifier.classes_.tolist()])
+    classes = [str(c) for c in asked.classifier.classes_.tolist()]
+    result = _result(codes, probabilities, classes)
     click.echo(json.dumps(result, indent=1) if style == "json" else _table(result))
+    if report is not None:
+        _write_report(report, asked, codes, probabilities, classes, f"{model.name} on {rows.name}")
+
+
+def _write_report(
+    folder: Path,
+    asked: Asked,
+    codes: Integers,
+    probabilities: Floats,
+    classes: list[str],
+    title: str,
+) -> None:
+    from attnknn.cli.waiting import patience
+    from attnknn.reports.model import model_sections, worst_mistakes
+    from attnknn.reports.writing import write_report
+
+    worst = worst_mistakes(codes, probabilities, SHOWN_MISTAKES)
+    with patience("Drawing"):
+        mistakes = _mistakes(asked, worst.tolist(), codes, classes)
+        sections = model_sections(codes, probabilities, classes, mistakes)
+        page = write_report(folder, title, sections, ["Made by `attnknn evaluate --report`."])
+    click.echo(f"report: {page}", err=True)
+
+
+def _mistakes(asked: Asked, worst: list[int], codes: Integers, classes: list[str]) -> list[Mistake]:
+    """Why each of these rows was answered as it was, in their order."""
+    from attnknn.cli.explain import evidence_of_rows
+    from attnknn.reports.model import Mistake
+
+    if not worst:
+        return []
+    found = {}
+    wanted = sorted(worst)
+    rows = evidence_of_rows(asked, wanted, is_asked_for=True)
+    for row, (_, name, evidence) in zip(wanted, rows, strict=True):
+        weights = zip(evidence.ids, evidence.labels, evidence.weights, strict=True)
+        said = "; ".join(f"{i} ({label}) {weight:.2f}" for i, label, weight in list(weights)[:3])
+        found[row] = Mistake(
+            str(name), classes[codes[row]], str(evidence.label), evidence.probability, said
+        )
+    return [found[row] for row in worst]
 
 
 def _target(asked: Asked, target: str | None) -> str:

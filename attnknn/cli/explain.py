@@ -52,7 +52,7 @@ def explain(
 
     wanted = list(range(limit)) if chosen is None else _numbers(chosen)
     asked = ask(model, rows, separator)
-    found = list(_evidence(asked, wanted, is_asked_for=chosen is not None))
+    found = list(evidence_of_rows(asked, wanted, is_asked_for=chosen is not None))
     if style == "json":
         click.echo(json.dumps([_record(*item, n_shown) for item in found], indent=1))
         return
@@ -70,7 +70,7 @@ def _numbers(text: str) -> list[int]:
     return numbers
 
 
-def _evidence(
+def evidence_of_rows(
     asked: Asked, wanted: list[int], *, is_asked_for: bool
 ) -> Iterator[tuple[str, Any, Evidence]]:
     """The column that names the rows, the name, and the evidence of each wanted row."""

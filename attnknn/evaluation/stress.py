@@ -1,4 +1,4 @@
-"""Damage done on purpose: label noise and rare classes, before anything is fitted."""
+"""Damage done on purpose: label noise, rare classes and few rows, before anything is fitted."""
 
 from __future__ import annotations
 
@@ -72,6 +72,21 @@ def long_tail(y: ArrayLike, ratio: float, *, random_state: Seed = None) -> Integ
     drawn = [
         rng.permutation(np.flatnonzero(codes == code))[:count] for code, count in enumerate(counts)
     ]
+    return np.sort(np.concatenate(drawn))
+
+
+def few_shots(y: ArrayLike, n_shots: int, *, random_state: Seed = None) -> Integers:
+    """Rows that stay, sorted: `n_shots` of each class, or all of a class that has fewer.
+
+    >>> y = np.repeat([0, 1, 2], [5, 50, 2])
+    >>> np.bincount(y[few_shots(y, 3, random_state=0)]).tolist()
+    [3, 3, 2]
+    """
+    codes, n_classes = _checked(y, 0.0, None)
+    if n_shots < 1:
+        raise InvalidSettingError(f"`n_shots` must be an integer of at least 1, got {n_shots}.")
+    rng = np.random.default_rng(random_state)
+    drawn = [rng.permutation(np.flatnonzero(codes == code))[:n_shots] for code in range(n_classes)]
     return np.sort(np.concatenate(drawn))
 
 

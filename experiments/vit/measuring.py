@@ -68,14 +68,14 @@ def measure_layer(layer: str, seed: int, data: Dataset, folder: Path) -> Table:
     model, lesson = train_vit(
         lambda: make_vit(settings),
         images,
-        torch.from_numpy(data.y_train),
+        data.y_train,
         pixels,
         training,
         checkpoint=folder / "checkpoint",
         on_epoch=lambda epoch: print(line(layer, seed, epoch), flush=True),
     )
     started = time.perf_counter()
-    found = score(model, asked, torch.from_numpy(data.y_test), pixels, keeps_answers=True)
+    found = score(model, asked, data.y_test, pixels, keeps_answers=True)
     outputs = torch.cat(found.answers).double()
     seconds = time.perf_counter() - started
     table = _table(layer, seed, data, outputs.softmax(1).numpy(), (lesson.seconds, seconds))

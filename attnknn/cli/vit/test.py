@@ -33,7 +33,6 @@ def test_folder(folder: Path, options: dict[str, Any]) -> None:
     from dataclasses import replace
 
     from attnknn.cli.vit import folder as files
-    from attnknn.cli.vit.train import _numbers
     from attnknn.learning.devices import device_of
     from attnknn.vit.training import score
 
@@ -49,7 +48,7 @@ def test_folder(folder: Path, options: dict[str, Any]) -> None:
     scores = score(
         stored.model,
         data.test.images,
-        _numbers(data.test.classes),
+        data.test.classes,
         pixels,
         criterion=args.get("criterion", "CrossEntropy"),
         batch_size=options["batch_size"],

@@ -74,7 +74,7 @@ def _train(folder: Path, options: dict[str, Any], asked_heads: bool) -> None:
     model, lesson = train_vit(
         lambda: make_vit(settings),
         data.train.images,
-        data.train.classes,  # type: ignore[arg-type]
+        data.train.classes,
         pixels,
         training,
         checkpoint=folder / files.CHECKPOINT,
@@ -101,7 +101,7 @@ def _finish(
     scores = score(
         stored.model,
         data.test.images,
-        _numbers(data.test.classes),
+        data.test.classes,
         stored.pixels,
         criterion=training.criterion,
         batch_size=training.batch_size,
@@ -118,12 +118,6 @@ def _finish(
     for line in last:
         click.echo(line)
     click.echo(f"written: {folder}")
-
-
-def _numbers(classes: Any) -> Any:
-    import torch
-
-    return torch.from_numpy(classes)
 
 
 class _Teller:

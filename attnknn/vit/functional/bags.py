@@ -20,8 +20,8 @@ BYTES_AT_ONCE = 8 << 20  # of scores or tables, for each thread: they should sta
 class Bags:
     """What tokens chose in a few images: index and weights (b, H, N, K), of M rows per head.
 
-    With ranks, each of the M rows stands K times in the table, once for each rank. With `has_own`
-    a row of each token's own follows after those, and comes first in its bag; weights are K + 1.
+    With ranks, each of the M rows stands K times in the table, once for each rank. Bags may be
+    empty (K = 0), and then sum to zero.
 
     >>> bags = Bags(torch.tensor([[[[1, 0]]]]), torch.tensor([[[[2.0, 1.0]]]]), 2)
     >>> bags.sums(torch.tensor([[1.0], [10.0]]))
@@ -29,13 +29,7 @@ class Bags:
     """
 
     def __init__(
-        self,
-        index: Tensor,
-        weights: Tensor,
-        n_rows: int,
-        *,
-        has_ranks: bool = False,
-        has_own: bool = False,
+        self, index: Tensor, weights: Tensor, n_rows: int, *, has_ranks: bool = False
     ) -> None:
         n = index.shape[-1]
         flat = index.to(torch.int32).flatten(0, 1)  # (b·H, N, K)
@@ -45,21 +39,20 @@ class Bags:
         if has_ranks:
             flat = flat.mul_(n).add_(torch.arange(n, dtype=torch.int32))
             self.n_rows *= n
-        self.n_shared = self.n_rows
         self.index = flat.reshape(flat.shape[0] * flat.shape[1], n)  # (b·H·N, K)
-        if has_own:
-            self.n_rows += len(self.index)
-            own = torch.arange(self.n_shared, self.n_rows, dtype=torch.int32)
-            self.index = torch.cat([own[:, None], self.index], 1)
         self.weights = weights.reshape(self.index.shape)
 
     def sums(self, table: Tensor) -> Tensor:
         """The sum of each bag's rows, weighed: (b·H·N, C)."""
+        if not self.index.shape[1]:
+            return table.new_zeros(len(self.index), table.shape[1])
         return F.embedding_bag(self.index, table, mode="sum", per_sample_weights=self.weights)
 
     def who_chose(self, rows: Tensor) -> Tensor:
         """For each row of the table, the weighed sum of the `rows` (b·H·N, C) of bags with it."""
         n_bags, n = self.index.shape
+        if not n:
+            return rows.new_zeros(self.n_rows, rows.shape[1])
         starts = np.arange(0, n_bags * n + 1, n, dtype=np.int32)
         parts = (self.weights.numpy().ravel(), self.index.numpy().ravel(), starts)
         chosen = csr_matrix(parts, shape=(n_bags, self.n_rows), copy=False).tocsc()
@@ -75,6 +68,8 @@ class Bags:
     def slopes_of_weights(self, slopes: Tensor, table: Tensor) -> Tensor:
         """The inner product of each bag's slope (b·H·N, C) with each of its rows: (b·H·N, K)."""
         n_bags, n = self.index.shape
+        if not n:
+            return slopes.new_zeros(n_bags, 0)
         starts = torch.arange(0, n_bags * n, n, dtype=torch.int32)
         bag_of = torch.arange(n_bags, dtype=torch.int32).repeat_interleave(n)
         backward = torch.ops.aten._embedding_bag_per_sample_weights_backward

@@ -76,20 +76,18 @@ def _backward(
     query: Tensor, key: Tensor, own: Tensor | None, index: Tensor, slopes: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     of_query, of_key, of_own = _like_all(query, key, own, index, slopes)
-    has_own = own is not None
+    of_others = slopes if own is None else slopes[..., 1:]
     size = (query[0].numel() + key[0].numel()) * key.element_size()
 
     def work(images: Tensor) -> None:
         for part in images_at_once(images, size):
-            bags = Bags(index[part], slopes[part], key.shape[2], has_own=has_own)
-            table = (
-                flat(key[part]) if own is None else torch.cat([flat(key[part]), flat(own[part])])
-            )
-            of_query[part] = bags.sums(table).view(of_query[part].shape)
-            of_table = bags.who_chose(flat(query[part]))
-            of_key[part] = of_table[: bags.n_shared].view(of_key[part].shape)
-            if has_own:
-                of_own[part] = of_table[bags.n_shared :].view(of_own[part].shape)
+            bags = Bags(index[part], of_others[part], key.shape[2])
+            of_query[part] = bags.sums(flat(key[part])).view(of_query[part].shape)
+            of_key[part] = bags.who_chose(flat(query[part])).view(of_key[part].shape)
+            if own is not None:
+                first = slopes[part][..., :1]
+                of_query[part] += first * own[part]
+                of_own[part] = first * query[part]
 
     with torch.autocast("cpu", enabled=False):
         in_shares(work, torch.arange(len(query)))

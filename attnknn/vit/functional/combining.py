@@ -30,9 +30,11 @@ def combine(
 
     def work(images: Tensor) -> None:
         for part in images_at_once(images, _table_size(value, kernel, own)):
-            bags = Bags(index[part], weights[part], value.shape[2], **taps.form)
-            rows = flat(value[part]), None if own is None else flat(own[part])
-            combined[part] = bags.sums(taps.table(*rows)).view(combined[part].shape)
+            bags = taps.bags(index[part], weights[part], value.shape[2])
+            sums = bags.sums(taps.table(flat(value[part])))
+            if own is not None:
+                sums.addcmul_(taps.own(flat(own[part])), flat(weights[part][..., :1]))
+            combined[part] = sums.view(combined[part].shape)
 
     in_shares(work, torch.arange(len(value)))
     return combined
@@ -68,16 +70,17 @@ def _backward(
         of_taps = torch.zeros_like(taps.taps) if taps.taps is not None else value.new_zeros(0)
         for part in images_at_once(images, 2 * _table_size(value, kernel, own)):
             sloped, shown = flat(slopes[part]), flat(value[part])
-            mine = None if own is None else flat(own[part])
-            bags = Bags(index[part], weights[part], value.shape[2], **taps.form)
-            of_each = bags.slopes_of_weights(sloped, taps.table(shown, mine))
-            of_weights[part] = of_each.view(of_weights[part].shape)
-            of_table = bags.who_chose(sloped)
-            rows = taps.slopes(of_table[: bags.n_shared], shown, of_taps)
+            bags = taps.bags(index[part], weights[part], value.shape[2])
+            of_each = bags.slopes_of_weights(sloped, taps.table(shown))
+            rows = taps.slopes(bags.who_chose(sloped), shown, of_taps)
             of_value[part] = rows.view(of_value[part].shape)
-            if mine is not None:
-                rows = taps.own_slopes(of_table[bags.n_shared :], mine, of_taps)
-                of_own[part] = rows.view(of_own[part].shape)
+            if own is not None:
+                mine = flat(own[part])
+                first = (sloped * taps.own(mine)).sum(1, keepdim=True)
+                of_each = torch.cat([first, of_each], 1)
+                sloped = sloped * flat(weights[part][..., :1])
+                of_own[part] = taps.own_slopes(sloped, mine, of_taps).view(of_own[part].shape)
+            of_weights[part] = of_each.view(of_weights[part].shape)
         return of_taps
 
     with torch.autocast("cpu", enabled=False):
@@ -133,14 +136,19 @@ class Taps:
     def __init__(self, kernel: Tensor | None, *, has_own: bool) -> None:
         self.taps = None if kernel is None else kernel.movedim(0, -1).contiguous()
         self.has_own = has_own  # (K, C), or (E, K, C)
-        self.form = {"has_ranks": kernel is not None, "has_own": has_own}
 
-    def table(self, rows: Tensor, own: Tensor | None) -> Tensor:
-        """Rows (R, E) times the taps of all ranks (R · K, C), then the own times theirs."""
-        shared = self._times(rows, self._of_others(self.taps))
-        if own is None:
-            return shared
-        return torch.cat([shared, self._times(own, self._of_own(self.taps))])
+    def bags(self, index: Tensor, weights: Tensor, n_rows: int) -> Bags:
+        """Bags of the others that each token chose."""
+        of_others = weights[..., 1:] if self.has_own else weights
+        return Bags(index, of_others, n_rows, has_ranks=self.taps is not None)
+
+    def table(self, rows: Tensor) -> Tensor:
+        """Rows (R, E) times the taps of all ranks, (R · K, C)."""
+        return self._times(rows, self._of_others(self.taps))
+
+    def own(self, rows: Tensor) -> Tensor:
+        """Tokens' own rows (R, E) times the tap of the first rank, (R, C)."""
+        return self._times(rows, self._of_own(self.taps))
 
     def slopes(self, slopes: Tensor, rows: Tensor, of_taps: Tensor) -> Tensor:
         """Slopes of rows, from those of their table; those of the taps are added to."""
@@ -162,7 +170,7 @@ class Taps:
             return rows
         if taps.dim() == 2:
             return (rows[:, None] * taps).flatten(0, 1)
-        return (rows @ taps.flatten(1)).view(-1, taps.shape[-1])
+        return (rows @ taps.flatten(1)).view(len(rows) * taps.shape[1], taps.shape[2])
 
 
 def _slopes_of_rows(slopes: Tensor, rows: Tensor, taps: Tensor | None, of_taps: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnknn.learning.precision import Precision, autocast
@@ -73,7 +74,7 @@ def criterion_of(name: str, label_smoothing: float = 0.0) -> Criterion:
 def score(
     model: nn.Module,
     images: Images,
-    classes: Tensor,
+    classes: Tensor | NDArray[np.int64],
     pixels: Pixels,
     *,
     criterion: str = "CrossEntropy",
@@ -95,7 +96,7 @@ def score(
     """
     device = next(model.parameters()).device
     precision = precision or Precision()
-    loss_of, scores = criterion_of(criterion), Scores()
+    loss_of, scores, classes = criterion_of(criterion), Scores(), torch.as_tensor(classes)
     generator = torch.Generator().manual_seed(seed)
     rows = torch.arange(len(images)) if rows is None else rows
     was_training = model.training

@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnknn.errors import InvalidInputError
@@ -66,7 +68,7 @@ class Log:
 def train_vit(
     make_model: Callable[[], nn.Module],
     images: Images,
-    classes: Sequence[int] | Tensor,
+    classes: Sequence[int] | NDArray[np.int64] | Tensor,
     pixels: Pixels,
     settings: VitTraining | None = None,
     *,

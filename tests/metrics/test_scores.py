@@ -16,21 +16,9 @@ from attnknn import metrics
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.metrics import debiased_ece, ece, nll, reliability_bins, score_all
 
+from .answers import calibrated_answers, random_answers
+
 ALL = ["accuracy", "balanced_accuracy", "macro_f1", "nll", "brier", "ece", "debiased_ece"]
-
-
-def random_answers(seed, n=400, n_classes=5, sharpness=2.0):
-    rng = np.random.default_rng(seed)
-    scores = sharpness * rng.normal(size=(n, n_classes))
-    probabilities = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-    return rng.integers(0, n_classes, n), probabilities
-
-
-def calibrated_answers(rng, n, too_high=0.0):
-    """Two classes; class 0 comes `too_high` less often than its probability says."""
-    confidence = rng.uniform(0.5 + too_high, 1.0, n)
-    y = (rng.uniform(size=n) > confidence - too_high).astype(int)
-    return y, np.column_stack([confidence, 1 - confidence])
 
 
 @st.composite

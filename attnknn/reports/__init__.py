@@ -1,0 +1,1 @@
+"""Pages, figures and tables for people, made from reports; every sentence is computed."""

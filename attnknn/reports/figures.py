@@ -1,0 +1,176 @@
+"""Figures of a report: whatever is drawn says how sure it is, and axes start where they should."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from attnknn._optional import require
+from attnknn.evaluation.intervals import Interval
+from attnknn.metrics import ReliabilityBins, RiskCoverage
+from attnknn.records import Floats, Integers
+
+BLUE, GRAY, RED, PALE = "#1f5fa8", "#8a9099", "#b3402a", "#d9dde2"
+COLORS = (BLUE, "#d1811f", "#4a8f4d", RED, "#7a5aa6", GRAY, "#20808d", "#a05a2c", "#c2568f")
+MOST_NAMED = 20  # classes whose names and counts fit into a confusion matrix
+
+
+def new_figure(width: float, height: float) -> Any:
+    """A figure that no window shows."""
+    needs = {"extra": "plots", "needed_by": "The figures of a report"}
+    require("matplotlib", **needs)
+    return require("matplotlib.figure", **needs).Figure(
+        figsize=(width, height), layout="constrained"
+    )
+
+
+def as_bytes(figure: Any, ending: str) -> bytes:
+    """A figure as the content of a file: png, pdf or svg; the same figure, the same bytes."""
+    if figure.get_layout_engine() is not None:  # laid out once: every drawing would move it a bit
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+    content = io.BytesIO()
+    still = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(ending)
+    figure.savefig(content, format=ending, dpi=150, metadata=still)
+    return content.getvalue()
+
+
+def reliability(bins: ReliabilityBins, title: str) -> Any:
+    """How often answers were right, by how sure they were; below, how many were that sure.
+
+    Whiskers reach two standard deviations to each side: where they miss the diagonal, it is more
+    than the luck of the rows.
+    """
+    filled = bins.filled()
+    figure = new_figure(4.8, 5.2)
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+    above.plot([0, 1], [0, 1], color=GRAY, linewidth=1, linestyle=":", label="as promised")
+    above.errorbar(
+        filled.confidence,
+        filled.accuracy,
+        yerr=_inside(filled.accuracy, 2 * filled.noise),
+        fmt="o",
+        color=BLUE,
+        markersize=4,
+        capsize=2,
+        label="as it came",
+    )
+    above.set(ylim=(0, 1), ylabel="share of right answers", title=title)
+    above.legend(frameon=False, loc="upper left")
+    below.bar(
+        filled.lower,
+        filled.counts,
+        width=filled.upper - filled.lower,
+        align="edge",
+        color=PALE,
+        edgecolor="white",
+    )
+    below.set(xlim=(0, 1), xlabel="confidence", ylabel="answers")
+    return plain(figure)
+
+
+def comparison(values: Mapping[str, Interval], title: str, *, ours: str | None = None) -> Any:
+    """A point and its 95 % interval for each method, the first on top.
+
+    The axis does not start at zero, and has no bars that would have to: points are compared.
+    """
+    figure = new_figure(6.4, 1.1 + 0.36 * len(values))
+    panel = figure.subplots()
+    for place, (name, value) in enumerate(values.items()):
+        color = BLUE if name == ours else GRAY
+        panel.plot([value.lower, value.upper], [place, place], color=color, linewidth=2)
+        panel.plot(value.mean, place, "o", color=color)
+        panel.annotate(
+            f"{value.mean:.4f}",
+            (value.mean, place),
+            textcoords="offset points",
+            xytext=(0, 6),
+            ha="center",
+            fontsize=8,
+        )
+    panel.set_yticks(range(len(values)), list(values))
+    panel.set_ylim(len(values) - 0.5, -0.7)
+    panel.set_title(title)
+    panel.margins(x=0.08)
+    return plain(figure)
+
+
+def lines(
+    places: Sequence[float],
+    values: Mapping[str, Sequence[Interval]],
+    title: str,
+    *,
+    across: str,
+    up: str,
+    is_log: bool = False,
+    from_zero: bool = False,
+) -> Any:
+    """One line for each method over K, the rate of noise or the like, in a band of 95 %."""
+    figure = new_figure(6.4, 4.0)
+    panel = figure.subplots()
+    for color, (name, found) in zip(_colors(len(values)), values.items(), strict=True):
+        panel.plot(places, [value.mean for value in found], color=color, marker=".", label=name)
+        low, high = ([getattr(value, end) for value in found] for end in ("lower", "upper"))
+        panel.fill_between(places, low, high, color=color, alpha=0.15, linewidth=0)
+    panel.set(xlabel=across, ylabel=up, title=title)
+    if is_log:
+        panel.set_xscale("log", base=2)
+        panel.set_xticks(places, [f"{place:g}" for place in places])
+    if from_zero:
+        panel.set_ylim(bottom=0)
+    panel.legend(frameon=False, fontsize=8)
+    return plain(figure)
+
+
+def risk_and_coverage(curves: Mapping[str, RiskCoverage], title: str) -> Any:
+    """How often one is wrong if only the surest answers are given."""
+    figure = new_figure(6.4, 4.0)
+    panel = figure.subplots()
+    for color, (name, curve) in zip(_colors(len(curves)), curves.items(), strict=True):
+        panel.step(curve.coverage, curve.risk, color=color, where="post", label=name)
+    panel.set(xlim=(0, 1), xlabel="share of rows that are answered", title=title)
+    panel.set(ylabel="share of wrong answers among them")
+    panel.set_ylim(bottom=0)
+    panel.legend(frameon=False, fontsize=8)
+    return plain(figure)
+
+
+def confusions(matrix: Integers, classes: Sequence[str], title: str) -> Any:
+    """True classes down, answers across; each row is shaded by its own shares."""
+    n_classes = len(classes)
+    is_named = n_classes <= MOST_NAMED
+    side = 2.4 + (0.42 * n_classes if is_named else 4.2)
+    figure = new_figure(side, side)
+    panel = figure.subplots()
+    shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
+    panel.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    if is_named:
+        panel.set_xticks(range(n_classes), classes, rotation=90)
+        panel.set_yticks(range(n_classes), classes)
+        for (row, column), count in np.ndenumerate(matrix):
+            color = "white" if shares[row, column] > 0.5 else "black"
+            if count:
+                panel.text(
+                    column, row, str(count), ha="center", va="center", fontsize=7, color=color
+                )
+    panel.set(xlabel="answer", ylabel="truth", title=title)
+    return figure
+
+
+def plain(figure: Any) -> Any:
+    """Without the two spines that say nothing."""
+    for panel in figure.axes:
+        panel.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _inside(middle: Floats, reach: Floats) -> Floats:
+    """Whiskers (2, n) that stay between 0 and 1."""
+    return np.stack([np.minimum(reach, middle), np.minimum(reach, 1 - middle)])
+
+
+def _colors(n: int) -> list[str]:
+    return [COLORS[place % len(COLORS)] for place in range(n)]

@@ -1,0 +1,66 @@
+"""What a table says, in sentences that are computed from its numbers."""
+
+from __future__ import annotations
+
+from attnknn.evaluation.intervals import Interval
+from attnknn.evaluation.table import Table
+
+WORDS = {"accuracy": "accuracy", "nll": "log-loss"}
+
+
+def compared(table: Table, ours: str, other: str, metric: str) -> str:
+    """Whether two methods differ beyond the luck of rows and seeds, and by how much.
+
+    >>> from attnknn.evaluation.intervals import Interval
+    >>> difference_words(Interval(-0.02, -0.03, -0.01), "nll", "attention", "uniform")
+    'attention has a lower log-loss than uniform, by 0.0200 [0.0100, 0.0300].'
+    """
+    return difference_words(table.difference(metric, ours, other), metric, ours, other)
+
+
+def difference_words(gap: Interval, metric: str, ours: str, other: str) -> str:
+    """A difference in words; one whose interval holds zero is no difference."""
+    what = WORDS[metric]
+    if not gap.excludes_zero():
+        return (
+            f"{ours} and {other} do not differ in {what} beyond the interval "
+            f"({gap.mean:+.4f} [{gap.lower:+.4f}, {gap.upper:+.4f}])."
+        )
+    direction = "higher" if gap.mean > 0 else "lower"
+    low, high = sorted((abs(gap.lower), abs(gap.upper)))
+    return (
+        f"{ours} has a {direction} {what} than {other}, by {abs(gap.mean):.4f} "
+        f"[{low:.4f}, {high:.4f}]."
+    )
+
+
+def best(table: Table, metric: str) -> str:
+    """Which method is best, and which others cannot be told from it."""
+    is_higher = metric == "accuracy"
+    order = sorted(table.methods, key=lambda m: table.mean(metric, m), reverse=is_higher)
+    first = order[0]
+    level = [
+        other for other in order[1:] if not table.difference(metric, first, other).excludes_zero()
+    ]
+    word = "highest" if is_higher else "lowest"
+    sentence = f"{first} has the {word} {WORDS[metric]} ({table.interval(metric, first):.4f})"
+    if not level:
+        return f"{sentence}, beyond the interval of every other method."
+    return f"{sentence}; {_listed(level)} cannot be told from it."
+
+
+def honesty(table: Table, method: str) -> str:
+    """How far confidences are from shares of right answers."""
+    error, honest = table.mean("ece", method), table.mean("debiased_ece", method)
+    confidence = sum(float(run.row_confidence.mean()) for run in table.of(method))
+    confidence /= len(table.seeds)
+    gap = confidence - table.mean("accuracy", method)
+    lean = "more sure than right" if gap > 0 else "less sure than right"
+    return (
+        f"{method} is {lean} by {abs(gap):.4f} on average; its calibration error is {error:.4f}, "
+        f"{honest:.4f} without the noise of {table.n_test:,} rows."
+    )
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,100 @@
+"""Tables of experiments as sections of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from attnknn.evaluation.table import BY_ROW, Table
+from attnknn.metrics import ReliabilityBins, RiskCoverage
+from attnknn.metrics.bins import bins_of_confidence
+from attnknn.metrics.selective import curve_of
+from attnknn.reports import figures
+from attnknn.reports.page import Drawing, Grid, Section
+from attnknn.reports.sentences import best, compared, honesty
+
+METRICS = ("accuracy", "nll", "brier", "ece", "debiased_ece")
+WORDS = {
+    "accuracy": "accuracy (higher is better)",
+    "nll": "log-loss (lower is better)",
+}
+
+
+def grid_of(table: Table, name: str, metrics: Sequence[str] = METRICS) -> Grid:
+    """Every method with its scores, 95 % intervals where rows allow them."""
+    rows = [
+        [method, *(cell(table, metric, method) for metric in metrics)] for method in table.methods
+    ]
+    return Grid(name, ["method", *metrics], rows, note=caption(table))
+
+
+def cell(table: Table, metric: str, method: str) -> str:
+    """A mean over seeds, with its interval where rows allow one."""
+    if metric in BY_ROW:
+        return f"{table.interval(metric, method):.4f}"
+    return f"{table.mean(metric, method):.4f}"
+
+
+def caption(table: Table) -> str:
+    """What was measured, on what."""
+    labels = f" Training labels: {table.corruption}." if table.corruption else ""
+    seeds = ", ".join(map(str, table.seeds))
+    return (
+        f"{table.dataset}: {table.n_train:,} training rows, {table.n_test:,} test rows, encoder "
+        f"{table.encoder}, seeds {seeds}; in brackets 95 % intervals over rows and seeds.{labels}"
+    )
+
+
+def section_of(table: Table, title: str, ours: str, name: str) -> Section:
+    """A whole section: sentences, the table, and its figures."""
+    others = [method for method in table.methods if method != ours]
+    sentences = [best(table, metric) for metric in BY_ROW]
+    sentences += [compared(table, ours, other, "nll") for other in others]
+    sentences.append(honesty(table, ours))
+    drawings = [
+        Drawing(
+            f"{name}-{metric}",
+            figures.comparison(
+                {method: table.interval(metric, method) for method in table.methods},
+                WORDS[metric],
+                ours=ours,
+            ),
+            f"{WORDS[metric]}, with 95 % intervals over rows and seeds.",
+        )
+        for metric in BY_ROW
+    ]
+    drawings += [
+        Drawing(
+            f"{name}-reliability",
+            figures.reliability(bins_of(table, ours), ours),
+            f"How often {ours} is right when it is so sure; whiskers are two standard deviations.",
+        ),
+        Drawing(
+            f"{name}-risk-coverage",
+            figures.risk_and_coverage(
+                {method: curve(table, method) for method in table.methods},
+                "If only the surest are answered",
+            ),
+            "The share of wrong answers among those that are given, most confident first.",
+        ),
+    ]
+    return Section(title, sentences, [grid_of(table, name)], drawings)
+
+
+def bins_of(table: Table, method: str, n_bins: int = 15) -> ReliabilityBins:
+    """Confidence against accuracy, over the rows of all seeds."""
+    confidence, is_right = _rows(table, method)
+    return bins_of_confidence(confidence, is_right, n_bins)
+
+
+def curve(table: Table, method: str) -> RiskCoverage:
+    """Risk and coverage over the rows of all seeds."""
+    confidence, is_right = _rows(table, method)
+    return curve_of(confidence, ~is_right)
+
+
+def _rows(table: Table, method: str) -> tuple[np.ndarray, np.ndarray]:
+    runs = table.of(method)
+    confidence = np.concatenate([run.row_confidence for run in runs])
+    return np.clip(confidence, 0.0, 1.0), np.concatenate([run.row_correct for run in runs])

@@ -1,0 +1,18 @@
+"""A small table of an experiment."""
+
+from __future__ import annotations
+
+import pytest
+
+from attnknn import datasets
+from attnknn.evaluation.baselines import LinearProbe, UniformKNN
+from attnknn.evaluation.protocol import Method, run
+
+
+@pytest.fixture(scope="session")
+def table():
+    methods = [
+        Method("uniform", lambda _: UniformKNN()),
+        Method("attnknn", lambda seed: LinearProbe(random_state=seed)),  # fast, and named as ours
+    ]
+    return run(datasets.load("digits"), methods, [0, 1])

@@ -1,0 +1,79 @@
+"""Figures show what they are given, from where it starts, with nothing cut off."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from attnknn.evaluation.intervals import Interval
+from attnknn.metrics import reliability_bins, risk_coverage
+from attnknn.reports import figures
+
+Y, P = np.array([0, 1, 1, 0]), np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [1.0, 0.0]])
+
+
+def assert_all_inside(figure):
+    """Everything that is drawn lies on the figure."""
+    box = figure.get_tightbbox(figure.canvas.get_renderer())  # inches
+    width, height = figure.get_size_inches()
+    assert box.x0 >= -0.02
+    assert box.y0 >= -0.02
+    assert box.x1 <= width + 0.02
+    assert box.y1 <= height + 0.02
+
+
+@pytest.fixture(params=["reliability", "comparison", "lines", "risk", "confusions", "many"])
+def figure(request):
+    value = Interval(0.5, 0.4, 0.6)
+    return {
+        "reliability": lambda: figures.reliability(reliability_bins(Y, P), "title"),
+        "comparison": lambda: figures.comparison(
+            {"a method of a long name": value, "b": value}, "title", ours="b"
+        ),
+        "lines": lambda: figures.lines(
+            [1, 2, 4], {"a": [value] * 3}, "title", across="K", up="log-loss", is_log=True
+        ),
+        "risk": lambda: figures.risk_and_coverage({"a": risk_coverage(Y, P)}, "title"),
+        "confusions": lambda: figures.confusions(
+            np.eye(3, dtype=int), ["a class of a long name", "b", "c"], "title"
+        ),
+        "many": lambda: figures.confusions(np.eye(77, dtype=int), list(map(str, range(77))), "t"),
+    }[request.param]()
+
+
+def test_nothing_is_cut_off(figure):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    FigureCanvasAgg(figure)
+    figure.canvas.draw()
+    assert_all_inside(figure)
+
+
+def test_figures_become_files_the_same_every_time(figure):
+    for ending, start in (("png", b"\x89PNG"), ("pdf", b"%PDF")):
+        first = figures.as_bytes(figure, ending)
+        assert first.startswith(start)
+        assert first == figures.as_bytes(figure, ending)
+
+
+def test_axes_start_where_the_quantity_starts():
+    above, below = figures.reliability(reliability_bins(Y, P), "title").axes
+    assert above.get_ylim() == (0, 1)
+    assert above.get_xlim() == (0, 1)
+    assert below.get_ylim()[0] == 0
+    (panel,) = figures.risk_and_coverage({"a": risk_coverage(Y, P)}, "title").axes
+    assert panel.get_ylim()[0] == 0
+    assert panel.get_xlim() == (0, 1)
+
+
+def test_whiskers_stay_between_zero_and_one():
+    reach = figures._inside(np.array([0.0, 0.5, 1.0]), np.array([0.2, 0.2, 0.2]))
+    assert reach.tolist() == [[0.0, 0.2, 0.2], [0.2, 0.2, 0.0]]
+
+
+def test_counts_of_a_confusion_matrix_can_be_read():
+    matrix = np.array([[3, 0], [1, 5]])
+    (panel,) = figures.confusions(matrix, ["a", "b"], "title").axes
+    assert sorted(text.get_text() for text in panel.texts) == ["1", "3", "5"]

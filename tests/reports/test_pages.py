@@ -1,0 +1,125 @@
+"""The page, its PDF, and the files of its figures and tables."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from attnknn.errors import InvalidInputError
+from attnknn.reports.collecting import tables_below
+from attnknn.reports.model import Mistake, model_sections, worst_mistakes
+from attnknn.reports.page import Grid, Section, html_page
+from attnknn.reports.tables import bins_of, curve, section_of
+from attnknn.reports.writing import latex, markdown, write_report
+
+
+class Checked(HTMLParser):
+    """Collects tags, and that each is closed."""
+
+    empty = frozenset({"meta", "img", "br"})
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.seen, self.links = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append(tag)
+        self.links += [value for name, value in attrs if name in ("src", "href")]
+        if tag not in self.empty:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def checked(page):
+    parser = Checked()
+    parser.feed(page)
+    assert parser.open == []
+    return parser
+
+
+def test_a_report_is_whole_and_needs_nothing_else(table, tmp_path):
+    section = section_of(table, "Digits", "attnknn", "digits")
+    page = write_report(tmp_path / "out", "A title", [section], ["Where from."])
+    content = page.read_text()
+    parser = checked(content)
+    assert parser.seen.count("img") == 4
+    assert all(link.startswith("data:image/png") for link in parser.links)
+    assert "http" not in content
+    assert "A title" in content
+    assert "Where from." in content
+    names = {path.name for path in (tmp_path / "out" / "figures").iterdir()}
+    assert {f"digits-reliability.{ending}" for ending in ("png", "pdf")} <= names
+    assert (tmp_path / "out" / "report.pdf").read_bytes().startswith(b"%PDF")
+    assert "attnknn" in (tmp_path / "out" / "tables" / "digits.tex").read_text()
+
+
+def test_every_number_of_the_table_stands_on_the_page(table):
+    page = html_page("t", [section_of(table, "Digits", "attnknn", "digits")])
+    for method in table.methods:
+        for metric in ("accuracy", "nll", "brier", "ece", "debiased_ece"):
+            assert f"{table.mean(metric, method):.4f}" in page
+
+
+def test_names_cannot_become_tags():
+    grid = Grid("t", ["<b>"], [["<script>alert(1)</script>"]], note="a & b")
+    page = html_page("<i>", [Section("<u>", ["<p>"], [grid])])
+    assert "<script>" not in page
+    assert "<u>" not in page
+    checked(page)
+
+
+def test_tables_for_text_and_for_papers():
+    grid = Grid("t", ["method", "a_b"], [["x & y", "5 % − 1"], ["a|b", "#"]], note="why")
+    assert "| a/b | # |" in markdown(grid)
+    assert markdown(grid).endswith("\nwhy\n")
+    assert r"x \& y & 5 \% $-$ 1 \\" in latex(grid)
+    assert latex(grid).startswith("% why\n\\begin{tabular}{lr}")
+
+
+def test_rows_of_all_seeds_are_counted(table):
+    assert bins_of(table, "attnknn").counts.sum() == 2 * table.n_test
+    risk = curve(table, "attnknn").risk[-1]
+    assert risk == pytest.approx(1 - table.mean("accuracy", "attnknn"))
+
+
+def test_tables_are_found_by_their_seeds(table, tmp_path):
+    for seed, run in zip((0, 1), (table.runs[:2], table.runs[2:]), strict=True):
+        type(table)(**{**vars(table), "runs": run}).to_json(
+            tmp_path / "claim" / "digits" / str(seed) / "report.json"
+        )
+    found = tables_below(tmp_path)
+    assert list(found) == ["claim/digits"]
+    assert found["claim/digits"].seeds == [0, 1]
+
+
+def test_folders_without_reports_and_broken_ones_are_named(tmp_path):
+    with pytest.raises(InvalidInputError, match=r"no report\.json below"):
+        tables_below(tmp_path)
+    (tmp_path / "report.json").write_text("{}")
+    with pytest.raises(InvalidInputError, match="no report of an experiment"):
+        tables_below(tmp_path)
+
+
+def test_a_model_is_reported_with_its_worst_mistakes(tmp_path):
+    codes = np.array([0, 1, 1, 0, 1])
+    found = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.05, 0.95], [0.3, 0.7]])
+    assert worst_mistakes(codes, found, 9).tolist() == [3, 2]
+    mistake = Mistake("row 3", "cat", "dog", 0.95, "7 (dog) 0.51")
+    sections = model_sections(codes, found, ["cat", "dog"], [mistake])
+    page = write_report(tmp_path, "model", sections).read_text()
+    assert "Of 5 rows 3 were answered right and 2 wrong (60.00% right)." in page
+    assert "7 (dog) 0.51" in page
+    assert re.search(r"most confident mistake is row row 3|row 3", page)
+
+
+def test_a_model_that_is_always_right_has_no_mistakes(tmp_path):
+    sections = model_sections(np.array([0, 1]), np.eye(2), ["a", "b"])
+    page = write_report(tmp_path, "model", sections).read_text()
+    assert "No row was answered wrongly." in page

@@ -1,0 +1,30 @@
+"""Sentences say what the numbers say, and no more."""
+
+from __future__ import annotations
+
+import pytest
+
+from attnknn.evaluation.intervals import Interval
+from attnknn.reports.sentences import best, compared, difference_words, honesty
+
+
+@pytest.mark.parametrize(
+    ("gap", "metric", "said"),
+    [
+        (Interval(0.02, 0.01, 0.03), "accuracy", "a has a higher accuracy than b, by 0.0200"),
+        (Interval(-0.02, -0.03, -0.01), "nll", "a has a lower log-loss than b, by 0.0200"),
+        (Interval(0.01, -0.01, 0.03), "nll", "a and b do not differ in log-loss beyond"),
+    ],
+)
+def test_a_difference_is_one_only_beyond_the_interval(gap, metric, said):
+    assert difference_words(gap, metric, "a", "b").startswith(said)
+
+
+def test_sentences_follow_the_table(table):
+    accuracy = {method: table.mean("accuracy", method) for method in table.methods}
+    first = max(accuracy, key=accuracy.get)
+    assert best(table, "accuracy").startswith(f"{first} has the highest accuracy")
+    gap = table.difference("nll", "attnknn", "uniform")
+    word = "lower" if gap.mean < 0 else "higher"
+    assert f"a {word} log-loss than uniform" in compared(table, "attnknn", "uniform", "nll")
+    assert f"{table.mean('ece', 'attnknn'):.4f}" in honesty(table, "attnknn")
