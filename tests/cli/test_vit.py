@@ -86,6 +86,7 @@ def test_a_test_gives_the_scores_of_the_training(model, data):
     assert f"top-1 {known['top1']:.2%}" in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", LAYERS)
 def test_every_layer_is_trained_by_its_name(layer, data, tmp_path):
     asked = "--K 9 --num_heads 2 --num_epochs 1 --kernel_size 3"

@@ -73,7 +73,7 @@ def test_parts_are_those_of_the_definition_where_promises_are_few():
     assert parts.uncertainty == pytest.approx(0.5)
 
 
-def quadrature(y, p, width, n_points=4001):
+def quadrature(y, p, width, n_points=2001):
     """The integral of the smoothed gap, with the kernel reflected at 0 and 1 written out."""
     confidence, is_right = p.max(axis=1), p.argmax(axis=1) == y
     points = np.linspace(0, 1, n_points)

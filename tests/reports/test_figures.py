@@ -24,7 +24,10 @@ def assert_all_inside(figure):
     assert box.y1 <= height + 0.02
 
 
-@pytest.fixture(params=["reliability", "comparison", "lines", "risk", "confusions", "many"])
+FIGURES = ["reliability", "comparison", "lines", "risk", "confusions", "many"]
+
+
+@pytest.fixture(params=FIGURES)
 def figure(request):
     value = Interval(0.5, 0.4, 0.6)
     return {

@@ -72,6 +72,7 @@ def test_type_and_mode_of_the_model_are_kept(model):
     assert all(p.requires_grad for p in layer.parameters())
 
 
+@pytest.mark.slow
 def test_a_hugging_face_model_keeps_its_answers(images):
     transformers = pytest.importorskip("transformers")
     config = transformers.ViTConfig(

@@ -132,6 +132,7 @@ def test_images_of_another_size_are_refused():
         VisionTransformer(**SMALL)(torch.zeros(1, 3, 8, 8))
 
 
+@pytest.mark.slow
 def test_a_model_is_compiled_whole():
     model = VisionTransformer(**SMALL, layer="convnn", layer_settings={"n_neighbors": 4}).eval()
     images = torch.randn(2, 3, 8, 12)
