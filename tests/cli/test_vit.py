@@ -301,7 +301,7 @@ def test_two_processes_train_the_model_of_one(data, tmp_path):
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        assert done.stdout.count("epoch 1 of 2") == 1  # the first process speaks for all
+        assert done.stdout.count("epoch 1 of 2: train") == 1  # the first process speaks for all
     one, two = (json.loads((tmp_path / name / "report.json").read_text()) for name in ways)
     for known, found in zip(one["epochs"], two["epochs"], strict=True):
         assert found["train_loss"] == pytest.approx(known["train_loss"], rel=1e-4)
