@@ -90,6 +90,7 @@ def draw_epochs(epochs: Sequence[Epoch], best_epoch: int, path: str | Path) -> N
             panel.plot(numbers, values, color=color, marker=".", label=part)
         panel.axvline(best_epoch, color=BLUE, linewidth=0.8, linestyle=":", label="kept")
         panel.set_xlabel("epoch")
+        panel.set_ylim(bottom=0)
         panel.xaxis.get_major_locator().set_params(integer=True)
         panel.spines[["top", "right"]].set_visible(False)
     of_loss.set_title("loss")

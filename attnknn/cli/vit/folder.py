@@ -58,9 +58,9 @@ def size_lines(model: nn.Module, operations: Operations) -> str:
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     return (
         f"parameters: {n_parameters:,}\n"
-        f"operations for an image: {operations.total / 1e9:.3f} G (products "
-        f"{operations.products / 1e9:.3f}, choosing {operations.choosing / 1e9:.3f}, collecting "
-        f"{operations.collecting / 1e9:.3f})"
+        f"operations for an image: {operations.total / 1e6:,.2f} M (products "
+        f"{operations.products / 1e6:,.2f}, choosing {operations.choosing / 1e6:,.2f}, collecting "
+        f"{operations.collecting / 1e6:,.2f})"
     )
 
 
