@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import os
 import warnings
 from typing import Any
@@ -11,23 +10,14 @@ from typing import Any
 import click
 
 from attnknn import __version__
+from attnknn.cli.lazy import LazyGroup
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
 COMMANDS = ("fit", "predict", "explain", "evaluate", "report", "vit", "datasets", "demo")
 
 
-class _Commands(click.Group):
-    """Imports a command when it is asked for, and turns errors into one line."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in COMMANDS:
-            return None
-        module = importlib.import_module(f"attnknn.cli.{cmd_name}")
-        command: click.Command = getattr(module, cmd_name)
-        return command
+class _Commands(LazyGroup):
+    """Turns errors into one line."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -41,7 +31,7 @@ class _Commands(click.Group):
             raise click.ClickException(message) from error
 
 
-@click.group(cls=_Commands, context_settings=SETTINGS)
+@click.group(cls=_Commands, package=__name__, commands=COMMANDS, context_settings=SETTINGS)
 @click.version_option(__version__, prog_name="attnknn")
 @click.option("--traceback", is_flag=True, help="On an error, show where in the code it came from.")
 @click.pass_context

@@ -115,7 +115,7 @@ class Table:
         lines = [head, ["---", *["--:"] * (len(head) - 1)]]
         for method in self.methods:
             runs = self.of(method)
-            cells = [self._cell(metric, method) for metric in metrics]
+            cells = [self.cell(metric, method) for metric in metrics]
             cells += [
                 "" if method == against else f"{self.difference(m, method, str(against)):+.4f}"
                 for m in compared
@@ -123,7 +123,7 @@ class Table:
             times = [np.mean([getattr(r, f"{t}_seconds") for r in runs]) for t in TIMES]
             lines.append([method, *cells, *(f"{seconds:.2f}" for seconds in times)])
         body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        return f"{body}\n\n{self._caption()}\n"
+        return f"{body}\n\n{self.caption()}\n"
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
         """Write a report: `path` and, next to it, an npz file with the numbers of the rows."""
@@ -168,12 +168,14 @@ class Table:
         name = "row_correct" if metric == "accuracy" else "row_nll"
         return np.stack([getattr(run, name).astype(np.float64) for run in self.of(method)])
 
-    def _cell(self, metric: str, method: str) -> str:
+    def cell(self, metric: str, method: str) -> str:
+        """A mean over seeds, with its interval where rows allow one."""
         if metric in BY_ROW:
             return f"{self.interval(metric, method):.4f}"
         return f"{self.mean(metric, method):.4f}"
 
-    def _caption(self) -> str:
+    def caption(self) -> str:
+        """What was measured, on what."""
         seeds = ", ".join(map(str, self.seeds))
         labels = f"; training labels: {self.corruption}" if self.corruption else ""
         return (

@@ -158,7 +158,7 @@ def ece_by_class(
     >>> ece_by_class([0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]]).round(4)
     array([0.3, 0.3])
     """
-    _check_bins(n_bins)
+    check_bins(n_bins)
     codes, table = checked(y_true, probabilities, classes)
     edges = np.linspace(0.0, 1.0, n_bins + 1)[1:-1]
     gaps = np.empty(table.shape[1])
@@ -191,7 +191,7 @@ def reliability_bins(
     >>> found.counts.tolist(), found.accuracy.round(3).tolist()
     ([0, 3], [nan, 0.667])
     """
-    _check_bins(n_bins)
+    check_bins(n_bins)
     codes, table = checked(y_true, probabilities, classes)
     return bins_of_confidence(table.max(axis=1), table.argmax(axis=1) == codes, n_bins, bins)
 
@@ -216,7 +216,8 @@ def bins_of_confidence(
         )
 
 
-def _check_bins(n_bins: int) -> None:
+def check_bins(n_bins: int) -> None:
+    """An error for no bins."""
     if n_bins < 1:
         raise InvalidSettingError(f"`n_bins` must be an integer of at least 1, got {n_bins}.")
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attnknn.errors import InvalidSettingError
+from attnknn.metrics.bins import check_bins
 from attnknn.metrics.checking import checked
 from attnknn.records import Floats
 
@@ -57,8 +57,7 @@ def brier_parts(
     >>> round(parts.reliability, 4), round(parts.uncertainty, 4), round(parts.brier, 4)
     (0.2733, 0.4444, 0.2733)
     """
-    if n_bins < 1:
-        raise InvalidSettingError(f"`n_bins` must be an integer of at least 1, got {n_bins}.")
+    check_bins(n_bins)
     codes, table = checked(y_true, probabilities, classes)
     parts = np.zeros(4)
     for column in range(table.shape[1]):

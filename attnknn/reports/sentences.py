@@ -9,17 +9,16 @@ WORDS = {"accuracy": "accuracy", "nll": "log-loss"}
 
 
 def compared(table: Table, ours: str, other: str, metric: str) -> str:
-    """Whether two methods differ beyond the luck of rows and seeds, and by how much.
-
-    >>> from attnknn.evaluation.intervals import Interval
-    >>> difference_words(Interval(-0.02, -0.03, -0.01), "nll", "attention", "uniform")
-    'attention has a lower log-loss than uniform, by 0.0200 [0.0100, 0.0300].'
-    """
+    """Whether two methods differ beyond the luck of rows and seeds, and by how much."""
     return difference_words(table.difference(metric, ours, other), metric, ours, other)
 
 
 def difference_words(gap: Interval, metric: str, ours: str, other: str) -> str:
-    """A difference in words; one whose interval holds zero is no difference."""
+    """A difference in words; one whose interval holds zero is no difference.
+
+    >>> difference_words(Interval(-0.02, -0.03, -0.01), "nll", "attention", "uniform")
+    'attention has a lower log-loss than uniform, by 0.0200 [0.0100, 0.0300].'
+    """
     what = WORDS[metric]
     if not gap.excludes_zero():
         return (

@@ -24,26 +24,9 @@ WORDS = {
 def grid_of(table: Table, name: str, metrics: Sequence[str] = METRICS) -> Grid:
     """Every method with its scores, 95 % intervals where rows allow them."""
     rows = [
-        [method, *(cell(table, metric, method) for metric in metrics)] for method in table.methods
+        [method, *(table.cell(metric, method) for metric in metrics)] for method in table.methods
     ]
-    return Grid(name, ["method", *metrics], rows, note=caption(table))
-
-
-def cell(table: Table, metric: str, method: str) -> str:
-    """A mean over seeds, with its interval where rows allow one."""
-    if metric in BY_ROW:
-        return f"{table.interval(metric, method):.4f}"
-    return f"{table.mean(metric, method):.4f}"
-
-
-def caption(table: Table) -> str:
-    """What was measured, on what."""
-    labels = f" Training labels: {table.corruption}." if table.corruption else ""
-    seeds = ", ".join(map(str, table.seeds))
-    return (
-        f"{table.dataset}: {table.n_train:,} training rows, {table.n_test:,} test rows, encoder "
-        f"{table.encoder}, seeds {seeds}; in brackets 95 % intervals over rows and seeds.{labels}"
-    )
+    return Grid(name, ["method", *metrics], rows, note=table.caption())
 
 
 def section_of(table: Table, title: str, ours: str, name: str) -> Section:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from html.parser import HTMLParser
 
 import numpy as np
@@ -111,12 +110,12 @@ def test_a_model_is_reported_with_its_worst_mistakes(tmp_path):
     codes = np.array([0, 1, 1, 0, 1])
     found = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.05, 0.95], [0.3, 0.7]])
     assert worst_mistakes(codes, found, 9).tolist() == [3, 2]
-    mistake = Mistake("row 3", "cat", "dog", 0.95, "7 (dog) 0.51")
+    mistake = Mistake("3", "cat", "dog", 0.95, "7 (dog) 0.51")
     sections = model_sections(codes, found, ["cat", "dog"], [mistake])
     page = write_report(tmp_path, "model", sections).read_text()
     assert "Of 5 rows 3 were answered right and 2 wrong (60.00% right)." in page
     assert "7 (dog) 0.51" in page
-    assert re.search(r"most confident mistake is row row 3|row 3", page)
+    assert "The most confident mistake is row 3: &#x27;dog&#x27; at 0.9500" in page
 
 
 def test_a_model_that_is_always_right_has_no_mistakes(tmp_path):

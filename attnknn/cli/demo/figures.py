@@ -12,7 +12,7 @@ from attnknn.cli.demo.comparison import METRICS, OURS
 from attnknn.cli.demo.story import Story
 from attnknn.evaluation.table import Table
 from attnknn.metrics import ReliabilityBins
-from attnknn.records import Floats
+from attnknn.metrics.bins import bins_of_confidence
 
 BLUE, GRAY, RED = "#1f5fa8", "#b4b9c0", "#b3402a"
 N_BINS = 10
@@ -74,23 +74,12 @@ def _bars(panel: Any, table: Table, metric: str) -> None:
 def bins_of(tables: list[Table], method: str) -> ReliabilityBins:
     """Confidence against accuracy of a method, over the test rows of all tables.
 
-    Reports keep the confidence of a row, not all its probabilities, so the bins are filled here.
+    Reports keep the confidence of a row, not all its probabilities.
     """
     runs = [table.of(method)[0] for table in tables]
-    confidence = np.concatenate([run.row_confidence for run in runs]).astype(np.float64)
-    correct = np.concatenate([run.row_correct for run in runs]).astype(np.float64)
-    edges = np.linspace(0, 1, N_BINS + 1)
-    place = np.searchsorted(edges[1:-1], confidence, side="right")
-    counts = np.bincount(place, minlength=N_BINS)
-    at_least_one = np.maximum(counts, 1)
-
-    def mean(values: Floats) -> Floats:
-        return np.bincount(place, values, N_BINS) / at_least_one
-
-    noise = np.sqrt(mean(confidence * (1 - confidence)) / at_least_one)
-    return ReliabilityBins(
-        edges[:-1], edges[1:], counts, mean(confidence), mean(correct), noise
-    ).filled()
+    confidence = np.concatenate([run.row_confidence for run in runs])
+    is_right = np.concatenate([run.row_correct for run in runs])
+    return bins_of_confidence(confidence, is_right, N_BINS).filled()
 
 
 def _reliability(tables: list[Table]) -> Any:

@@ -130,6 +130,8 @@ class _Teller:
 
     def begin(self, settings: dict[str, Any], data: Data) -> None:
         """What is about to be trained."""
+        from dataclasses import asdict
+
         import torch
 
         from attnknn import __version__
@@ -149,12 +151,7 @@ class _Teller:
         self.about = {
             "args": args,
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
-            "operations": {
-                "total": operations.total,
-                "products": operations.products,
-                "choosing": operations.choosing,
-                "collecting": operations.collecting,
-            },
+            "operations": {"total": operations.total, **asdict(operations)},
             "versions": {"attnknn": __version__, "torch": torch.__version__},
         }
         n_train, n_test = len(data.train.images), len(data.test.images)

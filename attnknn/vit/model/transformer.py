@@ -127,6 +127,7 @@ class VisionTransformer(nn.Module):
         check_at_least("num_classes", num_classes, 0)
         check_choice("pool", pool, POOLS)
         check_choice("positions", positions, POSITIONS)
+        wide = mlp_dim or 4 * dim
         at: dict[str, Any] = {"device": device, "dtype": dtype}
         self.pool, self.num_prefix_tokens = pool, int(pool == "token")
         self.patch_embed = PatchEmbedding(image_size, patch_size, in_chans, dim, **at)
@@ -134,22 +135,17 @@ class VisionTransformer(nn.Module):
         self.cls_token = nn.Parameter(torch.empty(1, 1, dim, **at)) if pool == "token" else None
         self._place(dim, positions, at)
         self.pos_drop = nn.Dropout(drop)
-        heads: dict[str, Any] = {
+        common: dict[str, Any] = {
             "num_heads": num_heads,
             "qkv_bias": qkv_bias,
             "attn_drop": attn_drop,
+            "proj_drop": drop,
+            **at,
         }
         self.blocks = nn.Sequential(
             *(
-                Block(
-                    dim,
-                    make_layer(
-                        name, dim, facts=self._facts(n), settings=own, proj_drop=drop, **heads, **at
-                    ),
-                    Mlp(dim, mlp_dim or 4 * dim, drop, **at),
-                    **at,
-                )
-                for n, (name, own) in enumerate(_each(depth, layer, layer_settings))
+                Block(dim, self._layer(number, dim, *own, common), Mlp(dim, wide, drop, **at), **at)
+                for number, own in enumerate(_each(depth, layer, layer_settings))
             )
         )
         self.norm = nn.LayerNorm(dim, eps=EPSILON, **at)
@@ -164,12 +160,16 @@ class VisionTransformer(nn.Module):
             waves = fixed_positions(self.grid, dim).to(at["device"], at["dtype"])
             self.register_buffer("pos_embed", waves, persistent=False)
 
-    def _facts(self, block: int) -> dict[str, Any]:
-        return {
+    def _layer(
+        self, number: int, dim: int, name: str, own: Mapping[str, Any], common: Mapping[str, Any]
+    ) -> nn.Module:
+        """The attention of a block, told how the patches stand."""
+        facts = {
             "grid_size": self.patch_embed.grid_size,
             "num_prefix_tokens": self.num_prefix_tokens,
-            "seed": block,
+            "seed": number,
         }
+        return make_layer(name, dim, facts=facts, settings=own, **common)
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
