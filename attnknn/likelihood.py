@@ -78,6 +78,17 @@ class Calibration:
         return -np.log(np.maximum(likely, TINY))
 
 
+def surprise_of_any(observed: Floats, prior: Floats) -> float:
+    """The loss of one row as likely anywhere and of any label as the prior (C,) says.
+
+    It keeps a few rows that all came true from proving that nothing else can.
+
+    >>> round(surprise_of_any(np.array([[0.5, 0.5]]), np.array([0.9, 0.1])), 4)
+    0.6931
+    """
+    return float(-(np.log(np.maximum(observed, TINY)) @ prior).mean())
+
+
 @dataclass(frozen=True)
 class Trial:
     """Fresh rows with the scores of their neighbors: what calibration is fitted on.

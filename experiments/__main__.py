@@ -1,7 +1,8 @@
-"""`python -m experiments run CLAIM` measures a claim; `python -m experiments tables` writes pages.
+"""`python -m experiments run CLAIM` measures a claim, `research` those of the research.
 
-Runs are resumable: a seed that has a report is not run again. Data is looked for in ATTNKNN_DATA
-and the user's cache; what is missing is named.
+`python -m experiments tables` writes the pages of what was measured, `bars` prints the bars. Runs
+are resumable: a seed that has a report is not run again. Data is looked for in ATTNKNN_DATA and the
+user's cache; what is missing is named.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ from attnknn.errors import AttnKNNError
 from attnknn.evaluation.protocol import run
 from attnknn.evaluation.stress import LabelNoise
 from attnknn.evaluation.table import Table
+from attnknn.experiments.study import measure as measure_claim
 from experiments.bars import bars
 from experiments.image_bars import image_bars
 from experiments.methods import METHODS, TABLE_METHODS
 from experiments.pages import measured, write_pages
+from experiments.research.page import write_page as write_claims
+from experiments.research.results import studies
 from experiments.table_bars import table_bars
 
 HERE = Path(__file__).parent
@@ -55,6 +59,20 @@ def measure(claim: str, name: str, chosen: dict[str, Any]) -> Table:
     )
 
 
+def measure_research(only: str | None = None) -> int:
+    """Run every study of the research that has no reports yet; 1 if one could not be run."""
+    failed = 0
+    for study in studies():
+        if only not in (None, study.dataset):
+            continue
+        try:
+            measure_claim(study, lambda text: print(text, file=sys.stderr, flush=True))
+        except AttnKNNError as error:
+            print(f"{study.claim}, {study.dataset}: {error}", file=sys.stderr)
+            failed = 1
+    return failed
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Parse, run, print."""
     claims = settings()
@@ -63,12 +81,17 @@ def main(arguments: list[str] | None = None) -> int:
     running = commands.add_parser("run", help="measure a claim, or print it if measured")
     running.add_argument("claim", choices=sorted(claims))
     running.add_argument("--only", metavar="DATASET", help="one data set of the claim")
-    commands.add_parser("tables", help="write docs/results.md and the README's table from reports")
+    research = commands.add_parser("research", help="measure the tables of the research")
+    research.add_argument("--only", metavar="DATASET", help="the studies of one data set")
+    commands.add_parser("tables", help="write docs/results.md, docs/claims.md and README's tables")
     commands.add_parser("bars", help="print every bar with the figure that was measured")
     options = parser.parse_args(arguments)
     if options.command == "tables":
         write_pages(claims, RESULTS)
+        write_claims()
         return 0
+    if options.command == "research":
+        return measure_research(options.only)
     if options.command == "bars":
         tables = {claim: measured(claim, chosen, RESULTS) for claim, chosen in claims.items()}
         found = [*bars(tables), *table_bars(tables["tables"]), *image_bars(tables["images"])]

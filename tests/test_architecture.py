@@ -37,6 +37,7 @@ ROOMS = [
     ["classifier"],
     ["datasets"],
     ["evaluation"],
+    ["experiments"],
     ["reports"],
     ["cli"],
     ["testing"],

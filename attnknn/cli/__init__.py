@@ -13,7 +13,10 @@ from attnknn import __version__
 from attnknn.cli.lazy import LazyGroup
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
-COMMANDS = ("fit", "predict", "explain", "evaluate", "report", "vit", "datasets", "demo")
+COMMANDS = (
+    *("fit", "predict", "explain", "evaluate", "experiment", "report"),
+    *("vit", "datasets", "demo"),
+)
 
 
 class _Commands(LazyGroup):

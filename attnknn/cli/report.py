@@ -7,6 +7,12 @@ from pathlib import Path
 import click
 
 FILE = click.Path(path_type=Path)
+AXES = {  # the word in folders: what it counts, and whether it is drawn by doublings
+    "K": ("number of neighbors", True),
+    "rate": ("share of wrong training labels", False),
+    "ratio": ("how much rarer the last class is than the first", True),
+    "shots": ("training rows of each class", True),
+}
 
 
 @click.command()
@@ -22,21 +28,39 @@ def report(folder: Path, out: Path | None, ours: str | None, title: str | None) 
     whole is a PDF too.
     """
     from attnknn.cli.waiting import patience
-    from attnknn.reports.collecting import tables_below
+
+    out = out or Path(f"{folder.resolve().name}-report")
+    with patience("Drawing"):
+        page = write_page(folder, out, ours, title or folder.resolve().name)
+    click.echo(str(page))
+
+
+def write_page(folder: Path, out: Path, ours: str | None, title: str) -> Path:
+    """The page of all reports below `folder`; gives its path."""
+    from attnknn.reports.collecting import collected
+    from attnknn.reports.curves import curve_section
+    from attnknn.reports.sheets import sheet_section
+    from attnknn.reports.sweeps import sweep_section
     from attnknn.reports.tables import section_of
     from attnknn.reports.writing import write_report
 
-    tables = tables_below(folder)
-    with patience("Drawing"):
-        sections = [
-            section_of(table, name, _ours(table.methods, ours), name.replace("/", "-"))
-            for name, table in tables.items()
-        ]
-        n_runs = sum(len(table.runs) for table in tables.values())
-        about = [f"Made by `attnknn report` from {n_runs} runs below {folder}."]
-        out = out or Path(f"{folder.resolve().name}-report")
-        page = write_report(out, title or folder.resolve().name, sections, about)
-    click.echo(f"{page}: {len(tables)} tables")
+    found = collected(folder)
+    sections = [
+        section_of(table, name, _ours(table.methods, ours), _file_name(name))
+        for name, table in found.tables.items()
+    ]
+    for name, tables in found.sweeps.items():
+        across, is_log = AXES.get(name.rpartition("/")[2], (name, False))
+        sections.append(sweep_section(tables, name, _file_name(name), across=across, is_log=is_log))
+    sections += [sheet_section(sheets, _file_name(name)) for name, sheets in found.sheets.items()]
+    if found.losses:
+        sections.append(curve_section(found.losses, "Trainings", "trainings"))
+    about = [f"Made by `attnknn report` from {found.n_runs} runs below {folder}."]
+    return write_report(out, title, sections, about)
+
+
+def _file_name(name: str) -> str:
+    return name.replace("/", "-")
 
 
 def _ours(methods: list[str], asked: str | None) -> str:

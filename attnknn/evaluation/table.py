@@ -12,7 +12,12 @@ from typing import Any, Self
 import numpy as np
 
 from attnknn.errors import InvalidInputError, unknown_name
-from attnknn.evaluation.intervals import Interval, mean_interval, paired_interval
+from attnknn.evaluation.intervals import (
+    Interval,
+    bootstrap_eces,
+    mean_interval,
+    paired_interval,
+)
 from attnknn.metrics import HIGHER_IS_BETTER, Scores
 from attnknn.records import Booleans, Floats
 
@@ -98,6 +103,21 @@ class Table:
     def difference(self, metric: str, first: str, second: str) -> Interval:
         """Accuracy or log-loss of `first` minus that of `second`, paired, with its interval."""
         return paired_interval(self._by_row(metric, first), self._by_row(metric, second))
+
+    def ece_difference(self, first: str, second: str) -> Interval:
+        """Calibration error of `first` minus that of `second`, paired, with its interval."""
+        methods = list(dict.fromkeys((first, second)))
+        sure, right = (
+            {
+                method: np.stack([getattr(run, name).astype(np.float64) for run in self.of(method)])
+                for method in methods
+            }
+            for name in ("row_confidence", "row_correct")
+        )
+        found = bootstrap_eces(sure, right)
+        lower, upper = np.quantile(found[first] - found[second], [0.025, 0.975])
+        gap = self.mean("ece", first) - self.mean("ece", second)
+        return Interval(gap, float(lower), float(upper))
 
     def markdown(
         self,

@@ -44,6 +44,11 @@ class Memory(ABC, BaseEstimator):
         """Whether the neighbors found are the nearest for sure."""
         return True
 
+    @property
+    def n_bytes(self) -> int:
+        """What the embeddings, and the index beside them, take."""
+        return int(self.entries.embeddings.nbytes)
+
     def remember(self, entries: Entries, metric: str = "euclidean") -> Self:
         """Start anew with `entries`."""
         if metric not in METRICS:

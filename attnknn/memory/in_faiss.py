@@ -91,6 +91,13 @@ class FaissMemory(Memory):
         """Whether the neighbors found are the nearest for sure."""
         return self.index == "flat"
 
+    @property
+    def n_bytes(self) -> int:
+        """What the embeddings, and the index beside them, take."""
+        built = self._ready()
+        beside = 0 if built is None else self._faiss.serialize_index(built.index).nbytes
+        return super().n_bytes + int(beside)
+
     def recall(self, queries: ArrayLike, k: int, *, exclude: Integers | None = None) -> float:
         """Share of the `k` nearest entries that `search` finds, 1.0 is all; higher is better."""
         return self.recall_prepared(self.prepare(queries), k, exclude=exclude)

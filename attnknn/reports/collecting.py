@@ -1,28 +1,117 @@
-"""The tables that experiments left in a folder."""
+"""What experiments left in a folder: tables, tables along an axis, and sheets of numbers."""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from attnknn.errors import InvalidInputError
+from attnknn.evaluation.sheet import Sheet, Sheets
 from attnknn.evaluation.table import Table, joined
 
-REPORT = "report.json"
+REPORT, TRAINING = "report.json", "training.json"
+ON_AXIS = re.compile(r"(?P<word>[A-Za-z]+)-(?P<place>\d+(\.\d+)?)")
+
+
+@dataclass(frozen=True, eq=False)
+class Collected:
+    """All that was found, each by its path below the folder.
+
+    Parameters
+    ----------
+    sweeps : tables by their place on an axis; the path ends in the word for the axis
+    losses : of the epochs of trainings, on rows trained on and on fresh rows, by path and seed
+    """
+
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    sweeps: Mapping[str, Mapping[float, Table]] = field(default_factory=dict)
+    sheets: Mapping[str, Sheets] = field(default_factory=dict)
+    losses: Mapping[str, Mapping[str, list[float]]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.tables) + len(self.sweeps) + len(self.sheets)
+
+    @property
+    def n_runs(self) -> int:
+        """How many methods ran on how many seeds, in all."""
+        swept = [table for sweep in self.sweeps.values() for table in sweep.values()]
+        in_tables = sum(len(table.runs) for table in [*self.tables.values(), *swept])
+        return in_tables + sum(len(sheets.sheets) for sheets in self.sheets.values())
+
+
+def collected(folder: str | Path) -> Collected:
+    """Every report below `folder`; seeds of one experiment are one table."""
+    folder = Path(folder)
+    tables: dict[str, Table] = {}
+    sheets: dict[str, Sheets] = {}
+    losses: dict[str, dict[str, list[float]]] = {}
+    for place, paths in _by_experiment(folder).items():
+        name = _name(place, folder)
+        if "sheet" in _content(paths[0]):
+            sheets[name] = Sheets(tuple(Sheet.from_json(path) for path in paths))
+            continue
+        tables[name] = joined([_read(path) for path in paths])
+        for path in paths:
+            training = path.with_name(TRAINING)
+            if training.exists():
+                losses[f"{name}, seed {path.parent.name}"] = _losses(training)
+    single, sweeps = _along_axes(tables)
+    return Collected(single, sweeps, sheets, losses)
 
 
 def tables_below(folder: str | Path) -> dict[str, Table]:
-    """Every table below `folder`, by its path there; seeds of one experiment are one table."""
-    folder = Path(folder)
+    """Every table below `folder`, by its path there; sheets of numbers are left out."""
+    found = collected(folder)
+    swept = {
+        f"{name}-{place:g}": table
+        for name, sweep in found.sweeps.items()
+        for place, table in sweep.items()
+    }
+    return {**found.tables, **swept}
+
+
+def _by_experiment(folder: Path) -> dict[Path, list[Path]]:
     found: dict[Path, list[Path]] = {}
     for path in sorted(folder.rglob(REPORT)):
         is_seed = path.parent.name.isdecimal() and path.parent != folder
         found.setdefault(path.parent.parent if is_seed else path.parent, []).append(path)
     if not found:
         raise InvalidInputError(f"There is no {REPORT} below {folder}.")
-    return {
-        _name(place, folder): joined([_read(path) for path in sorted(paths, key=_seed)])
-        for place, paths in found.items()
-    }
+    return {place: sorted(paths, key=_seed) for place, paths in found.items()}
+
+
+def _along_axes(
+    tables: Mapping[str, Table],
+) -> tuple[dict[str, Table], dict[str, dict[float, Table]]]:
+    """Tables by themselves, and those whose folders are places on one axis, in its order."""
+    groups: dict[str, dict[float, Table]] = {}
+    single = {}
+    for name, table in tables.items():
+        above, _, last = name.rpartition("/")
+        match = ON_AXIS.fullmatch(last)
+        if match is None:
+            single[name] = table
+        else:
+            word = f"{above}/{match['word']}" if above else match["word"]
+            groups.setdefault(word, {})[float(match["place"])] = table
+    sweeps = {}
+    for word, group in groups.items():
+        if len(group) > 1:
+            sweeps[word] = dict(sorted(group.items()))
+        else:
+            single |= {f"{word}-{place:g}": table for place, table in group.items()}
+    return single, sweeps
+
+
+def _content(path: Path) -> dict[str, object]:
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InvalidInputError(f"{path} is no report of an experiment: {error}") from error
+    return content if isinstance(content, dict) else {}
 
 
 def _read(path: Path) -> Table:
@@ -30,6 +119,16 @@ def _read(path: Path) -> Table:
         return Table.from_json(path)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidInputError(f"{path} is no report of an experiment: {error}") from error
+
+
+def _losses(path: Path) -> dict[str, list[float]]:
+    """The losses of a training by epoch, where its file has them."""
+    found = _content(path)
+    losses = found.get("losses")
+    if isinstance(losses, dict):
+        return losses
+    names = {"trained on": "train losses", "fresh": "judged losses"}
+    return {word: found[name] for word, name in names.items() if name in found}  # type: ignore[misc]
 
 
 def _name(place: Path, folder: Path) -> str:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
 from attnknn.leave_one_out import Trust
+from attnknn.likelihood import PULL, surprise_of_any
 from attnknn.pipeline import Parts, situation_of
 from attnknn.records import Floats, Integers
 from attnknn.vote import class_prior, vote
@@ -29,11 +30,15 @@ def views_factor(
     views : V of (n, D), how these entries are seen as queries; none finds itself
     """
     own = parts.memory.entries.labels[rows]
+    prior = class_prior(parts.counts)
     shares = np.mean([left_out_shares(parts, rows, view, trust) for view in views], axis=0)
 
     def loss(log_factor: float) -> float:
         exponent = parts.calibration.exponent * float(np.exp(log_factor))
-        return float(replace(parts.calibration, exponent=exponent).losses(shares, own).mean())
+        found = replace(parts.calibration, exponent=exponent)
+        observed = found.observed(found.probabilities(shares))
+        surprise = surprise_of_any(observed, prior)
+        return float(found.losses(shares, own).sum() + surprise + 0.5 * PULL * log_factor**2)
 
     found = minimize_scalar(loss, bounds=(-WIDEST, WIDEST), method="bounded")
     return float(np.exp(found.x))

@@ -13,16 +13,15 @@ from pathlib import Path
 from attnknn import datasets
 from attnknn.errors import AttnKNNError
 from experiments.images.measuring import measure
-from experiments.images.recipe import SETTINGS, STRESSES, Recipe
+from experiments.images.recipe import DATA, STRESSES, Recipe
 
 RESULTS = Path(__file__).parents[1] / "results" / "images"
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse, run, print."""
-    names = sorted(set(SETTINGS) - {"training", "views"})
     parser = argparse.ArgumentParser(prog="python -m experiments.images", description=__doc__)
-    parser.add_argument("--data", choices=names, default="cifar10")
+    parser.add_argument("--data", choices=DATA, default="cifar10")
     parser.add_argument("--width", choices=["wide", "narrow"], default="wide")
     parser.add_argument("--stress", choices=list(STRESSES), default="none")
     parser.add_argument("--epochs", type=int, help="other than the settings say")
@@ -30,13 +29,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rows", type=int, help="only so many training rows, for a try")
     parser.add_argument("--results", type=Path, default=RESULTS)
     chosen = parser.parse_args(arguments)
-    if chosen.width not in SETTINGS[chosen.data]:
-        parser.error(f"the settings have no {chosen.width} network for {chosen.data}")
     if chosen.stress == "worst" and chosen.data != "cifar10":
         parser.error("people's labels are known for cifar10 only")
-    epochs = chosen.epochs or SETTINGS[chosen.data][chosen.width]["epochs"]
     recipe = Recipe(
-        chosen.data, chosen.width, chosen.seed, epochs, chosen.rows, stress=chosen.stress
+        chosen.data, chosen.width, chosen.seed, chosen.epochs, chosen.rows, stress=chosen.stress
     )
     folder = chosen.results / recipe.name / str(chosen.seed)
     try:

@@ -10,6 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.evaluation.intervals import (
+    bootstrap_eces,
     bootstrap_means,
     mean_interval,
     paired_interval,
@@ -74,6 +75,28 @@ def test_reversing_a_pair_reverses_the_sign():
     first, second = rng.normal(size=(2, 3, 100))
     there, back = paired_interval(first, second), paired_interval(second, first)
     assert there.lower == pytest.approx(-back.upper)
+
+
+def test_resampled_calibration_errors_are_those_of_the_drawn_rows(rng):
+    sure = {name: rng.uniform(0.3, 1.0, (2, 40)) for name in "ab"}
+    right = {name: rng.random((2, 40)) < sure[name] for name in "ab"}
+    found = bootstrap_eces(sure, right, n_resamples=4, random_state=5)
+    again = np.random.default_rng(5)
+    rows, seeds = again.integers(40, size=(4, 40)), again.integers(2, size=(4, 2))
+    for name in "ab":
+        for place, (drawn, of_seeds) in enumerate(zip(rows, seeds, strict=True)):
+            errors = [_ece(sure[name][seed, drawn], right[name][seed, drawn]) for seed in of_seeds]
+            assert found[name][place] == pytest.approx(np.mean(errors))
+
+
+def _ece(sure, right):
+    """Bins one by one, as the definition reads."""
+    total = 0.0
+    for low in np.arange(15) / 15:
+        inside = (sure >= low) & ((sure < low + 1 / 15) | (low == 14 / 15))
+        if inside.any():
+            total += inside.mean() * abs(sure[inside].mean() - right[inside].mean())
+    return total
 
 
 def test_intervals_are_written_for_people():

@@ -10,7 +10,9 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, logsumexp
 
 from attnknn.learning.views import Views
+from attnknn.likelihood import PULL, surprise_of_any
 from attnknn.records import Floats, Integers
+from attnknn.vote import class_prior
 
 if TYPE_CHECKING:
     from attnknn.encoders.image import ImageEncoder
@@ -52,12 +54,18 @@ class HeadBaseline:
         return self.predict_proba(X).argmax(axis=1)
 
     def fit_on_features(self, features: NDArray[np.float32], codes: Integers) -> HeadBaseline:
-        """As `fit_temperature`, of features (V, n, width) that are known already."""
+        """As `fit_temperature`, of features (V, n, width) that are known already.
+
+        One row of any label is counted too, as for votes: on few rows that are all answered right
+        the temperature would fall without end.
+        """
         log_means = self._log_means(features)
+        prior = class_prior(np.bincount(codes, minlength=len(self.weight)))
 
         def loss(log_temperature: float) -> float:
             probable = log_softmax(log_means / np.exp(log_temperature), axis=1)
-            return -float(probable[np.arange(len(codes)), codes].mean())
+            of_any = surprise_of_any(np.exp(probable), prior) + 0.5 * PULL * log_temperature**2
+            return of_any - float(probable[np.arange(len(codes)), codes].sum())
 
         found = minimize_scalar(loss, bounds=(-WIDEST, WIDEST), method="bounded")
         self.temperature = float(np.exp(found.x))

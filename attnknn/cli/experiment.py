@@ -1,0 +1,122 @@
+"""`attnknn experiment`: measure a claim on a data set, and leave reports and a page."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from attnknn.experiments.study import Outcome, Study
+
+FILE = click.Path(path_type=Path)
+CLAIMS = (
+    *("main", "k-sweep", "noise", "imbalance", "shots", "ablation"),
+    *("index", "theory", "overhead"),
+)
+PRESETS = ("experiments-1-3", "experiment-4", "experiment-5", "experiment-6")
+
+
+def _seeds(_context: click.Context, _option: click.Parameter, text: str | None) -> list[int] | None:
+    """'5' is five seeds from 0, '3,7' are these two."""
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise click.BadParameter(f"must be a number, or numbers with commas, got {text!r}")
+    numbers = [int(part) for part in parts]
+    if len(numbers) == 1 and "," not in text:
+        numbers = list(range(numbers[0]))
+    if not numbers or len(set(numbers)) != len(numbers):
+        raise click.BadParameter(f"must name at least one seed, each once, got {text!r}")
+    return numbers
+
+
+@click.command()
+@click.argument("claim", type=click.Choice(CLAIMS))
+@click.option("--dataset", default="digits", help="See `attnknn datasets`.")
+@click.option("--seeds", callback=_seeds, help="A number, or a list as 0,1,2. [default: 5]")
+@click.option("-o", "--out", type=FILE, default=Path("attnknn-experiments"), help="Folder.")
+@click.option("--preset", type=click.Choice(PRESETS), help="The set-up of the research.")
+@click.option("--full", is_flag=True, help="The preset's own network, not one for two cores.")
+@click.option(
+    "--network",
+    type=click.Choice(["narrow", "wide", "none"]),
+    default="narrow",
+    help="Of images; 'none' takes vectors as they are.",
+)
+@click.option("--rows", type=click.IntRange(min=10), help="Only so many training rows.")
+@click.option("--encoder", default="auto", help="Of tables and vectors.")
+@click.option("--settings", type=FILE, help="TOML file with other settings of the claim.")
+@click.option("--page/--no-page", default=True, help="Figures need the extra `plots`.")
+def experiment(
+    claim: str,
+    dataset: str,
+    seeds: list[int] | None,
+    out: Path,
+    preset: str | None,
+    full: bool,
+    network: str,
+    rows: int | None,
+    encoder: str,
+    settings: Path | None,
+    page: bool,
+) -> None:
+    """Measure CLAIM, each method on the same rows, labels and seeds.
+
+    Every seed leaves a report.json; a command that was stopped goes on where it was. Claims: main
+    (all votes), k-sweep, noise, imbalance, shots, ablation, index, theory, overhead.
+    """
+    from attnknn.experiments.study import Study, measure
+
+    if full and preset is None:
+        raise click.UsageError("--full needs --preset.")
+    study = Study(
+        claim=claim,
+        dataset=dataset,
+        folder=out,
+        seeds=seeds,
+        preset=preset,
+        is_full=full,
+        network=network,
+        n_rows=rows,
+        encoder=encoder,
+        changes=_changes(settings),
+    )
+    outcome = measure(study, lambda text: click.echo(text, err=True))
+    for line in _lines(outcome):
+        click.echo(line)
+    if page:
+        click.echo(f"report: {_page(study)}", err=True)
+
+
+def _changes(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise click.ClickException(f"{path} is no TOML file: {error}.") from error
+
+
+def _lines(outcome: Outcome) -> list[str]:
+    if outcome.sheets is not None:
+        return [outcome.sheets.markdown()]
+    lines = []
+    for place, table in outcome.tables.items():
+        if place is not None:
+            lines.append(f"{outcome.study.claim} {place:g}\n")
+        lines.append(table.markdown(("accuracy", "nll", "ece")))
+    return lines
+
+
+def _page(study: Study) -> Path:
+    from attnknn.cli.report import write_page
+    from attnknn.cli.waiting import patience
+
+    with patience("Drawing"):
+        return write_page(
+            study.place, study.place / "page", None, f"{study.claim}, {study.dataset}"
+        )

@@ -1,0 +1,97 @@
+"""Which cells a claim has: what is done to the training rows, and which methods are compared."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from typing import Any
+
+from attnknn.errors import InvalidSettingError, unknown_name
+from attnknn.experiments.methods import METHODS, Choices
+from attnknn.experiments.stresses import Stress
+
+CLAIMS: dict[str, dict[str, Any]] = tomllib.loads(
+    (files("attnknn.experiments") / "claims.toml").read_text(encoding="utf-8")
+)
+SHEETS = ("index", "theory", "overhead")  # claims of numbers, not of answers
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A method with its choices; `name` replaces the method's own in tables."""
+
+    method: str
+    choices: Choices
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One table of a claim.
+
+    Parameters
+    ----------
+    name : its folder; '' where the claim has one table only
+    place : where it stands on the axis of a sweep
+    """
+
+    name: str
+    place: float | None
+    stress: Stress
+    asks: tuple[Ask, ...]
+
+
+def settings_of(claim: str, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The settings of a claim, some of them changed; names that it does not have are errors.
+
+    >>> settings_of("k-sweep", {"neighbors": [1, 8]})["neighbors"]
+    [1, 8]
+    """
+    if claim not in CLAIMS:
+        raise unknown_name("claim", claim, CLAIMS)
+    known = CLAIMS[claim]
+    for name in changes or {}:
+        if name not in known:
+            raise unknown_name(f"setting of the claim {claim!r}", name, known)
+    return {**known, **(changes or {})}
+
+
+def cells_of(claim: str, settings: Mapping[str, Any], choices: Choices) -> list[Cell]:
+    """The tables of a claim, in the order of its axis.
+
+    >>> [cell.name for cell in cells_of("noise", settings_of("noise"), Choices())]
+    ['rate-0', 'rate-0.1', 'rate-0.2', 'rate-0.3']
+    """
+    asks = _asks(settings["methods"], choices)
+    if claim == "k-sweep":
+        return [
+            Cell(f"K-{k}", k, Stress(), _asks(settings["methods"], replace(choices, n_neighbors=k)))
+            for k in settings["neighbors"]
+        ]
+    if "levels" in settings:
+        kind = settings["kind"]
+        word = {"imbalance": "ratio", "shots": "shots"}.get(kind, "rate")
+        return [
+            Cell(f"{word}-{level:g}", level, Stress(kind, level), asks)
+            for level in settings["levels"]
+        ]
+    return [Cell("", None, Stress(), asks + _variants(settings.get("variants", {}), choices))]
+
+
+def _asks(names: Sequence[str], choices: Choices) -> tuple[Ask, ...]:
+    for name in names:
+        if name not in METHODS:
+            raise unknown_name("method", name, METHODS)
+    if not names:
+        raise InvalidSettingError("`methods` must name at least one method, got none.")
+    return tuple(Ask(name, choices) for name in names)
+
+
+def _variants(variants: Mapping[str, Mapping[str, Any]], choices: Choices) -> tuple[Ask, ...]:
+    """Learned attention, each time with one thing changed."""
+    return tuple(
+        Ask("learned", replace(choices, attention={**choices.attention, **changed}), name)
+        for name, changed in variants.items()
+    )

@@ -1,0 +1,28 @@
+"""The answers of one method of an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from attnknn.records import Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """A method's answers for the test rows.
+
+    Parameters
+    ----------
+    probabilities : (n, C)
+    chosen : what its fit chose
+    settings : the choices that the experiment made for it, written out
+    seconds : what fitting and answering took
+    """
+
+    method: str
+    probabilities: Floats
+    chosen: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    settings: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,214 @@
+"""Runs the cells of a claim, a report for each seed; a seed that has one is not run again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from attnknn.datasets import Dataset
+from attnknn.errors import InvalidInputError
+from attnknn.evaluation.protocol import versions
+from attnknn.evaluation.sheet import Sheet, Sheets
+from attnknn.evaluation.table import Run, Table, joined
+from attnknn.experiments.claims import Ask, Cell
+from attnknn.experiments.found import Found
+from attnknn.experiments.methods import METHODS, Stage
+from attnknn.experiments.networks import Network
+from attnknn.experiments.pictures import is_pictures
+from attnknn.experiments.scenes import Scene, fixed_scene, image_scene
+from attnknn.experiments.stresses import Stress
+from attnknn.metrics import row_correct, row_nll, score_all
+
+Progress = Callable[[str], None]
+REPORT = "report.json"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where and on what experiments run.
+
+    Parameters
+    ----------
+    folder : of all claims; trained encoders are kept in its `trainings`, which claims share
+    network : for images; None embeds rows as they are
+    n_rows : take only the first so many training rows
+    encoder : of tables and vectors
+    """
+
+    data: Dataset
+    folder: Path
+    network: Network | None = None
+    n_rows: int | None = None
+    encoder: str = "auto"
+    progress: Progress = field(default=lambda _: None)
+
+    def scene(self, stress: Stress, seed: int) -> Scene:
+        """Rows damaged and embedded; images after the training of their encoder."""
+        if self.network is None or not is_pictures(self.data):
+            return fixed_scene(self.data, stress, seed, encoder=self.encoder, n_rows=self.n_rows)
+        words = f", {stress.words}" if stress.words else ""
+        self.progress(f"{self.data.name}{words}: encoder, seed {seed}")
+        return image_scene(
+            self.data,
+            stress,
+            seed,
+            self.network,
+            self.training_folder(stress, seed),
+            n_rows=self.n_rows,
+        )
+
+    def training_folder(self, stress: Stress, seed: int) -> Path:
+        """The checkpoint of a training is here."""
+        assert self.network is not None
+        rows = [str(self.n_rows)] if self.n_rows else []
+        parts = [self.data.name, self.network.name, *rows, *filter(None, [stress.name])]
+        return self.folder / "trainings" / "-".join(parts) / str(seed)
+
+
+def run_cells(
+    bench: Bench, claim: str, cells: Sequence[Cell], seeds: Sequence[int]
+) -> dict[float | None, Table]:
+    """Every cell on every seed; what has a report is read instead, if it says the same."""
+    places = {cell.name: bench.folder / claim / bench.data.name / cell.name for cell in cells}
+    for seed in seeds:
+        missing = [c for c in cells if not (places[c.name] / str(seed) / REPORT).exists()]
+        for stress, group in _by_stress(missing):
+            stage = Stage(bench.scene(stress, seed))
+            for cell in group:
+                _run_cell(bench, stage, cell, places[cell.name] / str(seed))
+    return {
+        cell.place: joined(
+            [_read(bench, cell, places[cell.name] / str(seed) / REPORT) for seed in seeds]
+        )
+        for cell in cells
+    }
+
+
+def _run_cell(bench: Bench, stage: Stage, cell: Cell, folder: Path) -> None:
+    scene = stage.scene
+    found = []
+    for ask in cell.asks:
+        where = f", {cell.name}" if cell.name else ""
+        bench.progress(f"{scene.data.name}{where}: {ask.name or ask.method}, seed {scene.seed}")
+        found += [_named(ask, answers) for answers in METHODS[ask.method](stage, ask.choices)]
+    table_of(scene, found).to_json(folder / REPORT)
+    if scene.losses:
+        (folder / "training.json").write_text(json.dumps(_training(scene), indent=1) + "\n")
+
+
+def table_of(scene: Scene, found: Sequence[Found]) -> Table:
+    """The answers of all methods of a scene, judged against the clean labels."""
+    return Table(
+        dataset=scene.data.name,
+        checksum=scene.data.checksum,
+        n_train=len(scene.codes),
+        n_test=len(scene.truth),
+        corruption=scene.stress.words,
+        encoder=scene.encoder,
+        versions=versions(),
+        runs=tuple(_run(scene, answers) for answers in found),
+    )
+
+
+def _run(scene: Scene, found: Found) -> Run:
+    return Run(
+        method=found.method,
+        seed=scene.seed,
+        scores=score_all(scene.truth, found.probabilities),
+        row_nll=row_nll(scene.truth, found.probabilities),
+        row_correct=row_correct(scene.truth, found.probabilities),
+        row_confidence=found.probabilities.max(axis=1),
+        fit_seconds=round(scene.seconds, 1),
+        predict_seconds=round(found.seconds, 3),
+        settings=dict(found.settings),
+        chosen=dict(found.chosen),
+    )
+
+
+def _named(ask: Ask, found: Found) -> Found:
+    """An answer under the name that the claim gives it, with the choices it was made by."""
+    settings = {name: repr(value) for name, value in vars(ask.choices).items()}
+    name = found.method if ask.name is None else found.method.replace("learned", ask.name, 1)
+    return replace(found, method=name, settings=settings)
+
+
+def _read(bench: Bench, cell: Cell, path: Path) -> Table:
+    """A report that is there, if it is one of what is asked for."""
+    table = Table.from_json(path)
+    asked = {
+        "data": (bench.data.name, bench.data.checksum),
+        "damage": cell.stress.words,
+        "choices": {repr(ask.choices) for ask in cell.asks},
+    }
+    found = {
+        "data": (table.dataset, table.checksum),
+        "damage": table.corruption,
+        "choices": {_choices(run.settings) for run in table.runs},
+    }
+    for name, value in asked.items():
+        if found[name] != value:
+            raise InvalidInputError(
+                f"{path} was made with other {name}: {found[name]}, asked for {value}. "
+                "Remove it to run again, or choose another folder."
+            )
+    return table
+
+
+def _choices(settings: Mapping[str, str]) -> str:
+    return f"Choices({', '.join(f'{name}={value}' for name, value in settings.items())})"
+
+
+def _by_stress(cells: Sequence[Cell]) -> Iterator[tuple[Stress, list[Cell]]]:
+    """Cells that can share a scene; damage that does nothing is none."""
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(cell.stress.name, []).append(cell)
+    for group in groups.values():
+        yield group[0].stress, group
+
+
+def _training(scene: Scene) -> dict[str, Any]:
+    return {"encoder": scene.encoder, "seconds": round(scene.seconds, 1), "losses": scene.losses}
+
+
+def run_sheets(
+    bench: Bench, claim: str, settings: Mapping[str, Any], seeds: Sequence[int]
+) -> Sheets:
+    """The numbers of a claim on every seed; a seed that has a sheet is not measured again."""
+    from attnknn.experiments.measures import MEASURES
+
+    measure, notes = MEASURES[claim]
+    sheets = []
+    for seed in seeds:
+        path = bench.folder / claim / bench.data.name / str(seed) / REPORT
+        written = {name: repr(value) for name, value in settings.items()}
+        if not path.exists():
+            scene = bench.scene(Stress(), seed)
+            bench.progress(f"{bench.data.name}: {claim}, seed {seed}")
+            rows = tuple(measure(Stage(scene), settings))
+            Sheet(
+                claim,
+                bench.data.name,
+                bench.data.checksum,
+                scene.encoder,
+                seed,
+                written,
+                versions(),
+                rows,
+                notes,
+            ).to_json(path)
+        sheets.append(_read_sheet(path, bench, written))
+    return Sheets(tuple(sheets))
+
+
+def _read_sheet(path: Path, bench: Bench, settings: dict[str, str]) -> Sheet:
+    sheet = Sheet.from_json(path)
+    if (sheet.checksum, sheet.settings) != (bench.data.checksum, settings):
+        raise InvalidInputError(
+            f"{path} was made with other data or settings: {sheet.settings}, asked for "
+            f"{settings}. Remove it to run again, or choose another folder."
+        )
+    return sheet

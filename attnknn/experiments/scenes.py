@@ -1,0 +1,156 @@
+"""What all methods of a run are given: one embedding of the same rows, and what is fresh in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnknn.datasets import Dataset
+from attnknn.encoders import make_encoder
+from attnknn.errors import InvalidSettingError
+from attnknn.evaluation.protocol import flat_pixels
+from attnknn.experiments.found import Found
+from attnknn.experiments.networks import Network
+from attnknn.experiments.stresses import Stress
+from attnknn.records import Booleans, Integers
+
+Seen = NDArray[np.float32]  # (V, n, D): what each view of n rows became
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """One data set, damaged and embedded from one seed.
+
+    Parameters
+    ----------
+    encoder : what made the embeddings, in words
+    entries, codes : (N, D) and (N,) the training rows
+    fresh : (N,) rows that no encoder was trained on; None: it was trained on none
+    asked : (V, n, D) the test rows in each view, the first as they are
+    seen : (V, n_fresh, D) the fresh rows likewise, empty where there is one view only
+    truth : (n,) clean labels of the test rows
+    heads : answers of the CNN head of the same training, if there is one
+    seconds : what the training of the encoder took
+    losses : of its epochs, on rows trained on and on fresh rows
+    """
+
+    data: Dataset
+    seed: int
+    stress: Stress
+    encoder: str
+    entries: NDArray[np.float32]
+    codes: Integers
+    fresh: Booleans | None
+    asked: Seen
+    seen: Seen
+    truth: Integers
+    heads: tuple[Found, ...] = ()
+    seconds: float = 0.0
+    losses: Mapping[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.data.classes)
+
+
+def fixed_scene(
+    data: Dataset,
+    stress: Stress,
+    seed: int,
+    *,
+    encoder: Any = "auto",
+    n_rows: int | None = None,
+) -> Scene:
+    """Tables by the fixed table encoder, vectors and pixels as they are: nothing is trained.
+
+    Parameters
+    ----------
+    n_rows : take only the first so many training rows
+    """
+    kinds: dict[str, Any] = {"table": "tabular", "vectors": "identity", "images": flat_pixels}
+    chosen = make_encoder(kinds[data.kind] if encoder == "auto" else encoder)
+    if getattr(chosen, "is_trained", False):
+        raise InvalidSettingError(
+            f"`encoder` must be one that is not trained for the vote, got {encoder!r}."
+        )
+    damaged = stress.apply(data.y_train[:n_rows], len(data.classes), seed)
+    rows = damaged.take(data.X_train)
+    chosen.fit(rows, damaged.codes)
+    asked = np.asarray(chosen.transform(data.X_test), dtype=np.float32)[None]
+    return Scene(
+        data=data,
+        seed=seed,
+        stress=stress,
+        encoder=_with_rows(getattr(chosen, "name", type(chosen).__name__), n_rows),
+        entries=np.asarray(chosen.transform(rows), dtype=np.float32),
+        codes=damaged.codes,
+        fresh=None,
+        asked=asked,
+        seen=np.empty((1, 0, asked.shape[2]), dtype=np.float32),
+        truth=data.y_test,
+    )
+
+
+def image_scene(
+    data: Dataset,
+    stress: Stress,
+    seed: int,
+    network: Network,
+    folder: Path,
+    *,
+    n_rows: int | None = None,
+    verbose: int = 0,
+) -> Scene:
+    """Images by an encoder that is trained for them; its checkpoint in `folder` is gone on with.
+
+    Parameters
+    ----------
+    n_rows : take only the first so many training rows
+    """
+    from attnknn.experiments.heads import head_answers
+    from attnknn.experiments.pictures import pictures, trained_encoder
+
+    damaged = stress.apply(data.y_train[:n_rows], len(data.classes), seed)
+    trained = trained_encoder(
+        network,
+        damaged.take(pictures(data, data.X_train)),
+        damaged.codes,
+        len(data.classes),
+        seed=seed,
+        checkpoint=folder / "checkpoint",
+        verbose=verbose,
+    )
+    encoder, views = trained.encoder, network.views
+    asked = encoder.features(pictures(data, data.X_test), views)
+    seen = encoder.features(trained.images[trained.fresh], views)
+    outcome = trained.lesson.outcome
+    has_noise = stress.is_noise or "y_true" in data.extras
+    return Scene(
+        data=data,
+        seed=seed,
+        stress=stress,
+        encoder=_with_rows(network.words, n_rows),
+        entries=encoder.transform(trained.images),
+        codes=damaged.codes,
+        fresh=trained.fresh,
+        asked=encoder.embed(asked),
+        seen=encoder.embed(seen),
+        truth=data.y_test,
+        heads=tuple(head_answers(trained, asked, seen, has_noise=has_noise)),
+        seconds=outcome.seconds,
+        losses={"trained on": outcome.train_losses, "fresh": _after_epochs(outcome)},
+    )
+
+
+def _after_epochs(outcome: Any) -> list[float]:
+    """The judged losses after each epoch; the first one, before any, is left out."""
+    return list(outcome.judged_losses[len(outcome.judged_losses) - len(outcome.train_losses) :])
+
+
+def _with_rows(words: str, n_rows: int | None) -> str:
+    return words if n_rows is None else f"{words}, first {n_rows:,} rows only"

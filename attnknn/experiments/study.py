@@ -1,0 +1,124 @@
+"""One claim on one data set: from what a person asks for to what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from attnknn import datasets
+from attnknn.errors import InvalidSettingError
+from attnknn.evaluation.sheet import Sheets
+from attnknn.evaluation.table import Table
+from attnknn.experiments.claims import SHEETS, cells_of, settings_of
+from attnknn.experiments.methods import Choices
+from attnknn.experiments.networks import Network, network_of
+from attnknn.experiments.pictures import is_pictures
+from attnknn.experiments.presets import SEEDS, preset_of
+from attnknn.experiments.running import Bench, run_cells, run_sheets
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is to be measured.
+
+    Parameters
+    ----------
+    claim : one of `claims.CLAIMS`
+    dataset : a name that `datasets.load` knows
+    folder : for reports and trained encoders
+    seeds : None takes five, or those of the preset
+    preset : an experiment of the research, whose set-up is taken
+    is_full : take the preset's network as it was, not cut to two cores
+    network : of images: 'narrow', 'wide', or 'none' for pixels as they are
+    n_rows : take only the first so many training rows
+    encoder : of tables and vectors, as `make_encoder` takes it
+    changes : settings of the claim other than its own
+    """
+
+    claim: str
+    dataset: str = "digits"
+    folder: Path = Path("attnknn-experiments")
+    seeds: Sequence[int] | None = None
+    preset: str | None = None
+    is_full: bool = False
+    network: str = "narrow"
+    n_rows: int | None = None
+    encoder: str = "auto"
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def place(self) -> Path:
+        """The folder of the reports; a preset has a folder of its own."""
+        return self._root / self.claim / self.dataset
+
+    @property
+    def _root(self) -> Path:
+        return self.folder / self.preset if self.preset else self.folder
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What was measured: tables by their place on the claim's axis, or a sheet of numbers."""
+
+    study: Study
+    title: str
+    tables: Mapping[float | None, Table]
+    sheets: Sheets | None = None
+
+
+def measure(study: Study, progress: Progress = lambda _: None) -> Outcome:
+    """Run what has no report yet, and read the rest.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     found = measure(Study("k-sweep", "iris", Path(folder), [0], changes={"neighbors": [5]}))
+    >>> found.tables[5].methods
+    ['uniform', 'distance', 'learned']
+    """
+    settings = settings_of(study.claim, study.changes)
+    bench, choices, seeds = _set_up(study, progress)
+    if study.claim in SHEETS:
+        return Outcome(
+            study, settings["title"], {}, run_sheets(bench, study.claim, settings, seeds)
+        )
+    cells = cells_of(study.claim, settings, choices)
+    return Outcome(study, settings["title"], run_cells(bench, study.claim, cells, seeds))
+
+
+def _set_up(study: Study, progress: Progress) -> tuple[Bench, Choices, Sequence[int]]:
+    data = datasets.load(study.dataset)
+    choices, seeds, n_rows = Choices(), study.seeds or SEEDS, study.n_rows
+    network: Network | None = None
+    if study.preset is not None:
+        preset = preset_of(study.preset, is_full=study.is_full)
+        if not is_pictures(data):
+            raise InvalidSettingError(
+                f"The preset {study.preset!r} trains an image encoder; {study.dataset!r} has none."
+            )
+        if study.claim not in preset.claims and study.claim not in SHEETS:
+            raise InvalidSettingError(
+                f"The preset {study.preset!r} measured {', '.join(preset.claims)}; "
+                f"got {study.claim!r}."
+            )
+        choices, network = preset.choices, _sized(preset.network, data)
+        seeds, n_rows = study.seeds or preset.seeds, study.n_rows or preset.n_rows
+    elif is_pictures(data) and study.network != "none":
+        network = network_of(study.dataset, study.network)
+    if network is not None and study.encoder != "auto":
+        raise InvalidSettingError(
+            f"`encoder` is for rows that no network is trained on; set `network='none'` for "
+            f"{study.encoder!r} on {study.dataset!r}."
+        )
+    bench = Bench(data, study._root, network, n_rows, study.encoder, progress)
+    return bench, choices, seeds
+
+
+def _sized(network: Network, data: datasets.Dataset) -> Network:
+    """A network of the research for images smaller than it takes."""
+    if data.kind == "images":
+        return network
+    return replace(network, image_size=network_of(data.name).image_size)

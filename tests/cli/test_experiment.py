@@ -1,0 +1,104 @@
+"""`attnknn experiment`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from .samples import run
+
+FEW = "methods = ['uniform', 'distance']\n"
+
+
+@pytest.fixture
+def few(tmp_path):
+    path = tmp_path / "few.toml"
+    path.write_text(FEW)
+    return path
+
+
+def test_a_claim_leaves_reports_and_a_page(tmp_path, few):
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "out"
+    done = run(
+        "experiment", "main", "--dataset", "iris", "--seeds", 2, "--settings", few, "-o", out
+    )
+    assert done.exit_code == 0, done.output
+    assert "| distance | 0.9" in done.output
+    assert "iris: distance, seed 1" in done.output
+    for seed in ("0", "1"):
+        report = json.loads((out / "main" / "iris" / seed / "report.json").read_text())
+        assert report["runs"][0]["seed"] == int(seed)
+        assert report["checksum"]
+        assert report["versions"]["attnknn"]
+    page = (out / "main" / "iris" / "page" / "index.html").read_text()
+    assert "<h1>main, iris</h1>" in page
+
+
+def test_a_sweep_becomes_lines_along_its_axis(tmp_path, few):
+    pytest.importorskip("matplotlib")
+    few.write_text(FEW + "neighbors = [1, 4]\n")
+    out = tmp_path / "out"
+    asked = ("--dataset", "iris", "--seeds", "1,2", "--settings", few, "-o", out)
+    done = run("experiment", "k-sweep", *asked)
+    assert done.exit_code == 0, done.output
+    assert "k-sweep 4" in done.output
+    folder = out / "k-sweep" / "iris" / "page"
+    assert "number of neighbors" in (folder / "index.html").read_text()
+    assert list((folder / "figures").glob("*.png"))
+    whole = run("report", out, "-o", tmp_path / "all")
+    assert whole.exit_code == 0, whole.output
+    assert "k-sweep/iris/K" in (tmp_path / "all" / "index.html").read_text()
+
+
+def test_numbers_are_printed_and_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
+    few = tmp_path / "few.toml"
+    few.write_text("neighbors = 4\nqueries = 8\nrepeats = 1\n")
+    asked = ("--dataset", "iris", "--seeds", 1, "--settings", few, "-o", tmp_path / "out")
+    done = run("experiment", "overhead", *asked)
+    assert done.exit_code == 0, done.output
+    assert "| learned |" in done.output
+    page = (tmp_path / "out" / "overhead" / "iris" / "page" / "index.html").read_text()
+    assert "What an answer costs: iris" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["mian"], 2, "mian"),
+        (["main", "--seeds", "a"], 2, "must be a number, or numbers with commas"),
+        (["main", "--seeds", "0"], 2, "at least one seed"),
+        (["main", "--seeds", "1,1"], 2, "each once"),
+        (["main", "--full"], 2, "--full needs --preset"),
+        (["main", "--dataset", "irsi"], 1, "Did you mean 'iris'"),
+        (["main", "--dataset", "iris", "--preset", "experiment-4"], 1, "trains an image encoder"),
+        (["main", "--settings", "nowhere.toml"], 1, "nowhere.toml: No such file"),
+    ],
+)
+def test_bad_arguments_are_one_line(tmp_path, arguments, code, words):
+    done = run("experiment", *arguments, "-o", tmp_path / "out")
+    assert done.exit_code == code
+    assert words in done.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_bad_settings_file_is_one_line(tmp_path, few):
+    few.write_text("methods = [")
+    done = run("experiment", "main", "--dataset", "iris", "--settings", few)
+    assert done.exit_code == 1
+    assert "is no TOML file" in done.output
+    few.write_text("method = ['uniform']")
+    done = run("experiment", "main", "--dataset", "iris", "--settings", few)
+    assert "Did you mean 'methods'" in done.output
+
+
+def test_missing_data_say_what_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTNKNN_DATA", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    done = run("experiment", "main", "--dataset", "banking77", "-o", tmp_path / "out")
+    assert done.exit_code == 1
+    assert "banking77" in done.output
+    assert str(tmp_path) in done.output
