@@ -10,7 +10,8 @@ from attnknn.encoders import ImageEncoder
 from attnknn.encoders.image import ImageTraining
 from attnknn.errors import InvalidSettingError
 from attnknn.learning.views import Views
-from attnknn.training.views import left_out_shares
+from attnknn.training.views import left_out_shares, views_factor
+from attnknn.vote import class_prior
 from tests.training.images.shapes import shapes
 
 VIEWS = Views(("original", "flip", "shift"), count=4)
@@ -68,13 +69,25 @@ def test_the_map_is_fitted_on_fresh_rows_after_averaging(several):
     embedded = several.encoder_.embeddings(images[rows], VIEWS)
     shares = np.mean([left_out_shares(parts, rows, view, None) for view in embedded], axis=0)
 
+    prior = class_prior(parts.counts)
+
     def loss(factor: float) -> float:
+        """Of the fresh rows and of one row of any label; far from single views costs as one row."""
         powers = shares ** (calibration.exponent * factor)
-        found = powers / powers.sum(axis=1, keepdims=True)
-        return -np.log(found[np.arange(len(rows)), codes[rows]]).mean()
+        found = np.log(powers / powers.sum(axis=1, keepdims=True))
+        of_any = -(found @ prior).mean() + 0.5 * np.log(several.views_factor_ * factor) ** 2
+        return of_any - found[np.arange(len(rows)), codes[rows]].sum()
 
     assert loss(1.0) <= min(loss(0.9), loss(1.1))
     assert loss(1.0) < loss(1 / several.views_factor_)  # better than the map of single views
+
+
+def test_few_rows_that_are_all_right_do_not_make_answers_sure(rng):
+    X = np.concatenate([rng.normal(0, 1, (30, 2)), rng.normal(4, 1, (30, 2))])
+    clf = AttnKNNClassifier(attention="distance", n_neighbors=16).fit(X, np.repeat([0, 1], 30))
+    parts, sure = clf._parts(), np.arange(4)
+    assert (clf.predict(X[sure]) == 0).all()
+    assert views_factor(parts, sure, [X[sure].astype(np.float32)] * 2, None) < np.exp(1.5)
 
 
 def test_one_view_is_as_none():

@@ -9,15 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[3]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from attnknn import datasets
 from attnknn.datasets import Dataset
 from attnknn.evaluation.stress import symmetric_noise
 from attnknn.evaluation.table import Table
+from attnknn.experiments.heads import head_with_noise
+from attnknn.experiments.networks import KNOWN, network_of
 from experiments.images import __main__ as experiment
-from experiments.images.recipe import SETTINGS, Recipe, stressed
-from experiments.images.votes import head_with_noise
+from experiments.images.recipe import STRESSES, Recipe
 from tests.training.images.shapes import shapes
 
 
@@ -25,12 +26,14 @@ from tests.training.images.shapes import shapes
 def small_data(monkeypatch):
     """Shapes under the name of CIFAR-10, and a network as small."""
     images, codes = shapes(400)
-    data = Dataset(images[:320], codes[:320], images[320:], codes[320:], tuple("abcd"))
+    data = Dataset(
+        images[:320], codes[:320], images[320:], codes[320:], tuple("abcd"), kind="images"
+    )
     monkeypatch.setattr(datasets, "load", lambda name: data)
-    chosen = SETTINGS["cifar10"]["narrow"] | {"widths": [8, 16, 16], "training": {}}
-    monkeypatch.setitem(SETTINGS["cifar10"], "narrow", chosen)
+    chosen = KNOWN["cifar10"]["narrow"] | {"widths": [8, 16, 16], "training": {}}
+    monkeypatch.setitem(KNOWN["cifar10"], "narrow", chosen)
     shared = {"batch_size": 32, "learning_rate": 0.05, "queue_size": 64, "bias_pace": 8.0}
-    monkeypatch.setitem(SETTINGS, "training", SETTINGS["training"] | shared)
+    monkeypatch.setitem(KNOWN, "training", KNOWN["training"] | shared)
 
 
 METHODS = ["CNN head", "uniform", "distance", "learned", "attnknn"]
@@ -63,9 +66,9 @@ def test_the_damage_is_done_before_anything_is_fitted(small_data, tmp_path):
     assert table.corruption == "30 % symmetric noise"
     assert "CNN head, noise model" in table.methods
     data = datasets.load("cifar10")
-    noisy = stressed(Recipe("cifar10", "narrow", 0, 1, stress="noise"), data)[1]
+    noisy = STRESSES["noise"].apply(data.y_train, 4, seed=0).codes
     assert 0.2 < (noisy != data.y_train).mean() < 0.4
-    rare = stressed(Recipe("cifar10", "narrow", 0, 1, stress="imbalance"), data)[1]
+    rare = STRESSES["imbalance"].apply(data.y_train, 4, seed=0).codes
     assert np.bincount(rare).tolist() == [80, 17, 4, 1]
 
 
@@ -85,17 +88,16 @@ def test_a_head_that_knows_of_noise_finds_how_much(rng):
     assert head_with_noise(sure, true).label_noise < 0.01
 
 
-@pytest.mark.parametrize("data", sorted(set(SETTINGS) - {"training", "views"}))
-def test_every_recipe_can_be_read(data, tmp_path):
-    for width in SETTINGS[data]:
-        recipe = Recipe(data, width, seed=0, epochs=1)
-        assert recipe.training(tmp_path).epochs == 1
-        recipe.encoder(tmp_path).check_settings()
-        assert len(recipe.views) == (3 if data == "mnist" else 6)
-        assert data in datasets.names()
+@pytest.mark.parametrize("data", sorted(set(KNOWN) - {"training", "views", "others"}))
+def test_every_network_can_be_made(data, tmp_path):
+    for name in KNOWN[data]:
+        network = network_of(data, name, epochs=1)
+        assert network.image_training(tmp_path).epochs == 1
+        network.encoder(tmp_path, 0).check_settings()
+        assert len(network.views) == (3 if data in ("mnist", "digits") else 6)
+        assert data == "cifar100" or data in datasets.names()
 
 
-def test_a_width_that_is_not_there_is_refused(capsys):
-    with pytest.raises(SystemExit):
-        experiment.main(["--data", "mnist", "--width", "wide"])
-    assert "no wide network for mnist" in capsys.readouterr().err
+def test_a_width_that_is_not_there_is_refused(capsys, small_data, tmp_path):
+    assert experiment.main(["--data", "mnist", "--width", "wide", "--results", str(tmp_path)]) == 1
+    assert "No network is called 'wide'" in capsys.readouterr().err
