@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 FILE = click.Path(path_type=Path)
 CLAIMS = (
-    *("main", "k-sweep", "noise", "imbalance", "shots", "ablation"),
+    *("main", "k-sweep", "noise", "imbalance", "shots", "shift"),
+    "ablation",
     *("index", "theory", "overhead"),
 )
 PRESETS = ("experiments-1-3", "experiment-4", "experiment-5", "experiment-6")
@@ -67,7 +68,7 @@ def experiment(
     """Measure CLAIM, each method on the same rows, labels and seeds.
 
     Every seed leaves a report.json; a command that was stopped goes on where it was. Claims: main
-    (all votes), k-sweep, noise, imbalance, shots, ablation, index, theory, overhead.
+    (all votes), k-sweep, noise, imbalance, shots, shift, ablation, index, theory, overhead.
     """
     from attnknn.experiments.study import Study, measure
 

@@ -11,6 +11,7 @@ AXES = {  # the word in folders: what it counts, and whether it is drawn by doub
     "K": ("number of neighbors", True),
     "rate": ("share of wrong training labels", False),
     "ratio": ("how much rarer the last class is than the first", True),
+    "severity": ("severity of the damage to test images", False),
     "shots": ("training rows of each class", True),
 }
 

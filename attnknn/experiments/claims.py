@@ -10,7 +10,7 @@ from typing import Any
 
 from attnknn.errors import InvalidSettingError, unknown_name
 from attnknn.experiments.methods import METHODS, Choices
-from attnknn.experiments.stresses import Stress
+from attnknn.experiments.stresses import NO_SHIFT, Shift, Stress
 
 CLAIMS: dict[str, dict[str, Any]] = tomllib.loads(
     (files("attnknn.experiments") / "claims.toml").read_text(encoding="utf-8")
@@ -35,12 +35,19 @@ class Cell:
     ----------
     name : its folder; '' where the claim has one table only
     place : where it stands on the axis of a sweep
+    stress, shift : what is done to training rows, and to test images
     """
 
     name: str
     place: float | None
     stress: Stress
     asks: tuple[Ask, ...]
+    shift: Shift = NO_SHIFT
+
+    @property
+    def words(self) -> str:
+        """What was done to rows, for people."""
+        return "; ".join(filter(None, [self.stress.words, self.shift.words]))
 
 
 def settings_of(claim: str, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -76,6 +83,11 @@ def cells_of(claim: str, settings: Mapping[str, Any], choices: Choices) -> list[
         return [
             Cell(f"{word}-{level:g}", level, Stress(kind, level), asks)
             for level in settings["levels"]
+        ]
+    if "severities" in settings:
+        return [
+            Cell(f"severity-{level}", level, Stress(), asks, Shift(settings["kind"], level))
+            for level in settings["severities"]
         ]
     return [Cell("", None, Stress(), asks + _variants(settings.get("variants", {}), choices))]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from attnknn.datasets import Dataset
-from attnknn.errors import InvalidInputError
+from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.evaluation.protocol import versions
 from attnknn.evaluation.sheet import Sheet, Sheets
 from attnknn.evaluation.table import Run, Table, joined
@@ -19,7 +19,7 @@ from attnknn.experiments.methods import METHODS, Stage
 from attnknn.experiments.networks import Network
 from attnknn.experiments.pictures import is_pictures
 from attnknn.experiments.scenes import Scene, fixed_scene, image_scene
-from attnknn.experiments.stresses import Stress
+from attnknn.experiments.stresses import NO_SHIFT, Shift, Stress
 from attnknn.metrics import row_correct, row_nll, score_all
 
 Progress = Callable[[str], None]
@@ -45,9 +45,14 @@ class Bench:
     encoder: str = "auto"
     progress: Progress = field(default=lambda _: None)
 
-    def scene(self, stress: Stress, seed: int) -> Scene:
+    def scene(self, stress: Stress, seed: int, shift: Shift = NO_SHIFT) -> Scene:
         """Rows damaged and embedded; images after the training of their encoder."""
         if self.network is None or not is_pictures(self.data):
+            if shift.severity:
+                raise InvalidSettingError(
+                    f"Only images that a network is trained on can be shifted, not the rows of "
+                    f"{self.data.name!r}."
+                )
             return fixed_scene(self.data, stress, seed, encoder=self.encoder, n_rows=self.n_rows)
         words = f", {stress.words}" if stress.words else ""
         self.progress(f"{self.data.name}{words}: encoder, seed {seed}")
@@ -58,6 +63,7 @@ class Bench:
             self.network,
             self.training_folder(stress, seed),
             n_rows=self.n_rows,
+            shift=shift,
         )
 
     def training_folder(self, stress: Stress, seed: int) -> Path:
@@ -75,8 +81,8 @@ def run_cells(
     places = {cell.name: bench.folder / claim / bench.data.name / cell.name for cell in cells}
     for seed in seeds:
         missing = [c for c in cells if not (places[c.name] / str(seed) / REPORT).exists()]
-        for stress, group in _by_stress(missing):
-            stage = Stage(bench.scene(stress, seed))
+        for group in _sharing(missing):
+            stage = Stage(bench.scene(group[0].stress, seed, group[0].shift))
             for cell in group:
                 _run_cell(bench, stage, cell, places[cell.name] / str(seed))
     return {
@@ -106,7 +112,7 @@ def table_of(scene: Scene, found: Sequence[Found]) -> Table:
         checksum=scene.data.checksum,
         n_train=len(scene.codes),
         n_test=len(scene.truth),
-        corruption=scene.stress.words,
+        corruption=scene.damage,
         encoder=scene.encoder,
         versions=versions(),
         runs=tuple(_run(scene, answers) for answers in found),
@@ -140,7 +146,7 @@ def _read(bench: Bench, cell: Cell, path: Path) -> Table:
     table = Table.from_json(path)
     asked = {
         "data": (bench.data.name, bench.data.checksum),
-        "damage": cell.stress.words,
+        "damage": cell.words,
         "choices": {repr(ask.choices) for ask in cell.asks},
     }
     found = {
@@ -161,13 +167,12 @@ def _choices(settings: Mapping[str, str]) -> str:
     return f"Choices({', '.join(f'{name}={value}' for name, value in settings.items())})"
 
 
-def _by_stress(cells: Sequence[Cell]) -> Iterator[tuple[Stress, list[Cell]]]:
+def _sharing(cells: Sequence[Cell]) -> Iterable[list[Cell]]:
     """Cells that can share a scene; damage that does nothing is none."""
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
-        groups.setdefault(cell.stress.name, []).append(cell)
-    for group in groups.values():
-        yield group[0].stress, group
+        groups.setdefault(cell.words, []).append(cell)
+    return groups.values()
 
 
 def _training(scene: Scene) -> dict[str, Any]:

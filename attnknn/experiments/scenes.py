@@ -16,7 +16,7 @@ from attnknn.errors import InvalidSettingError
 from attnknn.evaluation.protocol import flat_pixels
 from attnknn.experiments.found import Found
 from attnknn.experiments.networks import Network
-from attnknn.experiments.stresses import Stress
+from attnknn.experiments.stresses import NO_SHIFT, Shift, Stress
 from attnknn.records import Booleans, Integers
 
 Seen = NDArray[np.float32]  # (V, n, D): what each view of n rows became
@@ -28,6 +28,7 @@ class Scene:
 
     Parameters
     ----------
+    damage : what was done to training rows and test images, in words
     encoder : what made the embeddings, in words
     entries, codes : (N, D) and (N,) the training rows
     fresh : (N,) rows that no encoder was trained on; None: it was trained on none
@@ -41,7 +42,7 @@ class Scene:
 
     data: Dataset
     seed: int
-    stress: Stress
+    damage: str
     encoder: str
     entries: NDArray[np.float32]
     codes: Integers
@@ -85,7 +86,7 @@ def fixed_scene(
     return Scene(
         data=data,
         seed=seed,
-        stress=stress,
+        damage=stress.words,
         encoder=_with_rows(getattr(chosen, "name", type(chosen).__name__), n_rows),
         entries=np.asarray(chosen.transform(rows), dtype=np.float32),
         codes=damaged.codes,
@@ -104,6 +105,7 @@ def image_scene(
     folder: Path,
     *,
     n_rows: int | None = None,
+    shift: Shift = NO_SHIFT,
     verbose: int = 0,
 ) -> Scene:
     """Images by an encoder that is trained for them; its checkpoint in `folder` is gone on with.
@@ -126,14 +128,14 @@ def image_scene(
         verbose=verbose,
     )
     encoder, views = trained.encoder, network.views
-    asked = encoder.features(pictures(data, data.X_test), views)
+    asked = encoder.features(shift.apply(pictures(data, data.X_test), seed), views)
     seen = encoder.features(trained.images[trained.fresh], views)
     outcome = trained.lesson.outcome
     has_noise = stress.is_noise or "y_true" in data.extras
     return Scene(
         data=data,
         seed=seed,
-        stress=stress,
+        damage="; ".join(filter(None, [stress.words, shift.words])),
         encoder=_with_rows(network.words, n_rows),
         entries=encoder.transform(trained.images),
         codes=damaged.codes,

@@ -1,4 +1,4 @@
-"""Damage to training rows as a setting that can say what it does."""
+"""Damage to training rows and to test images as settings that can say what they do."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnknn._validation import check_choice
 from attnknn.errors import InvalidSettingError
+from attnknn.evaluation.shift import SEVERITIES, SHIFTS, shifted
 from attnknn.evaluation.stress import NOISES, few_shots, long_tail
 from attnknn.records import Integers
 
@@ -85,6 +87,44 @@ class Stress:
         else:
             rows = long_tail(codes, self.level, random_state=seed)
         return Damaged(rows, codes[rows])
+
+
+@dataclass(frozen=True)
+class Shift:
+    """What is done to the test images, after everything was fitted on images as they are.
+
+    Parameters
+    ----------
+    kind : 'noise', 'blur' or 'contrast'
+    severity : 1 to 5; 0 leaves images as they are
+
+    >>> Shift("blur", 3).words
+    'test images with blur 3 of 5'
+    """
+
+    kind: str = "noise"
+    severity: int = 0
+
+    def __post_init__(self) -> None:
+        check_choice("kind of shift", self.kind, SHIFTS)
+        if self.severity not in (0, *SEVERITIES):
+            raise InvalidSettingError(
+                f"The severity of a shift must be an integer from 0 to 5, got {self.severity!r}."
+            )
+
+    @property
+    def words(self) -> str:
+        """What was done, for people; '' for nothing."""
+        return f"test images with {self.kind} {self.severity} of 5" if self.severity else ""
+
+    def apply(self, images: NDArray[np.uint8], seed: int) -> NDArray[np.uint8]:
+        """The images, damaged."""
+        if not self.severity:
+            return images
+        return shifted(images, self.kind, self.severity, random_state=seed)
+
+
+NO_SHIFT = Shift()
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 
 from attnknn.errors import InvalidSettingError
+from attnknn.evaluation.shift import shifted
 from attnknn.evaluation.stress import few_shots, long_tail, symmetric_noise
-from attnknn.experiments.stresses import Stress
+from attnknn.experiments.stresses import Shift, Stress
 
 CODES = np.repeat([0, 1, 2], 40)
 
@@ -51,7 +52,19 @@ def test_damage_says_what_it_does(stress, words):
     assert Stress(*stress).words == words
 
 
+def test_images_are_shifted_or_stay(rng):
+    images = rng.integers(0, 256, (3, 8, 8), dtype=np.uint8)
+    assert Shift("blur", 0).apply(images, 0) is images
+    assert Shift("blur", 0).words == ""
+    found = Shift("blur", 4).apply(images, 0)
+    assert np.array_equal(found, shifted(images, "blur", 4, random_state=0))
+
+
 def test_impossible_damage_is_refused():
+    with pytest.raises(InvalidSettingError, match="from 0 to 5, got 6"):
+        Shift("noise", 6)
+    with pytest.raises(InvalidSettingError, match="fog"):
+        Shift("fog", 1)
     with pytest.raises(InvalidSettingError, match=r"must lie in 0\.\.1, got 1\.5"):
         Stress("symmetric", 1.5)
     with pytest.raises(InvalidSettingError, match="'imbalance' must be at least 1, got 0"):

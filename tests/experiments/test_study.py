@@ -110,6 +110,18 @@ def test_with_noise_the_head_is_also_told_of_it(tmp_path, tiny_network):
     assert "CNN head, noise model, views" in found.tables[0.3].methods
 
 
+def test_test_images_are_damaged_after_the_fit(tmp_path, tiny_network):
+    changes = {"methods": ["head", "distance"], "severities": [0, 5]}
+    study = Study("shift", "digits", tmp_path, [0], n_rows=400, changes=changes)
+    tables = measure(study).tables
+    assert tables[5].corruption == "test images with noise 5 of 5"
+    assert tables[5].mean("nll", "CNN head") > tables[0].mean("nll", "CNN head")
+    chosen = [{run.method: run.chosen for run in tables[level].runs} for level in (0, 5)]
+    assert chosen[0] == chosen[1]  # what was fitted knows nothing of the damage
+    with pytest.raises(AttnKNNError, match="Only images that a network is trained on"):
+        measure(replace(study, dataset="iris"))
+
+
 def test_pixels_can_be_taken_as_they_are(tmp_path):
     study = Study("main", "digits", tmp_path, [0], network="none", n_rows=300)
     table = measure(replace(study, changes={"methods": ["logistic", "uniform"]})).tables[None]
