@@ -65,6 +65,12 @@ class Dataset(Rows):
         )
 
 
+def read_npz(path: Path) -> Mapping[str, NDArray[Any]]:
+    """The named arrays of an NPZ file."""
+    with np.load(path, allow_pickle=False) as file:
+        return dict(file)
+
+
 @dataclass(frozen=True)
 class DataFile:
     """A file that a data set is read from.
@@ -73,12 +79,18 @@ class DataFile:
     ----------
     path : below a data folder; the bare file name is looked for too
     sha256 : of the file, or None where `arrays` are checked instead
-    arrays : sha256 of the raw bytes of named arrays inside an npz file
+    arrays : sha256 of the raw bytes of named arrays inside the file; empty where none are known
+    others : files and folders below a data folder that hold the same arrays
+    md5 : of those `others`, and of files in them, whose publisher states one
+    read : the named arrays of the file, or of one of the others
     """
 
     path: str
     sha256: str | None = None
     arrays: Mapping[str, str] = field(default_factory=dict)
+    others: tuple[str, ...] = ()
+    md5: Mapping[str, str] = field(default_factory=dict)
+    read: Callable[[Path], Mapping[str, NDArray[Any]]] = read_npz
 
 
 @dataclass(frozen=True)

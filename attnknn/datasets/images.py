@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
-from attnknn.datasets.base import DataFile, Kind, Rows, Source
+from attnknn.datasets.base import DataFile, Rows, Source
+from attnknn.datasets.class_names import CLASSES
+from attnknn.datasets.published import FORMS, arrays_of, read_form
+from attnknn.errors import InvalidInputError
 
 N_COMPONENTS = 64
-DIGITS = tuple("0123456789")
-CLOTHES = (
-    *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
-    *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
-)
-THINGS = (
-    *("airplane", "automobile", "bird", "cat", "deer"),
-    *("dog", "frog", "horse", "ship", "truck"),
-)
 MNIST = {
     "x_train": "741c988805d008ac6e4c904b69001ba184c24b2c540a4ef403f4c71b676cf757",
     "y_train": "1feba77c54802fa5339a11837ea4b2866434b83314ec45192930f1df69120c13",
@@ -42,6 +36,13 @@ CIFAR10 = {
     "x_test": "f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04",
     "y_test": "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5",
 }
+CIFAR100_MD5 = {  # as the publisher and torchvision state them; those of arrays are not known
+    "cifar-100-python.tar.gz": "eb9058c3a382ffc7106e4002c42a8d85",
+    "cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8",
+    "cifar-100-python/train": "16019d7e3df5f24257cddd939b257f8d",
+    "cifar-100-python/test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+}
+CIFAR100_COUNTS = (500, 100)  # training and test images of each class
 CIFAR10N = {  # name: key in the file, checksum
     "aggregate": (
         "aggre_label",
@@ -66,26 +67,27 @@ CIFAR10N = {  # name: key in the file, checksum
 }
 
 
-def _reader(classes: tuple[str, ...]) -> Callable[[list[Path]], Rows]:
-    return lambda paths: _read_images(paths[0], classes)
+def _reader(name: str) -> Callable[[list[Path]], Rows]:
+    return lambda paths: read_form(name, paths[0])
 
 
-def _read_images(path: Path, classes: tuple[str, ...]) -> Rows:
-    with np.load(path, allow_pickle=False) as file:
-        return Rows(
-            X_train=file["x_train"],
-            y_train=file["y_train"].astype(np.int64),
-            X_test=file["x_test"],
-            y_test=file["y_test"].astype(np.int64),
-            classes=classes,
-        )
+def _read_hundred(paths: list[Path]) -> Rows:
+    """CIFAR-100, with as many images of each class as it should have."""
+    rows = read_form("cifar100", paths[0])
+    for labels, count in zip((rows.y_train, rows.y_test), CIFAR100_COUNTS, strict=True):
+        if (np.bincount(labels, minlength=100) != count).any():
+            raise InvalidInputError(
+                f"{paths[0]} must hold {CIFAR100_COUNTS[0]} training and {CIFAR100_COUNTS[1]} test "
+                "images of each of the 100 classes. Get the file again."
+            )
+    return rows
 
 
 def _relabeled_reader(key: str) -> Callable[[list[Path]], Rows]:
     """CIFAR-10 with the training labels that people gave; the test labels are the true ones."""
 
     def read(paths: list[Path]) -> Rows:
-        rows = _read_images(paths[0], THINGS)
+        rows = read_form("cifar10", paths[0])
         with np.load(paths[1], allow_pickle=False) as file:
             given = file[key].astype(np.int64)
         return replace(rows, y_train=given, extras={"y_true": rows.y_train})
@@ -93,25 +95,25 @@ def _relabeled_reader(key: str) -> Callable[[list[Path]], Rows]:
     return read
 
 
-def _component_reader(classes: tuple[str, ...]) -> Callable[[list[Path]], Rows]:
+def _component_reader(name: str) -> Callable[[list[Path]], Rows]:
     def read(paths: list[Path]) -> Rows:
-        rows = _components(paths[0], classes)
+        rows = _components(name, paths[0])
         # Copies, so that nobody changes what the next caller gets.
         return Rows(
             rows.X_train.copy(),
             rows.y_train.copy(),
             rows.X_test.copy(),
             rows.y_test.copy(),
-            classes,
+            rows.classes,
         )
 
     return read
 
 
 @lru_cache(maxsize=2)
-def _components(path: Path, classes: tuple[str, ...]) -> Rows:
+def _components(name: str, path: Path) -> Rows:
     """Principal components fitted on the training pixels alone, by one exact eigenproblem."""
-    images = _read_images(path, classes)
+    images = read_form(name, path)
     train, test = _pixels(images.X_train), _pixels(images.X_test)
     n_components = min(N_COMPONENTS, *train.shape)
     pca = PCA(n_components, svd_solver="covariance_eigh").fit(train)
@@ -120,7 +122,7 @@ def _components(path: Path, classes: tuple[str, ...]) -> Rows:
         images.y_train,
         pca.transform(test).astype(np.float32),
         images.y_test,
-        classes,
+        images.classes,
     )
 
 
@@ -128,35 +130,45 @@ def _pixels(images: NDArray[Any]) -> NDArray[np.float64]:
     return images.reshape(len(images), -1).astype(np.float64) / 255.0
 
 
-def _source(
-    name: str,
-    kind: Kind,
-    n_rows: int,
-    arrays: Mapping[str, str],
-    *,
-    file: str,
-    origin: str,
-    license: str,
-    read: Callable[[list[Path]], Rows],
-) -> Source:
-    return Source(
-        name=name,
-        kind=kind,
-        n_rows=n_rows,
-        n_classes=10,
-        origin=f"{origin}, as an npz file with x_train, y_train, x_test, y_test (uint8)",
-        license=license,
-        read=read,
-        files=(DataFile(file, arrays=arrays),),
+def _file(name: str, arrays: Mapping[str, str], md5: Mapping[str, str] | None = None) -> DataFile:
+    """The NPZ file of a set of images, or what it is published in."""
+    return DataFile(
+        f"{name}.npz",
+        arrays=arrays,
+        md5=md5 or {},
+        others=tuple(FORMS[name]),
+        read=partial(arrays_of, name),
     )
 
 
-def _gray(name: str, arrays: Mapping[str, str], classes: tuple[str, ...], **about: str) -> Any:
-    file = f"{name}.npz"
-    images = _source(name, "images", 70_000, arrays, file=file, read=_reader(classes), **about)
-    reader = _component_reader(classes)
-    vectors = _source(f"{name}-pca64", "vectors", 70_000, arrays, file=file, read=reader, **about)
-    return images, vectors
+FILES = {
+    "mnist": _file("mnist", MNIST),
+    "fashion-mnist": _file("fashion-mnist", FASHION),
+    "cifar10": _file("cifar10", CIFAR10),
+    "cifar100": _file("cifar100", {}, CIFAR100_MD5),
+}
+
+
+def _gray(name: str, origin: str, license: str) -> tuple[Source, Source]:
+    """Images, and their components."""
+    images = _images(name, 70_000, origin, license, _reader(name))
+    reader = _component_reader(name)
+    return images, replace(images, name=f"{name}-pca64", kind="vectors", read=reader)
+
+
+def _images(
+    name: str, n_rows: int, origin: str, license: str, read: Callable[[list[Path]], Rows]
+) -> Source:
+    return Source(
+        name=name,
+        kind="images",
+        n_rows=n_rows,
+        n_classes=len(CLASSES[name]),
+        origin=f"{origin}, as published or as NPZ with x_train, y_train, x_test, y_test (uint8)",
+        license=license,
+        read=read,
+        files=(FILES[name],),
+    )
 
 
 def _relabeled(name: str) -> Source:
@@ -169,37 +181,15 @@ def _relabeled(name: str) -> Source:
         origin="https://github.com/UCSC-REAL/cifar-10-100n, as cifar10n.npz, and cifar10",
         license="CC BY-NC 4.0",
         read=_relabeled_reader(key),
-        files=(
-            DataFile("cifar10.npz", arrays=CIFAR10),
-            DataFile("cifar10n.npz", arrays={key: checksum}),
-        ),
+        files=(FILES["cifar10"], DataFile("cifar10n.npz", arrays={key: checksum})),
     )
 
 
+CIFAR = "https://www.cs.toronto.edu/~kriz/cifar.html"
 SOURCES: tuple[Source, ...] = (
-    *_gray(
-        "mnist",
-        MNIST,
-        DIGITS,
-        origin="http://yann.lecun.com/exdb/mnist",
-        license="CC BY-SA 3.0",
-    ),
-    *_gray(
-        "fashion-mnist",
-        FASHION,
-        CLOTHES,
-        origin="https://github.com/zalandoresearch/fashion-mnist",
-        license="MIT",
-    ),
-    _source(
-        "cifar10",
-        "images",
-        60_000,
-        CIFAR10,
-        file="cifar10.npz",
-        origin="https://www.cs.toronto.edu/~kriz/cifar.html",
-        license="not stated",
-        read=_reader(THINGS),
-    ),
+    *_gray("mnist", "http://yann.lecun.com/exdb/mnist", "CC BY-SA 3.0"),
+    *_gray("fashion-mnist", "https://github.com/zalandoresearch/fashion-mnist", "MIT"),
+    _images("cifar10", 60_000, CIFAR, "not stated", _reader("cifar10")),
+    _images("cifar100", 60_000, CIFAR, "not stated", _read_hundred),
     *map(_relabeled, CIFAR10N),
 )

@@ -77,14 +77,12 @@ def read_data(
 
 
 def _find(name: str, folder: Path) -> Rows:
-    from attnknn.datasets import load, names
+    from attnknn.datasets import load
     from attnknn.datasets.published import read_published
 
     try:
         return read_published(name, folder)
     except MissingDataError as error:
-        if name not in names():
-            raise MissingDataError(f"{error} Name its folder with --data_path.") from None
         try:
             return load(name)
         except MissingDataError as other:
