@@ -10,13 +10,14 @@ import numpy as np
 
 from attnknn._cache import cache_folder
 from attnknn.datasets import bundled, images, minilm, pmlb, pycaret, uci
-from attnknn.datasets.base import Dataset, Kind, Rows, Source
+from attnknn.datasets.base import Dataset, Kind, Parts, Rows, Source
 from attnknn.datasets.folders import checksum_of, data_folders, find, find_all
 from attnknn.errors import unknown_name
 
 __all__ = [
     "CatalogRow",
     "Dataset",
+    "Parts",
     "available",
     "cache_folder",
     "catalog",
@@ -49,6 +50,7 @@ def load(name: str) -> Dataset:
     """A data set by name, checked, with its fixed split.
 
     Data sets with a canonical test set keep it; of the others a stratified fifth is for testing.
+    `dataset.parts()` sets a calibration part of the training rows apart.
     Labels are codes; `np.array(dataset.classes)[dataset.y_train]` are their names.
 
     Parameters

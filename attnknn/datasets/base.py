@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
+from attnknn.datasets.strata import fifth_of
 from attnknn.errors import InvalidInputError
 from attnknn.records import Integers
 
@@ -38,6 +39,25 @@ class Rows:
 
 
 @dataclass(frozen=True, eq=False)
+class Parts:
+    """Training, calibration and test rows; no row is in two parts.
+
+    Parameters
+    ----------
+    train_rows, calibration_rows : places in the `X_train` of the data set, rising
+    """
+
+    X_train: Any
+    y_train: Integers
+    X_calibration: Any
+    y_calibration: Integers
+    X_test: Any
+    y_test: Integers
+    train_rows: Integers
+    calibration_rows: Integers
+
+
+@dataclass(frozen=True, eq=False)
 class Dataset(Rows):
     """Named data with a fixed split.
 
@@ -57,6 +77,35 @@ class Dataset(Rows):
     checksum: str = ""
     source: str = ""
     license: str = ""
+
+    def parts(self) -> Parts:
+        """The fixed split into training, calibration and test rows.
+
+        A fifth of the training rows of each class (rounded) is for calibration. Which ones depends
+        on the name of the data set and on the labels alone; the test rows stay what they are.
+
+        >>> from attnknn import datasets
+        >>> parts = datasets.load("iris").parts()
+        >>> len(parts.y_train), len(parts.y_calibration), len(parts.y_test)
+        (96, 24, 30)
+        """
+        chosen = fifth_of(self.y_train, self.name)
+        if not chosen.any():
+            raise InvalidInputError(
+                f"A class of {self.name!r} must have at least three training rows for one to be "
+                f"set apart, got {len(self.y_train)} training rows of {len(self.classes)} classes."
+            )
+        train, calibration = np.flatnonzero(~chosen), np.flatnonzero(chosen)
+        return Parts(
+            X_train=_take(self.X_train, train),
+            y_train=self.y_train[train],
+            X_calibration=_take(self.X_train, calibration),
+            y_calibration=self.y_train[calibration],
+            X_test=self.X_test,
+            y_test=self.y_test,
+            train_rows=train,
+            calibration_rows=calibration,
+        )
 
     def __repr__(self) -> str:
         return (
