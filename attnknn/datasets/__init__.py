@@ -12,6 +12,7 @@ from attnknn._cache import cache_folder
 from attnknn.datasets import bundled, images, minilm, pmlb, pycaret, uci
 from attnknn.datasets.base import Dataset, Kind, Parts, Rows, Source
 from attnknn.datasets.folders import checksum_of, data_folders, find, find_all
+from attnknn.datasets.image_folder import load_folder
 from attnknn.errors import unknown_name
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "catalog",
     "data_folders",
     "load",
+    "load_folder",
     "names",
 ]
 

@@ -180,6 +180,11 @@ def _encoder_for(dataset: Dataset, encoder: Any) -> Any:
     if encoder is None:
         return FunctionTransformer()  # hands on what it gets
     if isinstance(encoder, str) and encoder == "auto":
+        if dataset.kind == "images" and dataset.X_train.dtype.kind == "O":
+            raise InvalidSettingError(
+                "`encoder='auto'` takes images that are arrays, got paths. Name an encoder, as "
+                "`ImageEncoder(image_size=32)`."
+            )
         kinds = {"table": "tabular", "vectors": "identity", "images": flat_pixels}
         return make_encoder(kinds[dataset.kind])
     return make_encoder(encoder)
