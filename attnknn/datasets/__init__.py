@@ -37,7 +37,15 @@ SOURCES: dict[str, Source] = {
 
 @dataclass(frozen=True)
 class CatalogRow:
-    """A line of the list of data sets; `found` is where it is, or None."""
+    """A line of the list of data sets.
+
+    Parameters
+    ----------
+    found : where it is, or None
+    missing : for each file that is not here its path below a data folder, then what may stand in
+        for it: one of them is enough
+    put_into : a data folder for them, or None where nothing is missing
+    """
 
     name: str
     kind: Kind
@@ -46,6 +54,8 @@ class CatalogRow:
     source: str
     license: str
     found: str | None
+    missing: tuple[tuple[str, ...], ...]
+    put_into: str | None
 
 
 def load(name: str) -> Dataset:
@@ -111,23 +121,28 @@ def catalog() -> Iterator[CatalogRow]:
     >>> next(catalog()).found
     'scikit-learn'
     """
-    for source in SOURCES.values():
-        yield CatalogRow(
-            name=source.name,
-            kind=source.kind,
-            n_rows=source.n_rows,
-            n_classes=source.n_classes,
-            source=source.origin,
-            license=source.license,
-            found=_found(source),
-        )
+    yield from map(_catalog_row, SOURCES.values())
 
 
-def _found(source: Source) -> str | None:
-    if not source.files:
-        return "scikit-learn"
+def _catalog_row(source: Source) -> CatalogRow:
     paths = [find(file) for file in source.files]
-    return None if None in paths else ", ".join(str(path) for path in paths)
+    missing = tuple(
+        (file.path, *file.others)
+        for file, path in zip(source.files, paths, strict=True)
+        if path is None
+    )
+    found = ", ".join(map(str, paths)) if paths else "scikit-learn"
+    return CatalogRow(
+        name=source.name,
+        kind=source.kind,
+        n_rows=source.n_rows,
+        n_classes=source.n_classes,
+        source=source.origin,
+        license=source.license,
+        found=None if missing else found,
+        missing=missing,
+        put_into=str(cache_folder()) if missing else None,
+    )
 
 
 def _content_checksum(rows: Rows) -> str:

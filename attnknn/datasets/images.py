@@ -178,7 +178,7 @@ def _relabeled(name: str) -> Source:
         kind="images",
         n_rows=60_000,
         n_classes=10,
-        origin="https://github.com/UCSC-REAL/cifar-10-100n, as cifar10n.npz, and cifar10",
+        origin="https://github.com/UCSC-REAL/cifar-10-100n (CIFAR-10_human as NPZ, uint8); cifar10",
         license="CC BY-NC 4.0",
         read=_relabeled_reader(key),
         files=(FILES["cifar10"], DataFile("cifar10n.npz", arrays={key: checksum})),

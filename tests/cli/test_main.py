@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -65,9 +64,3 @@ def test_a_save_that_was_cut_short_is_a_warning_not_an_error(model: Path, rows: 
     assert done.returncode == 0
     assert done.stderr.startswith("Warning: The last save")
     assert len(done.stdout.splitlines()) == 10
-
-
-def test_data_sets_are_listed() -> None:
-    assert "breast-cancer" in run("datasets").stdout
-    listed = json.loads(run("datasets", "--format", "json").stdout)
-    assert {"iris", "digits"} <= {row["name"] for row in listed}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,6 +26,42 @@ def test_every_name_is_listed_with_its_size_source_and_license(folder):
     assert len(rows) == 26
     assert all(row.n_rows > 100 and row.n_classes > 1 and row.license for row in rows)
     assert {row.found for row in rows} == {"scikit-learn", None}
+
+
+def test_the_list_says_what_is_missing_and_where_it_belongs(put_text, folder):
+    put_text("wine-red", WINE)
+    rows = {row.name: row for row in datasets.catalog()}
+    for name in ("iris", "wine-red"):
+        assert (rows[name].missing, rows[name].put_into) == ((), None)
+    adult = rows["adult"]
+    assert adult.missing == (("tabular/adult-train.csv.gz",), ("tabular/adult-test.csv.gz",))
+    assert adult.put_into == str(cache_folder())
+    (images,) = rows["cifar100"].missing
+    assert images[0] == "cifar100.npz"
+    assert {"cifar-100-python.tar.gz", "cifar-100-binary"} <= set(images)
+
+
+def test_one_file_of_two_is_not_enough(put_text, folder):
+    put_text("adult", "", "")
+    (folder / "tabular" / "adult-test.csv.gz").unlink()
+    row = next(row for row in datasets.catalog() if row.name == "adult")
+    assert row.missing == (("tabular/adult-test.csv.gz",),)
+    assert row.found is None
+
+
+@pytest.mark.parametrize("name", datasets.names())
+def test_what_is_put_where_the_list_says_is_found(name, folder):
+    """Each stand-in by itself, and nothing else."""
+    row = next(row for row in datasets.catalog() if row.name == name)
+    for number in range(max(map(len, row.missing), default=0)):
+        paths = [Path(row.put_into, files[min(number, len(files) - 1)]) for files in row.missing]
+        for path in paths:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        assert name in datasets.available()
+        for path in paths:
+            path.unlink()
+        assert name not in datasets.available()
 
 
 def test_a_missing_file_says_where_it_comes_from_and_where_to_put_it(folder):
