@@ -22,7 +22,13 @@ from attnknn.vit.functional import (
 from attnknn.vit.functional.attend import FEATURES
 from attnknn.vit.functional.grid import check_grid_size, grid_of
 from attnknn.vit.layers.base import HeadedAttention
-from attnknn.vit.layers.legacy import LegacyRule, check_legacy, legacy_attention
+from attnknn.vit.layers.legacy import (
+    LegacyRule,
+    check_legacy,
+    has_places,
+    legacy_attention,
+    legacy_choice,
+)
 
 CONVOLUTIONS = ("standard", "depthwise", "depthwise-separable")
 SAMPLINGS = ("all", "random", "spatial")
@@ -59,7 +65,8 @@ class ConvNNAttention(HeadedAttention):
         (height, width) of the patches, a square if None, and how many tokens stand before them;
         read where places are needed, and by samples.
     legacy
-        Computes what the first implementation of the paper did, its slips included.
+        Computes what the first implementation of the paper did, its slips included. Places are
+        along the sequence there: `grid_size`, `num_prefix_tokens` and `feature_share` are not read.
 
     >>> ConvNNAttention(12, n_neighbors=2)(torch.zeros(2, 5, 12)).shape
     torch.Size([2, 5, 12])
@@ -111,21 +118,22 @@ class ConvNNAttention(HeadedAttention):
         self.num_prefix_tokens = check_at_least("num_prefix_tokens", num_prefix_tokens, 0)
         self.seed, self.legacy = seed, legacy
         if legacy:
-            check_legacy(self.rule, aggregation_type)
+            check_legacy(self.rule, aggregation_type, convolution_type)
         self._make_kernels()
 
     def _make_kernels(self) -> None:
         width, n = self.head_dim, self.rule.n_neighbors
+        n_combined = width + (self.legacy and has_places(self.rule))
         make = self.proj.weight.new_empty
         mixes, is_separable = (self.convolution_type == name for name in CONVOLUTIONS[::2])
         self.kernel = self.position_kernel = self.pointwise = None
         if self.aggregation_type != "Loc":
-            self.kernel = nn.Parameter(make((width, width, n) if mixes else (width, n)))
-        if self.aggregation_type != "Col":
+            self.kernel = nn.Parameter(make((width, n_combined, n) if mixes else (n_combined, n)))
+        if self.aggregation_type != "Col" and not self.legacy:
             self.position_kernel = nn.Parameter(make(width, 2, n))
         if is_separable:
             at = {"device": self.proj.weight.device, "dtype": self.proj.weight.dtype}
-            self.pointwise = nn.Linear(width, width, bias=False, **at)
+            self.pointwise = nn.Linear(n_combined, width, bias=False, **at)
         self.reset_kernels()
 
     @torch.no_grad()
@@ -169,6 +177,8 @@ class ConvNNAttention(HeadedAttention):
     def choose(self, x: Tensor, mask: Tensor | None = None) -> Choice:
         """The neighbors that the tokens (B, N, dim) choose."""
         query, key, _ = self.projected(x)
+        if self.legacy:
+            return legacy_choice(query, key, self.rule, self._old_sampling(mask))
         return choose(
             query,
             key,
@@ -199,14 +209,17 @@ class ConvNNAttention(HeadedAttention):
     def _attend_as_before(
         self, query: Tensor, key: Tensor, value: Tensor | None, mask: Tensor | None
     ) -> Tensor:
-        assert value is not None  # the old rules know features alone, see `check_legacy`
+        assert value is not None  # the old rules always combine features, see `check_legacy`
         assert self.kernel is not None
-        if mask is not None:
-            raise InvalidSettingError("With `legacy=True` there are no attention masks.")
-        sampling = LegacyRule(self.sampling_type, self.num_samples, self.sample_padding)
+        sampling = self._old_sampling(mask)
         return legacy_attention(
             query, key, value, self.kernel, self.rule, sampling, self.pointwise, self.dropped
         )
+
+    def _old_sampling(self, mask: Tensor | None) -> LegacyRule:
+        if mask is not None:
+            raise InvalidSettingError("With `legacy=True` there are no attention masks.")
+        return LegacyRule(self.sampling_type, self.num_samples, self.sample_padding)
 
     def extra_repr(self) -> str:
         rule = f"n_neighbors={self.rule.n_neighbors}, magnitude_type={self.rule.similarity!r}"

@@ -1,17 +1,20 @@
 """What the first implementation of ConvNN-attention computes, and the way from its weights to ours.
 
-It differs from `ConvNNAttention` in five ways, which change its numbers:
+It differs from `ConvNNAttention` in six ways, which change its numbers:
 
 - its `W_k` makes the queries and its `W_q` the keys;
 - with samples, a token has the score 1 with itself (or the distance 1) whatever it is, and as a
   sample it is given −0.1 (or 1.1), so that it may well be chosen again;
 - `spatial` samples stand evenly along the sequence, and random ones are drawn anew in evaluation;
+- with `coordinate_encoding`, features get one channel more, which goes from −1 to 1 along the
+  sequence, or along the samples in the order they were drawn; scores are scaled as without it;
 - dropout is on what was combined, not on weights;
 - with several heads, tokens and channels of a head change places before the heads are merged.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -21,7 +24,7 @@ from torch import Tensor
 
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.vit.functional import plain
-from attnknn.vit.functional.attend import Rule
+from attnknn.vit.functional.attend import Choice, Rule
 from attnknn.vit.functional.similarity import scores_of
 
 
@@ -41,13 +44,25 @@ class LegacyRule:
         return torch.linspace(first, last, self.num_samples, device=device).long()
 
 
-def check_legacy(rule: Rule, aggregation_type: str) -> None:
-    """The first implementation knows features alone."""
-    if rule.similarity_type != "Col" or aggregation_type != "Col" or rule.weights == "ones":
+def check_legacy(rule: Rule, aggregation_type: str, convolution_type: str) -> None:
+    """The first implementation knows features, and coordinates beside them in both of its steps."""
+    features = (rule.similarity_type, aggregation_type)
+    if features not in (("Col", "Col"), ("Loc_Col", "Loc_Col")) or rule.weights == "ones":
         raise InvalidSettingError(
-            "`legacy=True` knows no places and no weights of ones: leave out "
-            "`coordinate_encoding`, `similarity_type`, `aggregation_type` and `weights='ones'`."
+            "`legacy=True` knows places only by `coordinate_encoding`, and no weights of ones: "
+            "leave out `similarity_type`, `aggregation_type` and `weights='ones'`."
         )
+    if has_places(rule) and convolution_type == "depthwise":
+        # In groups of one channel, d + 1 of them cannot become d.
+        raise InvalidSettingError(
+            "With `legacy=True` and `coordinate_encoding`, `convolution_type` must be 'standard' "
+            "or 'depthwise-separable', got 'depthwise': the first implementation has no such layer."
+        )
+
+
+def has_places(rule: Rule) -> bool:
+    """Whether a token's place along the sequence is one of its channels."""
+    return rule.similarity_type == "Loc_Col"
 
 
 def legacy_attention(
@@ -61,26 +76,41 @@ def legacy_attention(
     dropout: float,
 ) -> Tensor:
     """(B, H, N, d), as `ConvNNAttention` would, by the old rules."""
-    scores = scores_of(query, key, rule.similarity)
-    if sampling.sampling_type == "all":
-        chosen, index = scores.topk(rule.n_neighbors)
-    else:
-        chosen, index = _with_itself(scores, rule, sampling)
-    combined = plain.combine(value, index, _weights(chosen, rule), kernel)
+    choice = legacy_choice(query, key, rule, sampling)
+    value = _with_place(value) if has_places(rule) else value
+    combined = plain.combine(value, choice.index, _weights(choice.scores, rule), kernel)
     combined = combined if pointwise is None else pointwise(combined)
     return _changed_places(F.dropout(combined, dropout))
 
 
-def _with_itself(scores: Tensor, rule: Rule, sampling: LegacyRule) -> tuple[Tensor, Tensor]:
-    is_far = rule.similarity == "euclidean"  # scores are negative distances
-    n_tokens = scores.shape[2]
-    candidates = sampling.candidates(n_tokens, scores.device)
-    itself = torch.arange(n_tokens, device=scores.device)[:, None]
-    shown = scores[..., candidates].masked_fill(itself == candidates, -1.1 if is_far else -0.1)
+def legacy_choice(query: Tensor, key: Tensor, rule: Rule, sampling: LegacyRule) -> Choice:
+    """The neighbors by the old rules; tokens themselves are in the index like all others."""
+    if sampling.sampling_type == "all":
+        return Choice(*_scores(query, key, rule).topk(rule.n_neighbors))
+    n_tokens, is_far = query.shape[2], rule.similarity == "euclidean"  # negative distances
+    candidates = sampling.candidates(n_tokens, query.device)
+    scores = _scores(query, key[:, :, candidates], rule)
+    itself = torch.arange(n_tokens, device=query.device)[:, None]
+    shown = scores.masked_fill(itself == candidates, -1.1 if is_far else -0.1)
     best = shown.topk(rule.n_neighbors - 1)
     first = torch.full_like(scores[..., :1], -1.0 if is_far else 1.0)
     index = torch.cat([itself.expand(first.shape), candidates[best.indices]], -1)
-    return torch.cat([first, best.values], -1), index
+    return Choice(torch.cat([first, best.values], -1), index)
+
+
+def _scores(query: Tensor, key: Tensor, rule: Rule) -> Tensor:
+    if not has_places(rule):
+        return scores_of(query, key, rule.similarity)
+    width = query.shape[-1]
+    scores = scores_of(_with_place(query), _with_place(key), rule.similarity)
+    return scores * math.sqrt((width + 1) / width) if rule.similarity == "matmul" else scores
+
+
+def _with_place(features: Tensor) -> Tensor:
+    """(B, H, N, d + 1): the last channel goes from −1 to 1."""
+    *shape, n_tokens, _ = features.shape
+    places = torch.linspace(-1, 1, n_tokens, device=features.device, dtype=features.dtype)
+    return torch.cat([features, places[:, None].expand(*shape, -1, -1)], -1)
 
 
 def _weights(scores: Tensor, rule: Rule) -> Tensor:
@@ -100,7 +130,8 @@ def import_convnn(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The state dict of the first implementation's layer, as one of `ConvNNAttention`.
 
     Its biases are kept if it has any. The names of queries and keys are put right, so the result
-    is for `legacy=True` and for `legacy=False` alike.
+    is for `legacy=True` and for `legacy=False` alike; with `coordinate_encoding` only for the
+    first, since it has one coordinate, and the grid two.
 
     >>> state = {f"W_{part}.weight": torch.eye(2) for part in "qkvo"}
     >>> sorted(import_convnn({**state, "conv.weight": torch.ones(2, 1, 3)}))

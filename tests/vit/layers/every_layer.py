@@ -77,4 +77,14 @@ LAYERS: dict[str, Callable[..., nn.Module]] = {
     "convnn_legacy_spatial": convnn(
         legacy=True, sampling_type="spatial", num_samples=5, magnitude_type="euclidean"
     ),
+    "convnn_legacy_coordinates": convnn(
+        legacy=True, coordinate_encoding=True, convolution_type="standard"
+    ),
+    "convnn_legacy_coordinates_spatial": convnn(
+        legacy=True,
+        coordinate_encoding=True,
+        convolution_type="depthwise-separable",
+        sampling_type="spatial",
+        num_samples=5,
+    ),
 }

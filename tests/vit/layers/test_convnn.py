@@ -86,7 +86,9 @@ def test_the_chosen_tokens_can_be_seen(randn):
         ({"num_samples": 0}, "`num_samples` must be.* Or −1 for all"),
         ({"similarity_type": "Loc", "aggregation_type": "Loc"}, "must not both be 'Loc'"),
         ({"attn_drop": 1.5}, "`attn_drop` must be a number between 0 and 1, got 1.5"),
-        ({"legacy": True, "coordinate_encoding": True}, "`legacy=True` knows no places"),
+        ({"legacy": True, "similarity_type": "Loc_Col"}, "knows places only by `coordinate_enco"),
+        ({"legacy": True, "weights": "ones"}, "and no weights of ones"),
+        ({"legacy": True, "coordinate_encoding": True}, "must be 'standard' or 'depthwise-sep"),
         ({"sample_padding": -1}, "`sample_padding` must be"),
     ],
 )

@@ -7,36 +7,43 @@ import math
 import pytest
 import torch
 
-from attnknn.errors import InvalidInputError
+from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.vit.layers import ConvNNAttention, import_convnn
 
 B, N, D, K, M = 2, 11, 12, 4, 5
 
 
-def first_state(randn, heads, convolution="depthwise"):
+def first_state(randn, heads, convolution="depthwise", *, is_encoded=False):
     """A state dict with its names."""
-    width = D // heads
+    width, n_combined = D // heads, D // heads + is_encoded
     state = {f"W_{part}.weight": randn(D, D) / 4 for part in "qkvo"}
     if convolution == "depthwise-separable":
         return state | {
-            "conv.0.weight": randn(width, 1, K),
-            "conv.1.weight": randn(width, width, 1),
+            "conv.0.weight": randn(n_combined, 1, K),
+            "conv.1.weight": randn(width, n_combined, 1),
         }
-    return state | {"conv.weight": randn(width, 1 if convolution == "depthwise" else width, K)}
+    mixed = 1 if convolution == "depthwise" else n_combined
+    return state | {"conv.weight": randn(width, mixed, K)}
 
 
 def distance(a, b):
     return (a - b).norm()
 
 
-def scores(a, b, kind):
+def scores(a, b, kind, width):
+    """Scaled by the width of features, whether or not there is a coordinate beside them."""
     if kind == "euclidean":
         return distance(a, b)
-    scale = a.norm() * b.norm() if kind == "cosine" else math.sqrt(len(a))
+    scale = a.norm() * b.norm() if kind == "cosine" else math.sqrt(width)
     return a @ b / scale
 
 
-def first_implementation(x, state, heads, kind, candidates, is_softmax):
+def and_place(vector, rank, n):
+    """One channel more, that goes from −1 to 1 over n tokens."""
+    return torch.cat([vector, vector.new_tensor([-1 + 2 * rank / (n - 1)])])
+
+
+def first_implementation(x, state, heads, kind, candidates, is_softmax, *, is_encoded=False):
     """Of its formulas, one token of one head at a time; `W_k` makes the queries."""
     width, is_far = D // heads, kind == "euclidean"
     combined = torch.zeros(B, heads, N, width, dtype=x.dtype)
@@ -44,9 +51,18 @@ def first_implementation(x, state, heads, kind, candidates, is_softmax):
         for h in range(heads):
             part = slice(h * width, (h + 1) * width)
             asked, known, value = (x[b] @ state[f"W_{p}.weight"][part].T for p in "kqv")
+            pool = list(range(N)) if candidates is None else candidates
+            known = known[pool]
+            if is_encoded:  # samples count their own ranks, not where they stand
+                asked, value, known = (
+                    torch.stack([and_place(row, n, len(rows)) for n, row in enumerate(rows)])
+                    for rows in (asked, value, known)
+                )
             for n in range(N):
-                pool = list(range(N)) if candidates is None else candidates
-                found = [(float(scores(asked[n], known[m], kind)), m) for m in pool]
+                found = [
+                    (float(scores(asked[n], known[rank], kind, width)), m)
+                    for rank, m in enumerate(pool)
+                ]
                 if candidates is not None:
                     found = [((1.1 if is_far else -0.1) if m == n else s, m) for s, m in found]
                 found.sort(reverse=not is_far)
@@ -76,8 +92,14 @@ def convolved(gathered, state):
 @pytest.mark.parametrize("kind", ["matmul", "cosine", "euclidean"])
 @pytest.mark.parametrize("sampling", ["all", "random", "spatial"])
 @pytest.mark.parametrize(("heads", "weights"), [(1, "softmax"), (3, "raw"), (3, "softmax")])
-def test_the_numbers_are_those_of_the_first_implementation(randn, kind, sampling, heads, weights):
-    state, x = first_state(randn, heads), randn(B, N, D)
+@pytest.mark.parametrize(
+    ("convolution", "is_encoded"),
+    [("depthwise", False), ("standard", True), ("depthwise-separable", True)],
+)
+def test_the_numbers_are_those_of_the_first_implementation(
+    randn, kind, sampling, heads, weights, convolution, is_encoded
+):
+    state, x = first_state(randn, heads, convolution, is_encoded=is_encoded), randn(B, N, D)
     layer = ConvNNAttention(
         D,
         heads,
@@ -86,6 +108,8 @@ def test_the_numbers_are_those_of_the_first_implementation(randn, kind, sampling
         num_samples=M,
         magnitude_type=kind,
         weights=weights,
+        convolution_type=convolution,
+        coordinate_encoding=is_encoded,
         proj_bias=False,
         legacy=True,
         dtype=torch.float64,
@@ -96,8 +120,39 @@ def test_the_numbers_are_those_of_the_first_implementation(randn, kind, sampling
     along = torch.linspace(0, N - 1, M).long().tolist()
     candidates = {"all": None, "random": drawn, "spatial": along}[sampling]
     torch.manual_seed(3)
-    expected = first_implementation(x, state, heads, kind, candidates, weights == "softmax")
+    expected = first_implementation(
+        x, state, heads, kind, candidates, weights == "softmax", is_encoded=is_encoded
+    )
     torch.testing.assert_close(layer(x), expected)
+
+
+def test_b6_coordinates_in_a_depthwise_convolution_can_be_built_neither_there_nor_here():
+    with pytest.raises(ValueError, match="out_channels must be divisible by groups"):
+        torch.nn.Conv1d(D + 1, D, K, stride=K, groups=D + 1, bias=False)
+    with pytest.raises(InvalidSettingError, match="the first implementation has no such layer"):
+        ConvNNAttention(D, legacy=True, coordinate_encoding=True)
+
+
+@pytest.mark.parametrize("sampling", ["all", "spatial"])
+def test_the_neighbors_that_are_shown_are_those_that_are_combined(randn, sampling):
+    settings = {"sampling_type": sampling, "num_samples": M, "coordinate_encoding": True}
+    layer = ConvNNAttention(
+        D,
+        n_neighbors=K,
+        **settings,
+        convolution_type="standard",
+        legacy=True,
+        dtype=torch.float64,
+    )
+    x = randn(B, N, D)
+    tokens = layer.choose(x).tokens()
+    assert tokens.shape == (B, 1, N, K)
+    changed = x.clone()
+    changed[:, 3] += 1e-6
+    moved = ((layer(changed) - layer(x)).abs() > 1e-12).any(-1)
+    looks = (tokens == 3).any(-1)[:, 0]
+    looks[:, 3] = True
+    assert torch.equal(moved, looks)
 
 
 @pytest.mark.parametrize("convolution", ["standard", "depthwise-separable"])
