@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow check format bench bench-vit tables clean
+.PHONY: demo test test-slow check format bench bench-vit bench-natten tables clean
 
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -38,10 +38,21 @@ bench: .venv/installed
 
 bench-vit: .venv/installed
 	$(BIN)/python -m benchmarks.vit
+	$(MAKE) bench-natten
+
+# NATTEN is built by setup.py, which imports torch: apart from ours, and with the torch that is there.
+.venv-natten/installed: pyproject.toml constraints.txt
+	test -x .venv-natten/bin/python || $(PYTHON) -m venv .venv-natten
+	.venv-natten/bin/pip install --quiet -c constraints.txt -e . setuptools wheel
+	.venv-natten/bin/pip install --quiet -c constraints.txt --no-build-isolation natten
+	touch $@
+
+bench-natten: .venv-natten/installed
+	OMP_NUM_THREADS=1 .venv-natten/bin/python -m benchmarks.vit.natten
 
 tables: .venv/installed
 	$(BIN)/python -m experiments tables
 	$(BIN)/python -m benchmarks.pages
 
 clean:
-	rm -rf .venv .venv-images build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-images .venv-natten build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

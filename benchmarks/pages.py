@@ -14,6 +14,11 @@ TITLES = {
     "convolutions": "Training an image network",
     "vit": "Nearest-neighbor attention",
 }
+NOTES = {
+    "vit": """NATTEN stands in an environment apart, and `make bench-natten` measures beside it. On
+a processor it has a forward only, by Flex attention that it does not compile there.
+""",
+}
 HEAD = """# Speed
 
 Written by `python -m benchmarks.pages` from `benchmarks/results`, which `make bench` measures:
@@ -36,6 +41,7 @@ def chapter(title: str, module: str, report: dict[str, Any]) -> str:
     """All tables of one benchmark, and the machine they were measured on."""
     machine = report["machine"]
     lines = [f"## {title}\n", f"`python -m benchmarks.{module}`, on {described(machine)}.\n"]
+    lines += [NOTES[module]] if module in NOTES else []
     for name, rows in report.items():
         if name not in ("machine", "repeats", "bars") and rows:
             lines.append(f"### {name}\n\n{table(rows)}\n")

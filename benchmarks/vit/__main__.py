@@ -1,16 +1,19 @@
-"""Times and memory of nearest-neighbor attention, and its bars: `make bench-vit`."""
+"""Times and memory of nearest-neighbor attention, and its bars: `make bench-vit`.
+
+`make bench-natten` adds what is measured beside NATTEN.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks.search import machine
+from benchmarks.vit.bars import RESULTS, say
 from benchmarks.vit.contention import contended
 from benchmarks.vit.layers import (
     KVT,
@@ -23,10 +26,8 @@ from benchmarks.vit.layers import (
     SDPA,
 )
 from benchmarks.vit.memory import can_measure, peak_of
-from benchmarks.vit.natten import times_faster
 from benchmarks.vit.timing import SIZES, clock_for, milliseconds, ratio, times_of
 
-RESULTS = Path(__file__).parents[1] / "results" / "vit.json"
 BARS = (  # slow, fast, way, at least so many times faster, at these sizes
     (PLAIN, OURS, "forward", 3.0, SIZES),
     (PLAIN, OURS, "both", 2.5, SIZES),
@@ -51,7 +52,6 @@ def main() -> None:
         time_layers(report, sizes, threads, repeats)
     measure_memory(report, (1, 64) if options.quick else (32, 1024))
     measure_contention(report, sizes[0], repeats)
-    measure_natten(report, sizes[1], repeats)
     if not options.quick:
         RESULTS.write_text(json.dumps(report, indent=2) + "\n")
 
@@ -98,27 +98,6 @@ def measure_contention(report: dict[str, Any], size: tuple[int, int], repeats: i
         for way, value in found.items():
             words = f"OMP_WAIT_POLICY={policy}" if policy else "waiting as OpenMP does"
             say(report, f"contended, {words}: {OURS} over {PLAIN}, {WAYS[way]}", value, least)
-
-
-def measure_natten(report: dict[str, Any], size: tuple[int, int], repeats: int) -> None:
-    """Where NATTEN is installed."""
-    value = times_faster(*size, repeats)
-    if value is None:
-        print("\nNATTEN is not installed: `pip install natten` to compare with it.")
-        return
-    say(report, "NeighborhoodAttention1D over NATTEN, forward", value, 5.0)
-
-
-def say(
-    report: dict[str, Any], what: str, value: float, bound: float, *, most: bool = False
-) -> None:
-    """Print a bar and keep it."""
-    is_met = value <= bound if most else value >= bound
-    sign = "≤" if most else "≥"
-    print(f"  {'met    ' if is_met else 'NOT MET'}  {what}: {value:.2f} ({sign} {bound:g})")
-    report["bars"].append(
-        {"what": what, "measured": round(value, 3), "bound": bound, "is_met": is_met}
-    )
 
 
 if __name__ == "__main__":

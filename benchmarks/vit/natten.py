@@ -1,35 +1,74 @@
-"""Neighborhood attention beside NATTEN's, where that is installed; on a CPU it has no backward."""
+"""Neighborhood attention beside NATTEN's, whose CPU has no backward: `make bench-natten`.
+
+NATTEN is in an environment apart; what it adds to `results/vit.json` replaces what it added before.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
 import statistics
-import time
 import warnings
+from typing import Any
 
 import torch
+from torch import nn
 
+from benchmarks.vit.bars import RESULTS, say
 from benchmarks.vit.layers import DIM, K, neighborhood
+from benchmarks.vit.timing import SIZES, clock_for, seconds_of_forward
+
+OURS = "NeighborhoodAttention1D"
 
 
-def times_faster(n_images: int, n_tokens: int, repeats: int) -> float | None:
-    """How many times faster our forward is by the wall's clock; None without NATTEN."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import natten
-    except ImportError:
-        return None
-    ours = neighborhood().eval()
-    theirs = natten.NeighborhoodAttention1D(DIM, 3, kernel_size=K).eval()
-    theirs.load_state_dict(ours.state_dict())
+def main() -> None:
+    """Time both forwards in turn, by the processor's time of one thread."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.vit.natten", description=__doc__)
+    parser.add_argument("--repeats", type=int, default=15)
+    options = parser.parse_args()
+    report = json.loads(RESULTS.read_text())
+    add(report, *SIZES[1], options.repeats)
+    RESULTS.write_text(json.dumps(report, indent=2) + "\n")
+
+
+def add(report: dict[str, Any], n_images: int, n_tokens: int, repeats: int) -> None:
+    """The times and the bar, in the place of those that were there."""
+    torch.set_num_threads(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import natten
+    theirs = f"NATTEN {natten.__version__}"
+    layers = {
+        theirs: natten.NeighborhoodAttention1D(DIM, 3, kernel_size=K).eval(),
+        OURS: neighborhood().eval(),
+    }
+    found = forwards(layers, theirs, n_images, n_tokens, repeats)
+    title = f"neighborhoods, {n_images} images of {n_tokens} tokens, 1 thread, processor time"
+    report[title] = {
+        name: {"forward": round(1e3 * statistics.median(seconds), 1)}
+        for name, seconds in found.items()
+    }
+    for name, row in report[title].items():
+        print(f"  {name:28s} {row['forward']:9.1f} ms")
+    report["bars"] = [bar for bar in report["bars"] if " over NATTEN " not in bar["what"]]
+    times = statistics.median(a / b for a, b in zip(found[theirs], found[OURS], strict=True))
+    say(report, f"{OURS} over {theirs}, forward, {title.partition(', ')[2]}", times, 5.0)
+
+
+def forwards(
+    layers: dict[str, nn.Module], theirs: str, n_images: int, n_tokens: int, repeats: int
+) -> dict[str, list[float]]:
+    """Seconds of each in turn, with the same weights and the same result; the first is not kept."""
+    layers[theirs].load_state_dict(layers[OURS].state_dict())
     x = torch.randn(n_images, n_tokens, DIM)
-    ratios = []
     with torch.no_grad():
-        torch.testing.assert_close(ours(x), theirs(x), atol=1e-4, rtol=1e-4)
-        for _ in range(repeats):
-            start = time.perf_counter()
-            theirs(x)
-            middle = time.perf_counter()
-            ours(x)
-            ratios.append((middle - start) / (time.perf_counter() - middle))
-    return statistics.median(ratios)
+        torch.testing.assert_close(layers[OURS](x), layers[theirs](x), atol=1e-4, rtol=1e-4)
+    found: dict[str, list[float]] = {name: [] for name in layers}
+    for _ in range(repeats):
+        for name, layer in layers.items():
+            found[name].append(seconds_of_forward(layer, x, clock_for(1)))
+    return found
+
+
+if __name__ == "__main__":
+    main()

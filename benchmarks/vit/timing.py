@@ -26,14 +26,18 @@ def times_of(
     found: dict[str, dict[str, list[float]]] = {n: {"forward": [], "both": []} for n in layers}
     for turn in range(repeats + 1):
         for name, layer in layers.items():
-            seconds = {"forward": _forward(layer, x, clock), "both": _both(layer, x, clock)}
+            seconds = {
+                "forward": seconds_of_forward(layer, x, clock),
+                "both": _both(layer, x, clock),
+            }
             for way, value in seconds.items():
                 if turn:
                     found[name][way].append(value)
     return found
 
 
-def _forward(layer: nn.Module, x: torch.Tensor, clock: Clock) -> float:
+def seconds_of_forward(layer: nn.Module, x: torch.Tensor, clock: Clock) -> float:
+    """By the clock, without gradients."""
     with torch.no_grad():
         start = clock()
         layer(x)
