@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from attnknn.records import Floats, Integers
 
 BLUE, GRAY, RED, PALE = "#1f5fa8", "#8a9099", "#b3402a", "#d9dde2"
 COLORS = (BLUE, "#d1811f", "#4a8f4d", RED, "#7a5aa6", GRAY, "#20808d", "#a05a2c", "#c2568f")
+STROKES = ("-", "--", ":")
 MOST_NAMED = 20  # classes whose names and counts fit into a confusion matrix
 
 
@@ -57,10 +59,11 @@ def reliability(bins: ReliabilityBins, title: str) -> Any:
         markersize=4,
         capsize=2,
         label="as it came",
+        clip_on=False,  # else a point at 0 or 1 is half a point
     )
     above.set(ylim=(0, 1), ylabel="share of right answers", title=title)
-    above.legend(frameon=False, loc="upper left")
-    below.bar(
+    above.legend(frameon=False, loc="lower right")
+    bars = below.bar(
         filled.lower,
         filled.counts,
         width=filled.upper - filled.lower,
@@ -68,7 +71,10 @@ def reliability(bins: ReliabilityBins, title: str) -> Any:
         color=PALE,
         edgecolor="white",
     )
+    # Most answers are sure: beside their bar those of the others are too low to be seen.
+    below.bar_label(bars, fmt="{:,.0f}", rotation=90, padding=2, fontsize=7)
     below.set(xlim=(0, 1), xlabel="confidence", ylabel="answers")
+    below.set_ylim(0, 1.6 * filled.counts.max(initial=1))
     return plain(figure)
 
 
@@ -111,17 +117,17 @@ def lines(
     """One line for each method over K, the rate of noise or the like, in a band of 95 %."""
     figure = new_figure(6.4, 4.0)
     panel = figure.subplots()
-    for color, (name, found) in zip(_colors(len(values)), values.items(), strict=True):
-        panel.plot(places, [value.mean for value in found], color=color, marker=".", label=name)
+    for look, (name, found) in zip(_looks(len(values)), values.items(), strict=True):
+        panel.plot(places, [value.mean for value in found], marker=".", label=name, **look)
         low, high = ([getattr(value, end) for value in found] for end in ("lower", "upper"))
-        panel.fill_between(places, low, high, color=color, alpha=0.15, linewidth=0)
+        panel.fill_between(places, low, high, color=look["color"], alpha=0.15, linewidth=0)
     panel.set(xlabel=across, ylabel=up, title=title)
     if is_log:
         panel.set_xscale("log", base=2)
         panel.set_xticks(places, [f"{place:g}" for place in places])
     if from_zero:
         panel.set_ylim(bottom=0)
-    panel.legend(frameon=False, fontsize=8)
+    _name_lines(panel)
     return plain(figure)
 
 
@@ -129,12 +135,12 @@ def risk_and_coverage(curves: Mapping[str, RiskCoverage], title: str) -> Any:
     """How often one is wrong if only the surest answers are given."""
     figure = new_figure(6.4, 4.0)
     panel = figure.subplots()
-    for color, (name, curve) in zip(_colors(len(curves)), curves.items(), strict=True):
-        panel.step(curve.coverage, curve.risk, color=color, where="post", label=name)
+    for look, (name, curve) in zip(_looks(len(curves)), curves.items(), strict=True):
+        panel.step(curve.coverage, curve.risk, where="post", label=name, **look)
     panel.set(xlim=(0, 1), xlabel="share of rows that are answered", title=title)
     panel.set(ylabel="share of wrong answers among them")
     panel.set_ylim(bottom=0)
-    panel.legend(frameon=False, fontsize=8)
+    _name_lines(panel, "upper left")  # risk rises to the right; to look for room takes seconds
     return plain(figure)
 
 
@@ -172,5 +178,16 @@ def _inside(middle: Floats, reach: Floats) -> Floats:
     return np.stack([np.minimum(reach, middle), np.minimum(reach, 1 - middle)])
 
 
-def _colors(n: int) -> list[str]:
-    return [COLORS[place % len(COLORS)] for place in range(n)]
+def _looks(n: int) -> list[dict[str, str]]:
+    """A look for each of n lines; where colors come again, the line is another."""
+    looks = itertools.product(STROKES, COLORS)
+    return [
+        {"color": color, "linestyle": stroke}
+        for stroke, color in itertools.islice(itertools.cycle(looks), n)
+    ]
+
+
+def _name_lines(panel: Any, place: str = "best") -> None:
+    """A legend, where there is more than one line to tell apart."""
+    if len(panel.get_legend_handles_labels()[1]) > 1:
+        panel.legend(frameon=False, fontsize=8, loc=place)

@@ -9,6 +9,7 @@ pytest.importorskip("matplotlib")
 
 from attnknn.evaluation.intervals import Interval
 from attnknn.metrics import reliability_bins, risk_coverage
+from attnknn.metrics.bins import bins_of_confidence
 from attnknn.reports import figures
 
 Y, P = np.array([0, 1, 1, 0]), np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [1.0, 0.0]])
@@ -74,6 +75,33 @@ def test_axes_start_where_the_quantity_starts():
 def test_whiskers_stay_between_zero_and_one():
     reach = figures._inside(np.array([0.0, 0.5, 1.0]), np.array([0.2, 0.2, 0.2]))
     assert reach.tolist() == [[0.0, 0.2, 0.2], [0.2, 0.2, 0.0]]
+
+
+def test_every_line_looks_like_no_other():
+    n_lines = 2 * len(figures.COLORS) + 1
+    curves = {str(place): risk_coverage(Y, P) for place in range(n_lines)}
+    (panel,) = figures.risk_and_coverage(curves, "title").axes
+    assert len({(line.get_color(), line.get_linestyle()) for line in panel.lines}) == n_lines
+    assert len(panel.get_legend().get_texts()) == n_lines
+    value = Interval(0.5, 0.4, 0.6)
+    values = {str(place): [value, value] for place in range(n_lines)}
+    (panel,) = figures.lines([1, 2], values, "title", across="K", up="log-loss").axes
+    assert len({(line.get_color(), line.get_linestyle()) for line in panel.lines}) == n_lines
+
+
+def test_one_line_needs_no_legend():
+    (panel,) = figures.risk_and_coverage({"a": risk_coverage(Y, P)}, "title").axes
+    assert panel.get_legend() is None
+
+
+def test_few_answers_are_seen_beside_many():
+    confidence = np.r_[np.full(5000, 0.99), 0.3]
+    bins = bins_of_confidence(confidence, np.ones(5001, dtype=bool), 15)
+    above, below = figures.reliability(bins, "title").axes
+    assert [text.get_text() for text in below.texts] == ["1", "5,000"]
+    points = above.lines[1]
+    assert points.get_ydata().max() == 1
+    assert not points.get_clip_on()
 
 
 def test_counts_of_a_confusion_matrix_can_be_read():
