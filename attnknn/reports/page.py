@@ -15,14 +15,22 @@ STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #1c2024; max-width: 60rem; margin: 2rem auto;
   padding: 0 1rem; }
 h1 { font-size: 1.7rem; } h2 { font-size: 1.25rem; margin-top: 2.5rem; }
+h1, h2, p, figcaption { overflow-wrap: anywhere; }
 table { border-collapse: collapse; font-size: 0.9rem; margin: 1rem 0; }
-th, td { padding: 0.25rem 0.7rem; border-bottom: 1px solid #d9dde2; text-align: right; }
-th:first-child, td:first-child { text-align: left; }
+th, td { padding: 0.25rem 0.7rem; border-bottom: 1px solid #d9dde2; text-align: right;
+  white-space: nowrap; vertical-align: top; }
+.words { text-align: left; white-space: normal; } .long { min-width: 13rem; }
 .wide { overflow-x: auto; }
 figure { margin: 1.5rem 0; } img { max-width: 100%; height: auto; }
 figcaption, .note { color: #5a626c; font-size: 0.9rem; }
-@media print { body { margin: 0; } figure, table { break-inside: avoid; } }
+@page { margin: 15mm; }
+@media print { body { margin: 0; padding: 0; max-width: none; } h2 { break-after: avoid; }
+  figure, tr { break-inside: avoid; } .wide { overflow: visible; } table { font-size: 0.75rem; }
+  th, td { white-space: normal; overflow-wrap: anywhere; padding: 0.2rem 0.3rem; }
+  .long { min-width: 0; } }
 """
+LONG = 24  # characters of a cell that would stand in slivers on a phone
+PER_INCH = 96  # pixels of a browser: figures have the size they were drawn in
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,16 @@ class Grid:
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     note: str = ""
+
+    def are_numbers(self) -> list[bool]:
+        """For each column but the first, which names the rows, whether no cell holds a letter.
+
+        >>> Grid("t", ["row", "score", "why"], [["7", "0.5 [0.4, 0.6]", "near"]]).are_numbers()
+        [False, True, False]
+        """
+        columns = [[row[place] for row in self.rows] for place in range(len(self.head))]
+        is_plain = [not any(c.isalpha() for cell in column for c in cell) for column in columns]
+        return [place > 0 and plain for place, plain in enumerate(is_plain)]
 
 
 @dataclass(frozen=True)
@@ -75,10 +93,9 @@ def _section(section: Section) -> str:
 
 
 def _table(table: Grid) -> str:
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in table.head)
-    rows = "\n".join(
-        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in table.rows
-    )
+    looks = _looks(table)
+    head = _cells("th", table.head, looks)
+    rows = "\n".join(f"<tr>{_cells('td', row, looks)}</tr>" for row in table.rows)
     note = f'\n<p class="note">{escape(table.note)}</p>' if table.note else ""
     return (
         f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n'
@@ -86,10 +103,26 @@ def _table(table: Grid) -> str:
     )
 
 
+def _cells(tag: str, cells: Sequence[str], looks: Sequence[str]) -> str:
+    return "".join(
+        f"<{tag}{look}>{escape(cell)}</{tag}>" for cell, look in zip(cells, looks, strict=True)
+    )
+
+
+def _looks(table: Grid) -> list[str]:
+    """The class of each column, ready to stand in its tags: numbers have none."""
+    longest = [max((len(row[p]) for row in table.rows), default=0) for p in range(len(table.head))]
+    return [
+        "" if is_number else ' class="words long"' if length > LONG else ' class="words"'
+        for is_number, length in zip(table.are_numbers(), longest, strict=True)
+    ]
+
+
 def _drawing(drawing: Drawing) -> str:
     content = base64.b64encode(as_bytes(drawing.figure, "png")).decode()
     caption = escape(drawing.caption)
+    width = round(PER_INCH * drawing.figure.get_size_inches()[0])
     return (
-        f'<figure id="{escape(drawing.name)}"><img alt="{caption}" '
+        f'<figure id="{escape(drawing.name)}"><img alt="{caption}" width="{width}" '
         f'src="data:image/png;base64,{content}"><figcaption>{caption}</figcaption></figure>'
     )

@@ -47,7 +47,7 @@ def markdown(table: Grid) -> str:
     | --- | --: |
     | ours | 0.1 |
     """
-    marks = ["---", *["--:"] * (len(table.head) - 1)]
+    marks = ["--:" if is_number else "---" for is_number in table.are_numbers()]
     lines = [table.head, marks, *table.rows]
     body = "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
     return f"{body}\n\n{table.note}\n" if table.note else f"{body}\n"
@@ -65,7 +65,7 @@ def latex(table: Grid) -> str:
     \\bottomrule
     \\end{tabular}
     """
-    columns = "l" + "r" * (len(table.head) - 1)
+    columns = "".join("r" if is_number else "l" for is_number in table.are_numbers())
     rows = [" & ".join(_in_latex(cell) for cell in row) + r" \\" for row in table.rows]
     head = " & ".join(_in_latex(cell) for cell in table.head) + r" \\"
     body = "\n".join([r"\toprule", head, r"\midrule", *rows, r"\bottomrule"])
@@ -111,10 +111,11 @@ def _columns(table: Grid) -> list[str]:
     """The lines of a table, its columns below each other."""
     rows = [list(table.head), *map(list, table.rows)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(table.head))]
+    looks = list(zip(widths, table.are_numbers(), strict=True))
     return [
         "  ".join(
-            cell.ljust(width) if place == 0 else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.rjust(width) if is_number else cell.ljust(width)
+            for cell, (width, is_number) in zip(row, looks, strict=True)
         )
         for row in rows
     ]

@@ -24,11 +24,12 @@ class Checked(HTMLParser):
 
     def __init__(self):
         super().__init__()
-        self.open, self.seen, self.links = [], [], []
+        self.open, self.seen, self.links, self.ids = [], [], [], []
 
     def handle_starttag(self, tag, attrs):
         self.seen.append(tag)
         self.links += [value for name, value in attrs if name in ("src", "href")]
+        self.ids += [value for name, value in attrs if name == "id"]
         if tag not in self.empty:
             self.open.append(tag)
 
@@ -40,6 +41,7 @@ def checked(page):
     parser = Checked()
     parser.feed(page)
     assert parser.open == []
+    assert len(set(parser.ids)) == len(parser.ids)
     return parser
 
 
@@ -80,6 +82,23 @@ def test_tables_for_text_and_for_papers():
     assert markdown(grid).endswith("\nwhy\n")
     assert r"x \& y & 5 \% $-$ 1 \\" in latex(grid)
     assert latex(grid).startswith("% why\n\\begin{tabular}{lr}")
+
+
+def test_numbers_stand_right_and_words_left():
+    grid = Grid("t", ["row", "loss", "why"], [["7", "0.1 [0.0, 0.2]", "near " * 10]])
+    assert grid.are_numbers() == [False, True, False]
+    page = html_page("t", [Section("s", [], [grid])])
+    assert '<td class="words">7</td><td>0.1 [0.0, 0.2]</td><td class="words long">near' in page
+    assert "| --- | --: | --- |" in markdown(grid)
+    assert r"\begin{tabular}{lrl}" in latex(grid)
+
+
+def test_figures_have_the_size_they_were_drawn_in(table):
+    section = section_of(table, "Digits", "attnknn", "digits")
+    page = html_page("t", [section])
+    for drawing in section.drawings:
+        width = round(96 * drawing.figure.get_size_inches()[0])
+        assert f'alt="{drawing.caption}" width="{width}"' in page
 
 
 def test_rows_of_all_seeds_are_counted(table):
