@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import textwrap
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ from attnknn.reports.page import Grid, Section, html_page
 PAGE, BOOK = "index.html", "report.pdf"
 SHEET = (8.27, 11.69)  # inches: A4
 LINE, WIDTH = 0.019, 96  # height of a line as a share of the sheet, and its characters
+ACROSS = 103  # characters of a table, all of one width
+Line = tuple[str, dict[str, Any]]  # what it says, and how it looks
 LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "−": "$-$", "±": r"$\pm$"}
 
 
@@ -88,45 +91,63 @@ def _write_book(path: Path, title: str, sections: Sequence[Section], about: Sequ
                 book.savefig(drawing.figure)
 
 
-def _text(
-    title: str, sections: Sequence[Section], about: Sequence[str]
-) -> list[tuple[str, dict[str, Any]]]:
-    """Lines and how they look."""
-    lines: list[tuple[str, dict[str, Any]]] = [(title, {"size": 15, "weight": "bold"}), ("", {})]
-    small = {"size": 8, "family": "monospace"}
+def _text(title: str, sections: Sequence[Section], about: Sequence[str]) -> list[list[Line]]:
+    """Lines, in blocks that should stay together."""
+    blank: Line = ("", {})
+    bold, small = {"weight": "bold"}, {"size": 8, "family": "monospace"}
+    blocks: list[list[Line]] = [[*_wrapped(title, {"size": 15, **bold}, WIDTH // 2), blank]]
     for section in sections:
-        lines += [("", {}), (section.title, {"size": 12, "weight": "bold"})]
+        words = [blank, *_wrapped(section.title, {"size": 12, **bold}, WIDTH // 2)]
         for sentence in section.sentences:
-            lines += [(part, {"size": 9}) for part in textwrap.wrap(sentence, WIDTH)]
+            words += _wrapped(sentence, {"size": 9})
+        blocks.append(words)
         for table in section.tables:
-            lines += [("", {}), *((row, small) for row in _columns(table)), ("", {})]
-            lines += [(part, {"size": 8}) for part in textwrap.wrap(table.note, WIDTH)]
-    lines.append(("", {}))
-    for line in about:
-        lines += [(part, {"size": 8}) for part in textwrap.wrap(line, WIDTH)]
-    return lines
+            rows = [(row, small) for row in _columns(table)]
+            blocks.append([blank, *rows, blank, *_wrapped(table.note, {"size": 8})])
+    return [*blocks, [blank, *(part for line in about for part in _wrapped(line, {"size": 8}))]]
+
+
+def _wrapped(text: str, look: dict[str, Any], width: int = WIDTH) -> list[Line]:
+    return [(part, look) for part in textwrap.wrap(text, width)]
 
 
 def _columns(table: Grid) -> list[str]:
-    """The lines of a table, its columns below each other."""
+    """The lines of a table, its columns below each other; wide cells take several lines."""
     rows = [list(table.head), *map(list, table.rows)]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(table.head))]
+    widths = [max(1, *(len(row[place]) for row in rows)) for place in range(len(table.head))]
+    while sum(widths) + 2 * (len(widths) - 1) > ACROSS and max(widths) > 1:
+        widths[widths.index(max(widths))] -= 1
     looks = list(zip(widths, table.are_numbers(), strict=True))
-    return [
-        "  ".join(
-            cell.rjust(width) if is_number else cell.ljust(width)
-            for cell, (width, is_number) in zip(row, looks, strict=True)
-        )
-        for row in rows
-    ]
+    lines = []
+    for row in rows:
+        cells = [textwrap.wrap(cell, width) for cell, width in zip(row, widths, strict=True)]
+        for parts in itertools.zip_longest(*cells, fillvalue=""):
+            placed = (
+                part.rjust(width) if is_number else part.ljust(width)
+                for part, (width, is_number) in zip(parts, looks, strict=True)
+            )
+            lines.append("  ".join(placed).rstrip())
+    return lines
 
 
-def _sheets(lines: list[tuple[str, dict[str, Any]]]) -> list[Any]:
-    per_sheet = int(0.9 / LINE)
+def _paged(blocks: Sequence[list[Line]], per_sheet: int) -> list[list[Line]]:
+    """The lines of each sheet; a block that would be cut begins the next one, if it fits there."""
+    sheets: list[list[Line]] = [[]]
+    for block in blocks:
+        if len(block) <= per_sheet < len(sheets[-1]) + len(block):
+            sheets.append([])
+        for line in block:
+            if len(sheets[-1]) == per_sheet:
+                sheets.append([])
+            sheets[-1].append(line)
+    return sheets
+
+
+def _sheets(blocks: Sequence[list[Line]]) -> list[Any]:
     sheets = []
-    for start in range(0, len(lines), per_sheet):
+    for lines in _paged(blocks, int(0.9 / LINE)):
         sheet = new_figure(*SHEET)
-        for place, (line, look) in enumerate(lines[start : start + per_sheet]):
+        for place, (line, look) in enumerate(lines):
             sheet.text(0.08, 0.95 - LINE * place, line, va="top", **look)
         sheets.append(sheet)
     return sheets

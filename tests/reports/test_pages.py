@@ -14,7 +14,16 @@ from attnknn.reports.collecting import tables_below
 from attnknn.reports.model import Mistake, model_sections, worst_mistakes
 from attnknn.reports.page import Grid, Section, html_page
 from attnknn.reports.tables import bins_of, curve, section_of
-from attnknn.reports.writing import latex, markdown, write_report
+from attnknn.reports.writing import (
+    ACROSS,
+    _columns,
+    _paged,
+    _sheets,
+    _text,
+    latex,
+    markdown,
+    write_report,
+)
 
 
 class Checked(HTMLParser):
@@ -91,6 +100,42 @@ def test_numbers_stand_right_and_words_left():
     assert '<td class="words">7</td><td>0.1 [0.0, 0.2]</td><td class="words long">near' in page
     assert "| --- | --: | --- |" in markdown(grid)
     assert r"\begin{tabular}{lrl}" in latex(grid)
+
+
+def test_a_wide_table_stays_on_its_sheet():
+    words = "page 0047 of the archive (one) 0.32; " * 4
+    grid = Grid("t", ["row", "loss", "why"], [["7", "0.1", words], ["8", "0.2", "near"]])
+    lines = _columns(grid)
+    assert max(map(len, lines)) <= ACROSS
+    start = lines[0].index("why")
+    assert " ".join(line[start:] for line in lines[1:-1]).split() == words.split()
+    assert lines[-1].split() == ["8", "0.2", "near"]
+    assert _columns(Grid("t", ["a", "b"], [["x", "1"], ["yy", "10"]])) == [
+        "a    b",
+        "x    1",
+        "yy  10",
+    ]
+
+
+def test_sheets_of_a_report_cut_nothing_off(table):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    section = section_of(table, "A title of many words " * 6, "attnknn", "digits")
+    wide = Grid("t", ["row", "why"], [["7", "W" * 300]], note="many words " * 40)
+    sections = [section, Section("Wide", ["many words " * 40], [wide])]
+    for sheet in _sheets(_text("A title of many words " * 6, sections, ["many words " * 40])):
+        canvas = FigureCanvasAgg(sheet)
+        canvas.draw()
+        box = sheet.get_tightbbox(canvas.get_renderer())
+        assert box.x1 <= sheet.get_size_inches()[0]
+        assert box.y0 >= 0
+
+
+def test_tables_are_not_torn_where_they_fit_on_a_sheet():
+    blocks = [[(f"{name}{i}", {}) for i in range(n)] for name, n in (("a", 3), ("b", 4), ("c", 9))]
+    sheets = [[line for line, _ in sheet] for sheet in _paged(blocks, 5)]
+    assert [len(sheet) for sheet in sheets] == [3, 5, 5, 3]
+    assert sheets[1][:4] == ["b0", "b1", "b2", "b3"]
 
 
 def test_figures_have_the_size_they_were_drawn_in(table):
