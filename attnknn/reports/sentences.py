@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from attnknn.evaluation.intervals import Interval
 from attnknn.evaluation.table import Table
 
@@ -20,6 +22,7 @@ def difference_words(gap: Interval, metric: str, ours: str, other: str) -> str:
     'attention has a lower log-loss than uniform, by 0.0200 [0.0100, 0.0300].'
     """
     what = WORDS[metric]
+    ours, other = named(ours), named(other)
     if not gap.excludes_zero():
         return (
             f"{ours} and {other} do not differ in {what} beyond the interval "
@@ -42,10 +45,12 @@ def best(table: Table, metric: str) -> str:
         other for other in order[1:] if not table.difference(metric, first, other).excludes_zero()
     ]
     word = "highest" if is_higher else "lowest"
-    sentence = f"{first} has the {word} {WORDS[metric]} ({table.interval(metric, first):.4f})"
+    sentence = (
+        f"{named(first)} has the {word} {WORDS[metric]} ({table.interval(metric, first):.4f})"
+    )
     if not level:
         return f"{sentence}, beyond the interval of every other method."
-    return f"{sentence}; {_listed(level)} cannot be told from it."
+    return f"{sentence}; {listed(level)} cannot be told from it."
 
 
 def honesty(table: Table, method: str) -> str:
@@ -56,10 +61,25 @@ def honesty(table: Table, method: str) -> str:
     gap = confidence - table.mean("accuracy", method)
     lean = "more sure than right" if gap > 0 else "less sure than right"
     return (
-        f"{method} is {lean} by {abs(gap):.4f} on average; its calibration error is {error:.4f}, "
-        f"{honest:.4f} without the noise of {table.n_test:,} rows."
+        f"{named(method)} is {lean} by {abs(gap):.4f} on average; its calibration error is "
+        f"{error:.4f}, {honest:.4f} without the noise of {table.n_test:,} rows."
     )
 
 
-def _listed(names: list[str]) -> str:
+def named(method: str) -> str:
+    """The name of a method as it stands in a sentence: in quotes where it holds a comma.
+
+    >>> named("uniform"), named("uniform, views")
+    ('uniform', '“uniform, views”')
+    """
+    return f"“{method}”" if "," in method else method
+
+
+def listed(methods: Sequence[str]) -> str:
+    """The names of several methods, at least one.
+
+    >>> listed(["uniform", "distance, no prior", "learned"])
+    'uniform, “distance, no prior” and learned'
+    """
+    names = [named(method) for method in methods]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from attnknn.evaluation.intervals import Interval
-from attnknn.reports.sentences import best, compared, difference_words, honesty
+from attnknn.reports.sentences import best, compared, difference_words, honesty, listed
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,13 @@ from attnknn.reports.sentences import best, compared, difference_words, honesty
 )
 def test_a_difference_is_one_only_beyond_the_interval(gap, metric, said):
     assert difference_words(gap, metric, "a", "b").startswith(said)
+
+
+def test_names_with_commas_are_told_apart():
+    gap = Interval(-0.02, -0.03, -0.01)
+    said = difference_words(gap, "nll", "attnknn, views", "uniform")
+    assert said.startswith("“attnknn, views” has a lower log-loss than uniform, by")
+    assert listed(["a, b", "c"]) == "“a, b” and c"
 
 
 def test_sentences_follow_the_table(table):
