@@ -12,8 +12,8 @@ from attnknn.cli.separator import separator_option
 
 if TYPE_CHECKING:
     from attnknn.cli.models import Asked
+    from attnknn.evaluation.close_up import Mistake
     from attnknn.records import Floats, Integers
-    from attnknn.reports.model import Mistake
 
 FILE = click.Path(path_type=Path)
 SHOWN_CONFUSIONS = 5
@@ -68,7 +68,8 @@ def _write_report(
     title: str,
 ) -> None:
     from attnknn.cli.waiting import patience
-    from attnknn.reports.model import model_sections, worst_mistakes
+    from attnknn.evaluation.close_up import worst_mistakes
+    from attnknn.reports.model import model_sections
     from attnknn.reports.writing import write_report
 
     worst = worst_mistakes(codes, probabilities, SHOWN_MISTAKES)
@@ -82,7 +83,7 @@ def _write_report(
 def _mistakes(asked: Asked, worst: list[int], codes: Integers, classes: list[str]) -> list[Mistake]:
     """Why each of these rows was answered as it was, in their order."""
     from attnknn.cli.explain import evidence_of_rows
-    from attnknn.reports.model import Mistake
+    from attnknn.evaluation.close_up import Mistake, deciding
 
     if not worst:
         return []
@@ -90,8 +91,7 @@ def _mistakes(asked: Asked, worst: list[int], codes: Integers, classes: list[str
     wanted = sorted(worst)
     rows = evidence_of_rows(asked, wanted, is_asked_for=True)
     for row, (_, name, evidence) in zip(wanted, rows, strict=True):
-        weights = zip(evidence.ids, evidence.labels, evidence.weights, strict=True)
-        said = "; ".join(f"{i} ({label}) {weight:.2f}" for i, label, weight in list(weights)[:3])
+        said = deciding(evidence.ids, evidence.labels, evidence.weights)
         found[row] = Mistake(
             str(name), classes[codes[row]], str(evidence.label), evidence.probability, said
         )

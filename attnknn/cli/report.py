@@ -40,16 +40,18 @@ def write_page(folder: Path, out: Path, ours: str | None, title: str) -> Path:
     """The page of all reports below `folder`; gives its path."""
     from attnknn.reports.collecting import collected
     from attnknn.reports.curves import curve_section
+    from attnknn.reports.model import close_up_sections
     from attnknn.reports.sheets import sheet_section
     from attnknn.reports.sweeps import sweep_section
     from attnknn.reports.tables import section_of
     from attnknn.reports.writing import write_report
 
     found = collected(folder)
-    sections = [
-        section_of(table, name, _ours(table.methods, ours), _file_name(name))
-        for name, table in found.tables.items()
-    ]
+    sections = []
+    for name, table in found.tables.items():
+        sections.append(section_of(table, name, _ours(table.methods, ours), _file_name(name)))
+        if name in found.close_ups:
+            sections += close_up_sections(found.close_ups[name], name, _file_name(name))
     for name, tables in found.sweeps.items():
         across, is_log = AXES.get(name.rpartition("/")[2], (name, False))
         sections.append(sweep_section(tables, name, _file_name(name), across=across, is_log=is_log))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from attnknn.pipeline import Answer
 from attnknn.records import Floats
 
 
@@ -18,6 +19,7 @@ class Found:
     probabilities : (n, C)
     chosen : what its fit chose
     settings : the choices that the experiment made for it, written out
+    answer : how the probabilities came about, where one vote gave them
     seconds : what fitting and answering took
     """
 
@@ -26,3 +28,4 @@ class Found:
     chosen: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     settings: Mapping[str, str] = field(default_factory=dict)
+    answer: Answer | None = None

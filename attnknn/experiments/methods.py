@@ -59,8 +59,9 @@ class Stage:
         scene = self.scene
         started = time.perf_counter()
         parts = self.kept.fitted(attention, k, scene.seed)
-        answers = probabilities(parts, scene.asked[:1])
-        yield Found(name, answers, _chosen(parts), time.perf_counter() - started)
+        answer = parts.answer(parts.memory.prepare(scene.asked[0]))
+        seconds = time.perf_counter() - started
+        yield Found(name, answer.probabilities, _chosen(parts), seconds, answer=answer)
         if len(scene.asked) > 1:
             started = time.perf_counter()
             is_fitted = not isinstance(parts.attention, UniformAttention)

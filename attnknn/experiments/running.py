@@ -10,6 +10,7 @@ from typing import Any
 
 from attnknn.datasets import Dataset
 from attnknn.errors import InvalidInputError, InvalidSettingError
+from attnknn.evaluation.close_up import CloseUp, Mistake, deciding, worst_mistakes
 from attnknn.evaluation.protocol import versions
 from attnknn.evaluation.sheet import Sheet, Sheets
 from attnknn.evaluation.table import Run, Table, joined
@@ -20,10 +21,12 @@ from attnknn.experiments.networks import Network
 from attnknn.experiments.pictures import is_pictures
 from attnknn.experiments.scenes import Scene, fixed_scene, image_scene
 from attnknn.experiments.stresses import NO_SHIFT, Shift, Stress
-from attnknn.metrics import row_correct, row_nll, score_all
+from attnknn.metrics import confusion_matrix, row_correct, row_nll, score_all
+from attnknn.pipeline import Answer
 
 Progress = Callable[[str], None]
-REPORT = "report.json"
+REPORT, CLOSE_UP = "report.json", "close-up.json"
+LOOKED_AT, SHOWN_MISTAKES = "attnknn", 10
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,11 @@ def _run_cell(bench: Bench, stage: Stage, cell: Cell, folder: Path) -> None:
     for ask in cell.asks:
         where = f", {cell.name}" if cell.name else ""
         bench.progress(f"{scene.data.name}{where}: {ask.name or ask.method}, seed {scene.seed}")
-        found += [_named(ask, answers) for answers in METHODS[ask.method](stage, ask.choices)]
+        for answers in METHODS[ask.method](stage, ask.choices):
+            if answers.method == LOOKED_AT and answers.answer is not None and not cell.name:
+                folder.mkdir(parents=True, exist_ok=True)
+                close_up_of(scene, answers, answers.answer).to_json(folder / CLOSE_UP)
+            found.append(_named(ask, answers))
     table_of(scene, found).to_json(folder / REPORT)
     if scene.losses:
         (folder / "training.json").write_text(json.dumps(_training(scene), indent=1) + "\n")
@@ -117,6 +124,29 @@ def table_of(scene: Scene, found: Sequence[Found]) -> Table:
         versions=versions(),
         runs=tuple(_run(scene, answers) for answers in found),
     )
+
+
+def close_up_of(scene: Scene, found: Found, answer: Answer) -> CloseUp:
+    """Where a vote was wrong, and whose say made its most confident mistakes."""
+    classes = tuple(str(name) for name in scene.data.classes)
+    mistakes = []
+    for row in worst_mistakes(scene.truth, found.probabilities, SHOWN_MISTAKES).tolist():
+        voters = answer.neighbors.rows(row)
+        names = [f"row {position}" for position in voters.positions[voters.mask]]
+        labels = [classes[code] for code in voters.labels[voters.mask]]
+        weights = answer.weights.neighbors[row][voters.mask]
+        sure = found.probabilities[row]
+        mistakes.append(
+            Mistake(
+                str(row),
+                classes[scene.truth[row]],
+                classes[int(sure.argmax())],
+                float(sure.max()),
+                deciding(names, labels, weights.tolist()),
+            )
+        )
+    matrix = confusion_matrix(scene.truth, found.probabilities)
+    return CloseUp(found.method, scene.seed, classes, matrix, tuple(mistakes))
 
 
 def _run(scene: Scene, found: Found) -> Run:
@@ -138,7 +168,7 @@ def _named(ask: Ask, found: Found) -> Found:
     """An answer under the name that the claim gives it, with the choices it was made by."""
     settings = {name: repr(value) for name, value in vars(ask.choices).items()}
     name = found.method if ask.name is None else found.method.replace("learned", ask.name, 1)
-    return replace(found, method=name, settings=settings)
+    return replace(found, method=name, settings=settings, answer=None)  # it is large
 
 
 def _read(bench: Bench, cell: Cell, path: Path) -> Table:

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from attnknn.errors import InvalidInputError
+from attnknn.evaluation.close_up import CloseUp
 from attnknn.evaluation.sheet import Sheet, Sheets
 from attnknn.evaluation.table import Table, joined
 
-REPORT, TRAINING = "report.json", "training.json"
+REPORT, TRAINING, CLOSE_UP = "report.json", "training.json", "close-up.json"
 ON_AXIS = re.compile(r"(?P<word>[A-Za-z]+)-(?P<place>\d+(\.\d+)?)")
 
 
@@ -24,12 +25,14 @@ class Collected:
     ----------
     sweeps : tables by their place on an axis; the path ends in the word for the axis
     losses : of the epochs of trainings, on rows trained on and on fresh rows, by path and seed
+    close_ups : of the tables that have them, one for each seed
     """
 
     tables: Mapping[str, Table] = field(default_factory=dict)
     sweeps: Mapping[str, Mapping[float, Table]] = field(default_factory=dict)
     sheets: Mapping[str, Sheets] = field(default_factory=dict)
     losses: Mapping[str, Mapping[str, list[float]]] = field(default_factory=dict)
+    close_ups: Mapping[str, list[CloseUp]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.tables) + len(self.sweeps) + len(self.sheets)
@@ -48,6 +51,7 @@ def collected(folder: str | Path) -> Collected:
     tables: dict[str, Table] = {}
     sheets: dict[str, Sheets] = {}
     losses: dict[str, dict[str, list[float]]] = {}
+    close_ups: dict[str, list[CloseUp]] = {}
     for place, paths in _by_experiment(folder).items():
         name = _name(place, folder)
         if "sheet" in _content(paths[0]):
@@ -58,8 +62,11 @@ def collected(folder: str | Path) -> Collected:
             training = path.with_name(TRAINING)
             if training.exists():
                 losses[f"{name}, seed {path.parent.name}"] = _losses(training)
+            close_up = path.with_name(CLOSE_UP)
+            if close_up.exists():
+                close_ups.setdefault(name, []).append(CloseUp.from_json(close_up))
     single, sweeps = _along_axes(tables)
-    return Collected(single, sweeps, sheets, losses)
+    return Collected(single, sweeps, sheets, losses, close_ups)
 
 
 def tables_below(folder: str | Path) -> dict[str, Table]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
+from attnknn.evaluation.close_up import CloseUp, Mistake
 from attnknn.metrics import (
     aurc,
     brier_parts,
@@ -36,29 +37,6 @@ SCORES = {
 }
 
 
-@dataclass(frozen=True)
-class Mistake:
-    """A row that was answered wrongly: what it is called, and why it was answered so."""
-
-    row: str
-    truth: str
-    answer: str
-    confidence: float
-    evidence: str
-
-
-def worst_mistakes(codes: Integers, probabilities: Floats, n: int) -> Integers:
-    """The rows of the most confident wrong answers, most confident first.
-
-    >>> p = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
-    >>> worst_mistakes(np.array([1, 1, 1]), p, 5).tolist()
-    [0, 2]
-    """
-    wrong = np.flatnonzero(probabilities.argmax(axis=1) != codes)
-    order = np.argsort(-probabilities[wrong].max(axis=1), kind="stable")
-    return wrong[order[:n]]
-
-
 def model_sections(
     codes: Integers,
     probabilities: Floats,
@@ -70,9 +48,24 @@ def model_sections(
     return [
         _summary(scores, codes, probabilities),
         _honesty(codes, probabilities, classes),
-        _where(codes, probabilities, classes),
+        _where(confusion_matrix(codes, probabilities), classes),
         *([_why(mistakes)] if mistakes else []),
     ]
+
+
+def close_up_sections(close_ups: Sequence[CloseUp], title: str, name: str) -> list[Section]:
+    """Where a method was wrong over all seeds, and why on the first."""
+    first = close_ups[0]
+    matrix = np.sum([found.confusions for found in close_ups], axis=0)
+    seeds = "one seed" if len(close_ups) == 1 else f"{len(close_ups)} seeds"
+    where = _where(matrix, first.classes, f"{name}-confusions")
+    heading = f"{title}: where {first.method} is wrong, {seeds}"
+    sections = [replace(where, title=heading)]
+    if first.mistakes:
+        why = _why(first.mistakes, f"{name}-mistakes")
+        heading = f"{title}: the most confident mistakes of {first.method}, seed {first.seed}"
+        sections.append(replace(why, title=heading))
+    return sections
 
 
 def _scores(codes: Integers, probabilities: Floats) -> dict[str, float]:
@@ -127,8 +120,7 @@ def _honesty(codes: Integers, probabilities: Floats, classes: Sequence[str]) -> 
     return Section("How honest", sentences, [], drawings)
 
 
-def _where(codes: Integers, probabilities: Floats, classes: Sequence[str]) -> Section:
-    matrix = confusion_matrix(codes, probabilities)
+def _where(matrix: Integers, classes: Sequence[str], name: str = "confusions") -> Section:
     wrong = matrix.copy()
     np.fill_diagonal(wrong, 0)
     sentences = ["No row was answered wrongly."]
@@ -139,14 +131,14 @@ def _where(codes: Integers, probabilities: Floats, classes: Sequence[str]) -> Se
             f"{int(wrong[truth, answer]):,} of {int(matrix[truth].sum()):,} rows."
         ]
     drawing = Drawing(
-        "confusions",
+        name,
         figures.confusions(matrix, classes, "Truth and answers"),
         "Rows counted by truth and answer; shades are shares of each truth.",
     )
     return Section("Where wrong", sentences, [], [drawing])
 
 
-def _why(mistakes: Sequence[Mistake]) -> Section:
+def _why(mistakes: Sequence[Mistake], name: str = "mistakes") -> Section:
     rows = [[m.row, m.truth, m.answer, f"{m.confidence:.4f}", m.evidence] for m in mistakes]
     head = ["row", "truth", "answer", "confidence", "who decided"]
     most = mistakes[0]
@@ -154,4 +146,4 @@ def _why(mistakes: Sequence[Mistake]) -> Section:
         f"The most confident mistake is row {most.row}: {most.answer!r} at {most.confidence:.4f}, "
         f"in truth {most.truth!r}."
     )
-    return Section("The most confident mistakes", [sentence], [Grid("mistakes", head, rows)])
+    return Section("The most confident mistakes", [sentence], [Grid(name, head, rows)])

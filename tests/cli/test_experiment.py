@@ -9,6 +9,7 @@ import pytest
 from .samples import run
 
 FEW = "methods = ['uniform', 'distance']\n"
+OURS = "methods = ['uniform', 'attnknn']\n"
 
 
 @pytest.fixture
@@ -34,6 +35,25 @@ def test_a_claim_leaves_reports_and_a_page(tmp_path, few):
         assert report["versions"]["attnknn"]
     page = (out / "main" / "iris" / "page" / "index.html").read_text()
     assert "<h1>main, iris</h1>" in page
+
+
+def test_the_page_looks_closely_at_our_mistakes(tmp_path, few):
+    pytest.importorskip("matplotlib")
+    few.write_text(OURS)
+    out = tmp_path / "out"
+    asked = ("--dataset", "iris", "--settings", few, "--seeds", 2, "-o", out)
+    done = run("experiment", "main", *asked)
+    assert done.exit_code == 0, done.output
+    place = out / "main" / "iris"
+    seen = json.loads((place / "0" / "close-up.json").read_text())
+    table = json.loads((place / "0" / "report.json").read_text())
+    right = sum(seen["confusions"][code][code] for code in range(3))
+    assert right / 30 == pytest.approx(table["runs"][1]["scores"]["accuracy"])
+    assert len(seen["mistakes"]) == 30 - right
+    assert all("(" in mistake["evidence"] for mistake in seen["mistakes"])
+    page = (place / "page" / "index.html").read_text()
+    assert "where attnknn is wrong, 2 seeds" in page
+    assert "the most confident mistakes of attnknn, seed 0" in page
 
 
 def test_a_sweep_becomes_lines_along_its_axis(tmp_path, few):

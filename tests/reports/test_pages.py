@@ -10,8 +10,9 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from attnknn.errors import InvalidInputError
+from attnknn.evaluation.close_up import Mistake, worst_mistakes
 from attnknn.reports.collecting import tables_below
-from attnknn.reports.model import Mistake, model_sections, worst_mistakes
+from attnknn.reports.model import model_sections
 from attnknn.reports.page import Grid, Section, html_page
 from attnknn.reports.tables import bins_of, curve, section_of
 from attnknn.reports.writing import (

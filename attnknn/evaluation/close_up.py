@@ -1,0 +1,79 @@
+"""Where a method was wrong, and who decided its most confident mistakes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from attnknn.records import Floats, Integers
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A row that was answered wrongly: what it is called, and why it was answered so."""
+
+    row: str
+    truth: str
+    answer: str
+    confidence: float
+    evidence: str
+
+
+def worst_mistakes(codes: Integers, probabilities: Floats, n: int) -> Integers:
+    """The rows of the most confident wrong answers, most confident first.
+
+    >>> p = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
+    >>> worst_mistakes(np.array([1, 1, 1]), p, 5).tolist()
+    [0, 2]
+    """
+    wrong = np.flatnonzero(probabilities.argmax(axis=1) != codes)
+    order = np.argsort(-probabilities[wrong].max(axis=1), kind="stable")
+    return wrong[order[:n]]
+
+
+def deciding(names: Iterable[object], labels: Iterable[object], weights: Iterable[float]) -> str:
+    """The neighbors with the most say, in words.
+
+    >>> deciding([7, 3], ["cat", "dog"], [0.1, 0.62])
+    '3 (dog) 0.62; 7 (cat) 0.10'
+    """
+    voters = sorted(zip(names, labels, weights, strict=True), key=lambda voter: -voter[2])
+    return "; ".join(f"{name} ({label}) {weight:.2f}" for name, label, weight in voters[:3])
+
+
+@dataclass(frozen=True, eq=False)
+class CloseUp:
+    """The answers of one method on one seed, looked at closely.
+
+    Parameters
+    ----------
+    confusions : (C, C) rows counted by truth and answer
+    """
+
+    method: str
+    seed: int
+    classes: tuple[str, ...]
+    confusions: Integers
+    mistakes: tuple[Mistake, ...]
+
+    def to_json(self, path: Path) -> None:
+        """Write it as one file."""
+        content = {**asdict(self), "confusions": self.confusions.tolist()}
+        path.write_text(json.dumps(content) + "\n")
+
+    @classmethod
+    def from_json(cls, path: Path) -> Self:
+        """Read what `to_json` wrote."""
+        content = json.loads(path.read_text())
+        return cls(
+            content["method"],
+            content["seed"],
+            tuple(content["classes"]),
+            np.array(content["confusions"]),
+            tuple(Mistake(**mistake) for mistake in content["mistakes"]),
+        )
