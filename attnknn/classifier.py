@@ -441,12 +441,22 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
         return self._cache["counts"]
 
     def _everyone(self) -> Any:
-        """All entries judged by the others; built when first needed, dropped by an edit."""
+        """All entries judged by the others; built when first needed, and kept up by edits."""
         from attnknn.leave_one_out import judge
 
         if "judged" not in self._cache:
-            self._cache["judged"] = judge(self.memory_, self._counts(), self.n_neighbors_)
+            others, k = self._others(), self.n_neighbors_
+            self._cache["judged"] = judge(self.memory_, self._counts(), k, others=others)
         return self._cache["judged"]
+
+    def _others(self) -> Any:
+        """The nearest others of each entry: built once, then changed by each edit."""
+        from attnknn.nearest_others import NearestOthers
+
+        others = self._cache.get("others")
+        if others is None or not others.is_of(self.memory_) or others.k < self.n_neighbors_:
+            others = self._cache["others"] = NearestOthers(self.memory_, self.n_neighbors_)
+        return others
 
     def _trust(self) -> Any:
         from attnknn.leave_one_out import Trust

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from attnknn.attention import Attention
     from attnknn.calibration import Calibration
     from attnknn.memory import Memory
+    from attnknn.nearest_others import NearestOthers
     from attnknn.value_head import ValueHead
 
 
@@ -34,6 +35,8 @@ class EditsMixin:
 
     if TYPE_CHECKING:
 
+        @property
+        def _cache(self) -> dict[str, Any]: ...
         def _check_fitted(self, method: str) -> None: ...
         def _check_remembers(self, method: str) -> None: ...
         def _check_settings(self) -> None: ...
@@ -78,7 +81,10 @@ class EditsMixin:
                 payloads=payloads,
                 first_id=self._next_id(),
             )
+            others = self._kept_others()
             self.memory_.add(entries)
+            if others is not None and len(entries) < len(self.memory_):
+                others.added(self.memory_, len(entries))
         return self
 
     def forget(self, ids: ArrayLike) -> Self:
@@ -86,7 +92,11 @@ class EditsMixin:
         self._check_fitted("forget")
         with self._edit():
             self._least_next_id = self._next_id()  # an id, once given, never names another row
+            positions = np.unique(self.memory_.positions_of(ids))
+            others = self._kept_others()
             self.memory_.forget(ids)
+            if others is not None and len(self.memory_):
+                others.forgot(self.memory_, positions)
         return self
 
     def relabel(self, ids: ArrayLike, y: Any) -> Self:
@@ -119,6 +129,11 @@ class EditsMixin:
             fresh = self.memory_.entries.fresh
             self._fit_parts(fresh if self._has_trained_encoder() and fresh.sum() > 1 else None)
         return self
+
+    def _kept_others(self) -> NearestOthers | None:
+        """The lists of nearest others, if there are some of what is remembered now."""
+        others: NearestOthers | None = self._cache.get("others")
+        return others if others is not None and others.is_of(self.memory_) else None
 
     def _codes(self, labels: NDArray[Any]) -> Integers:
         place = {label: code for code, label in enumerate(self.classes_.tolist())}
@@ -155,7 +170,9 @@ class EditsMixin:
         """All of an edit or nothing of it; caches are dropped after it."""
         with all_or_nothing(self):
             self.memory_, self.attention_ = copy(self.memory_), self.attention_.copy()
-            fitted_before = self.attention_
+            fitted_before, others = self.attention_, self._cache.get("others")
             yield
             if self.attention_ is fitted_before:  # else a refit left caches of its own
                 self._drop_caches()
+            if others is not None and others.is_of(self.memory_):
+                self._cache["others"] = others

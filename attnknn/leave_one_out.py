@@ -11,6 +11,7 @@ from attnknn.attention.base import Attention, Situation
 from attnknn.calibration import Trial
 from attnknn.memory.base import Memory
 from attnknn.memory.entries import NO_GROUP
+from attnknn.nearest_others import NearestOthers
 from attnknn.pipeline import Answer, Parts, situation_of
 from attnknn.records import Booleans, Floats, Integers, Neighbors
 from attnknn.vote import class_prior
@@ -88,9 +89,21 @@ class Judged:
         return parts.finish(self.situation.nearest(parts.n_neighbors), self.prior)
 
 
-def judge(memory: Memory, counts: Integers, k: int, rows: Integers | None = None) -> Judged:
+def judge(
+    memory: Memory,
+    counts: Integers,
+    k: int,
+    rows: Integers | None = None,
+    others: NearestOthers | None = None,
+) -> Judged:
     """The entries at `rows` (default: all) with their `k` nearest others.
 
+    Parameters
+    ----------
+    others : lists that know them already; without, the memory is searched
+
+    Examples
+    --------
     >>> from attnknn.memory import NumpyMemory, make_entries
     >>> memory = NumpyMemory().remember(make_entries([[0.0], [1.0], [5.0]], [0, 0, 1]))
     >>> judge(memory, np.array([2, 1]), k=1).situation.neighbors.positions.ravel().tolist()
@@ -99,7 +112,10 @@ def judge(memory: Memory, counts: Integers, k: int, rows: Integers | None = None
     if rows is None:
         rows = np.arange(len(memory), dtype=np.int64)
     queries = memory.entries.embeddings[rows]
-    neighbors = memory.search_prepared(queries, max(1, min(k, len(memory) - 1)), exclude=rows)
+    if others is None:
+        neighbors = memory.search_prepared(queries, max(1, min(k, len(memory) - 1)), exclude=rows)
+    else:
+        neighbors = others.neighbors(memory, k, rows)
     situation = situation_of(queries, neighbors, memory)
     entries = memory.entries
     return Judged(rows, situation, entries.labels[rows], entries.groups[rows], counts)

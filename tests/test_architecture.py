@@ -29,6 +29,7 @@ ROOMS = [
     ["value_head"],
     ["pipeline"],
     ["ensembling"],
+    ["nearest_others"],
     ["leave_one_out"],
     ["training"],
     ["evidence"],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 import pytest
 from strategies import ATTENTIONS, blobs
@@ -217,3 +219,52 @@ def test_entries_added_later_are_fresh():
     clf.add(X[:3], y[:3])
     assert clf.fresh_[60:].all()
     assert not clf.fresh_[:60].all()
+
+
+class TestKeptLists:
+    """The lists of nearest others follow edits, and everything judged by them with them."""
+
+    def edited(self, attention):
+        X, y = blobs(60, spread=1.0)
+        clf = AttnKNNClassifier(8, attention=attention, random_state=0).fit(X, y)
+        clf.leave_one_out_proba()
+        lists = clf._cache["others"]
+        clf.add(X[:3] + 0.01, [0, 1, 2])
+        clf.forget([5, 17, 40])
+        clf.relabel([7], [2])
+        return clf, lists
+
+    @pytest.mark.parametrize("attention", ["distance", "uniform"])
+    def test_answers_of_entries_are_those_of_a_new_search(self, attention):
+        clf, lists = self.edited(attention)
+        kept = clf.leave_one_out_proba()
+        assert clf._cache["others"] is lists
+        clf._drop_caches()
+        np.testing.assert_array_equal(clf.leave_one_out_proba(), kept)
+
+    def test_an_edit_that_fails_leaves_them_behind_unused(self, monkeypatch):
+        clf, lists = self.edited("distance")
+        before = clf.leave_one_out_proba()
+
+        def fail(*_):
+            raise MemoryError
+
+        monkeypatch.setattr(type(lists), "_take_in", fail)
+        with pytest.raises(MemoryError):
+            clf.add([[0.0] * 4], [1])
+        monkeypatch.undo()
+        np.testing.assert_array_equal(clf.leave_one_out_proba(), before)
+
+    def test_copies_do_not_share_them(self):
+        clf, _ = self.edited("distance")
+        other = copy(clf)
+        other.forget([8])
+        kept = clf.leave_one_out_proba()
+        clf._drop_caches()
+        np.testing.assert_array_equal(clf.leave_one_out_proba(), kept)
+
+    def test_all_may_be_forgotten(self):
+        clf, _ = self.edited("distance")
+        clf.forget(clf.memory_.entries.ids)
+        clf.add([[0.0] * 4, [1.0] * 4], [0, 1])
+        assert clf.leave_one_out_proba().shape == (2, 3)

@@ -11,6 +11,7 @@ from attnknn.memory.base import Memory
 from attnknn.memory.in_faiss import FaissMemory
 from attnknn.memory.in_torch import TorchMemory
 from attnknn.memory.preparation import Vectors
+from attnknn.memory.reaching import Reached
 from attnknn.records import Floats, Integers
 
 N_PROBES = 200
@@ -119,3 +120,12 @@ class AutoMemory(Memory):
         self, queries: Vectors, k: int, exclude: Integers | None
     ) -> tuple[Integers, Floats]:
         return self.chosen_._nearest(queries, k, exclude)
+
+    def reached(self, queries: Vectors, reach: Floats) -> Reached:
+        """As in `Memory`, by the memory chosen."""
+        return self.chosen_.reached(queries, reach)
+
+    @property
+    def n_bytes(self) -> int:
+        """What the embeddings, and the index beside them, take."""
+        return self.chosen_.n_bytes

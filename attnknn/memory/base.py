@@ -13,10 +13,12 @@ from sklearn.base import BaseEstimator
 
 from attnknn._atomic import all_or_nothing
 from attnknn.errors import InvalidInputError, InvalidSettingError, NotFittedYetError, unknown_name
+from attnknn.memory.differences import in_order
 from attnknn.memory.entries import Entries
 from attnknn.memory.exclusion import Exclusion
 from attnknn.memory.ids import IdLookup
 from attnknn.memory.preparation import Vectors, center_of, centered, refuse_infinite, unit_length
+from attnknn.memory.reaching import Reached, reached_plainly
 from attnknn.records import Floats, Integers, Neighbors
 
 Metric = Literal["euclidean", "cosine", "inner_product"]
@@ -91,19 +93,44 @@ class Memory(ABC, BaseEstimator):
             raise InvalidSettingError(f"`k` must be an integer of at least 1, got {k}.")
         self._check_remembers("search")
         self._check_exclude(exclude, len(queries))
-        width = min(k, len(self))
-        if width == 0 or len(queries) == 0:
-            empty = np.zeros((len(queries), width), dtype=np.int64)
-            return Neighbors(empty, empty, empty.astype(float), empty.astype(bool))
-        positions, keys = self._nearest(queries, width, exclude)
+        positions, keys = self.ranked(queries, k, exclude=exclude)
         mask = np.isfinite(keys)
         positions = np.where(mask, positions, 0)
         return Neighbors(
             positions=positions,
             labels=np.where(mask, self.entries.labels[positions], 0),
-            distances=self._distances(keys),
+            distances=self.distances_of(keys),
             mask=mask,
         )
+
+    def ranked(
+        self, queries: Vectors, k: int, *, exclude: Integers | None = None
+    ) -> tuple[Integers, Floats]:
+        """Positions and keys (B, min(k, N)) of the nearest, keys being what they are compared by.
+
+        A key is the squared Euclidean distance, or minus the inner product; a missing place has
+        key infinity. Exact memories give a pair of vectors the same key, whoever of them asks.
+        """
+        width = min(k, len(self))
+        if width == 0 or len(queries) == 0:
+            shape = (len(queries), width)
+            return np.zeros(shape, dtype=np.int64), np.full(shape, np.inf)
+        return self._nearest(queries, width, exclude)
+
+    def in_order(self, positions: Integers, keys: Floats, k: int) -> tuple[Integers, Floats]:
+        """Entries (B, M) with their keys, sorted by key and then id, and cut to the first `k`."""
+        return in_order(positions, keys, self._lookup, k)
+
+    def reached(self, queries: Vectors, reach: Floats) -> Reached:
+        """Every pair of a query and an entry whose key is at most the entry's own `reach` (N,).
+
+        >>> from attnknn.memory import NumpyMemory, make_entries
+        >>> memory = NumpyMemory().remember(make_entries([[0.0], [1.0], [5.0]], [0, 0, 1]))
+        >>> found = memory.reached(memory.prepare([[3.0]]), np.array([4.0, 4.0, 9.0]))
+        >>> found.positions.tolist(), found.keys.tolist()
+        ([1, 2], [4.0, 4.0])
+        """
+        return reached_plainly(queries, self.entries.embeddings, reach, self.metric_)
 
     def add(self, entries: Entries) -> None:
         """Remember `entries` too; their ids must be new."""
@@ -227,7 +254,8 @@ class Memory(ABC, BaseEstimator):
         other._index()
         return other
 
-    def _distances(self, keys: Floats) -> Floats:
+    def distances_of(self, keys: Floats) -> Floats:
+        """Keys as distances: Euclidean, 1 − cosine, or minus the inner product."""
         if self.metric_ == "euclidean":
             return np.sqrt(keys)
         return keys / 2 if self.metric_ == "cosine" else keys

@@ -14,6 +14,7 @@ from attnknn.memory.differences import first_of_each, in_order, keys_at, keys_of
 from attnknn.memory.in_numpy import NumpyMemory
 from attnknn.memory.preparation import Vectors
 from attnknn.memory.products import dot, multiply
+from attnknn.memory.reaching import Reached, lowest_bounds, pairs_above
 from attnknn.memory.rounding import Slack
 from attnknn.memory.selection import (
     Candidates,
@@ -67,6 +68,18 @@ class TorchMemory(NumpyMemory):
             raise unknown_name("device", self.device, DEVICES)
         self._drop(*self._built)
 
+    def _append(self, n_new: int) -> None:
+        known: Slack | None = self.__dict__.get("_bounds_of_product")
+        self._index()
+        if known is not None:
+            self._bounds_of_product = known.joined(self.entries.embeddings[-n_new:])
+
+    def _remove(self, positions: Integers) -> None:
+        known: Slack | None = self.__dict__.get("_bounds_of_product")
+        self._index()
+        if known is not None:
+            self._bounds_of_product = known.without(positions)
+
     def _nearest(
         self, queries: Vectors, k: int, exclude: Integers | None
     ) -> tuple[Integers, Floats]:
@@ -106,9 +119,7 @@ class TorchMemory(NumpyMemory):
         self, query: Vectors, k: int, exclude: Integers | None
     ) -> tuple[Integers, Floats]:
         """The same for a single query (1, D), in a few steps on one row."""
-        bounds = dot(self.entries.embeddings, query[0], _n_threads())
-        if self.metric_ != "inner_product":
-            bounds -= self._slack.penalties
+        bounds = self._bounds_of_one(query)
         if exclude is not None:
             bounds[self._left_out(exclude)[1]] = -np.inf
         found = largest_of_one(bounds, _with_margin(k))
@@ -183,6 +194,43 @@ class TorchMemory(NumpyMemory):
         row, position = np.concatenate(rows), np.concatenate(positions)
         keys = keys_of_pairs(queries, self.entries.embeddings, row, position, self.metric_)
         return first_of_each(row, position, keys, self._lookup, len(queries), k)
+
+    def reached(self, queries: Vectors, reach: Floats) -> Reached:
+        """As in `Memory`: products rule pairs out, differences decide the others."""
+        if len(queries) * self.entries.embeddings.size <= SMALL or self._slack.overflows(queries):
+            return super().reached(queries, reach)
+        if len(queries) == 1 and self._vectors.device.type == "cpu":
+            return self._reached_by_one(queries, reach)
+        blocks = self._blocks(len(queries))
+        found = [self._reached_block(queries[rows], reach, rows.start) for rows in blocks]
+        return Reached.joined(found)
+
+    def _reached_by_one(self, query: Vectors, reach: Floats) -> Reached:
+        lowest, half = lowest_bounds(query, reach, self._slack)
+        inside = np.flatnonzero(self._bounds_of_one(query) >= lowest[0] - half)
+        everyone = np.zeros(len(inside), dtype=np.int64)
+        keys = keys_of_pairs(query, self.entries.embeddings, everyone, inside, self.metric_)
+        return Reached(everyone, inside, keys).part(keys <= reach[inside])
+
+    def _bounds_of_one(self, query: Vectors) -> Vectors:
+        bounds = dot(self.entries.embeddings, query[0], _n_threads())
+        if self.metric_ != "inner_product":
+            bounds -= self._slack.penalties
+        return bounds
+
+    def _reached_block(self, queries: Vectors, reach: Floats, start: int) -> Reached:
+        lowest, half = lowest_bounds(queries, reach, self._slack)
+        order = np.argsort(lowest)  # alike ones side by side: one look serves many
+        rows, positions = [], []
+        for first, bounds in self._bounds(queries[order], None):
+            stop = min(first + bounds.shape[1], len(self))
+            values = bounds[:, : stop - first].cpu().numpy()
+            row, column = pairs_above(values, lowest[order], half[first:stop])
+            rows.append(order[row])
+            positions.append(column + first)
+        row, position = np.concatenate(rows), np.concatenate(positions)
+        keys = keys_of_pairs(queries, self.entries.embeddings, row, position, self.metric_)
+        return Reached(row + start, position, keys).part(keys <= reach[position])
 
     def _bounds(self, queries: Vectors, exclude: Integers | None) -> Iterator[tuple[int, Tensor]]:
         """For each chunk of entries its first position and what bounds the similarities (B, C).

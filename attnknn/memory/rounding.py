@@ -12,10 +12,12 @@ An entry far from the origin thus widens nobody's bound but its own.
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 
 from attnknn.memory.preparation import Vectors, squared_lengths
-from attnknn.records import Floats
+from attnknn.records import Floats, Integers
 
 INPUT_ROUNDING = {"highest": 0.0, "high": 2.0**-10, "medium": 2.0**-7}  # float32, tf32, bfloat16
 LARGEST = 2.0**120  # products beyond this may overflow float32
@@ -42,6 +44,22 @@ class Slack:
         self.reach = float(np.sqrt(squares.max(initial=0.0)))
         with np.errstate(over="ignore"):
             self.penalties = (squares * (0.5 - self.share)).astype(np.float32)
+
+    def joined(self, vectors: Vectors) -> Slack:
+        """The bounds for these entries and more."""
+        more = Slack(vectors, "inner_product" if self.is_inner_product else "", self.precision)
+        return self._with(
+            np.concatenate([self.penalties, more.penalties]), max(self.reach, more.reach)
+        )
+
+    def without(self, positions: Integers) -> Slack:
+        """The bounds for all but some; the longest may be gone, and is counted on all the same."""
+        return self._with(np.delete(self.penalties, positions), self.reach)
+
+    def _with(self, penalties: Vectors, reach: float) -> Slack:
+        other = copy(self)
+        other.penalties, other.reach = penalties, reach
+        return other
 
     def overflows(self, queries: Vectors) -> bool:
         """Whether float32 may overflow, so that the bounds would mean nothing."""

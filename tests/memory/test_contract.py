@@ -37,7 +37,7 @@ def test_products_in_many_blocks_keep_the_contract() -> None:
 class SquaredMemory(NumpyMemory):
     """Squared L2 called L2."""
 
-    def _distances(self, keys):
+    def distances_of(self, keys):
         return keys
 
 

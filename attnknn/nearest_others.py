@@ -1,0 +1,182 @@
+"""Each entry's nearest others, kept up to date while the memory changes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attnknn.memory.base import Memory
+from attnknn.memory.entries import NO_GROUP
+from attnknn.memory.preparation import Vectors
+from attnknn.memory.reaching import Reached
+from attnknn.records import Booleans, Floats, Integers, Neighbors
+
+FREE = -1
+FEW = 64  # a share of the entries; of more than one in so many all lists are looked through
+
+
+class NearestOthers:
+    """For each entry a list of its nearest other entries, by key and then id.
+
+    Lists name entries by *slots*, which stay when positions move. A list has room for some more
+    than are asked for: entries that are forgotten leave it, and only when too few are left is the
+    memory searched again. Entries beyond the end of a list are at least as far as its *reach*; a
+    list that holds everyone has infinite reach, so that newcomers always enter it.
+
+    After any edits of an exact memory, the lists are those that a search would find.
+
+    Parameters
+    ----------
+    k : how many others each entry must have in its list, where there are so many
+    margin : room for more; None takes a quarter of `k`, at least 8
+
+    >>> from attnknn.memory import NumpyMemory, make_entries
+    >>> memory = NumpyMemory().remember(make_entries([[0.0], [1.0], [5.0]], [0, 0, 1]))
+    >>> others = NearestOthers(memory, 1)
+    >>> memory.forget([1])
+    >>> others.forgot(memory, np.array([1]))
+    >>> others.neighbors(memory, 1).positions.ravel().tolist()
+    [1, 0]
+    """
+
+    def __init__(self, memory: Memory, k: int, margin: int | None = None) -> None:
+        self.k = max(1, k)
+        self.width = self.k + (max(8, self.k // 4) if margin is None else margin)
+        n = len(memory)
+        room = n + n // 8
+        self._lists = np.full((room, self.width), FREE, dtype=np.int32)
+        self._keys = np.full((room, self.width), np.inf)
+        self._reach = np.full(room, -np.inf)
+        self._slots, self._free = np.arange(n), np.arange(n, room)
+        self._search(memory, self._slots)
+        self._embeddings: Vectors | None = memory.entries.embeddings
+
+    def is_of(self, memory: Memory) -> bool:
+        """Whether the lists are those of the memory's present entries."""
+        return self._embeddings is memory.entries.embeddings
+
+    def neighbors(self, memory: Memory, k: int, rows: Integers | None = None) -> Neighbors:
+        """The `k` nearest others of the entries at `rows`, as a search without them finds them."""
+        assert self.is_of(memory)
+        assert k <= self.k
+        rows = np.arange(len(memory)) if rows is None else rows
+        own = self._slots[rows]
+        width = max(1, min(k, len(memory) - 1))
+        listed, keys = self._lists[own, :width], self._keys[own, :width]
+        mask = listed != FREE
+        positions = np.where(mask, self._positions()[listed], 0)
+        labels = np.where(mask, memory.entries.labels[positions], 0)
+        distances = memory.distances_of(np.where(mask, keys, np.inf))
+        return Neighbors(positions, labels, distances, mask)
+
+    def added(self, memory: Memory, n_new: int) -> None:
+        """The last `n_new` entries of the memory are new."""
+        self._embeddings = None  # nobody's lists until they are whole again
+        newcomers = np.arange(len(memory) - n_new, len(memory))
+        reach = np.concatenate([self._reach[self._slots], np.full(n_new, -np.inf)])
+        self._slots = np.concatenate([self._slots, self._take_slots(n_new)])
+        found = memory.reached(memory.entries.embeddings[newcomers], reach)
+        groups = memory.entries.groups
+        theirs = groups[newcomers[found.queries]]
+        found = found.part((theirs == NO_GROUP) | (theirs != groups[found.positions]))
+        # Among equals the end of a list is not known: others of the same key may wait behind it.
+        is_at_end = found.keys == reach[found.positions]
+        self._take_in(memory, found.part(~is_at_end), newcomers)
+        again = np.unique(found.positions[is_at_end])
+        self._search(memory, np.concatenate([again, newcomers]))
+        self._embeddings = memory.entries.embeddings
+
+    def forgot(self, memory: Memory, positions: Integers) -> None:
+        """The entries that were at `positions` are gone from the memory."""
+        assert self._embeddings is not None
+        gone, self._embeddings = self._embeddings[positions], None
+        stays = np.ones(len(self._slots), dtype=bool)
+        stays[positions] = False
+        left = self._slots[positions]
+        self._slots = self._slots[stays]
+        is_gone = np.zeros(len(self._reach), dtype=bool)
+        is_gone[left] = True
+        touched = self._hosts(memory, gone)
+        self._remove(touched, is_gone)
+        self._lists[left], self._keys[left], self._reach[left] = FREE, np.inf, -np.inf
+        self._free = np.concatenate([self._free, left])
+        n_listed = (self._lists[touched] != FREE).sum(axis=1)
+        is_short = (n_listed < self.k) & (self._reach[touched] < np.inf)
+        self._search(memory, self._positions()[touched[is_short]])
+        self._embeddings = memory.entries.embeddings
+
+    def _hosts(self, memory: Memory, gone: Vectors) -> Integers:
+        """The slots in use whose lists may name one of those that are gone, by their vectors."""
+        if len(gone) * FEW > len(self._slots):
+            return self._slots
+        found = memory.reached(gone, self._reach[self._slots])
+        return self._slots[np.unique(found.positions)]
+
+    def _remove(self, touched: Integers, is_gone: Booleans) -> None:
+        """Take those that are gone out of lists; the others move up."""
+        lists, keys = self._lists[touched], self._keys[touched]
+        stays = (lists != FREE) & ~is_gone[lists]
+        order = np.argsort(~stays, axis=1, kind="stable")
+        lists, keys = np.where(stays, lists, FREE), np.where(stays, keys, np.inf)
+        self._lists[touched] = np.take_along_axis(lists, order, axis=1)
+        self._keys[touched] = np.take_along_axis(keys, order, axis=1)
+
+    def _take_in(self, memory: Memory, found: Reached, newcomers: Integers) -> None:
+        """Put newcomers into the lists of those who reach them."""
+        if not len(found.keys):
+            return
+        hosts, place = np.unique(found.positions, return_inverse=True)
+        counts = np.bincount(place)
+        order = np.argsort(place, kind="stable")
+        column = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+        extra = np.zeros((len(hosts), counts.max()), dtype=np.int64)
+        extra_keys = np.full(extra.shape, np.inf)
+        extra[place[order], column] = newcomers[found.queries[order]]
+        extra_keys[place[order], column] = found.keys[order]
+        slots = self._slots[hosts]
+        listed = self._positions()[self._lists[slots]]
+        positions = np.concatenate([listed, extra], axis=1)
+        keys = np.concatenate([self._keys[slots], extra_keys], axis=1)
+        self._set(slots, *memory.in_order(positions, keys, positions.shape[1]))
+
+    def _set(self, slots: Integers, positions: Integers, keys: Floats) -> None:
+        """Ordered lists, cut to their room; what is cut off ends a list that held everyone."""
+        is_cut = np.isfinite(keys[:, self.width :]).any(axis=1)
+        keys = keys[:, : self.width]
+        is_listed = np.isfinite(keys)
+        self._lists[slots] = np.where(is_listed, self._slots[positions[:, : self.width]], FREE)
+        self._keys[slots] = keys
+        self._reach[slots] = np.where(is_cut, keys[:, -1], self._reach[slots])
+
+    def _search(self, memory: Memory, rows: Integers) -> None:
+        """Lists of the entries at `rows`, found anew."""
+        slots, n = self._slots[rows], len(memory)
+        self._lists[slots], self._keys[slots], self._reach[slots] = FREE, np.inf, np.inf
+        width = min(self.width, n - 1)
+        if width < 1 or not len(rows):
+            return
+        positions, keys = memory.ranked(memory.entries.embeddings[rows], width, exclude=rows)
+        is_found = np.isfinite(keys)
+        self._lists[slots, :width] = np.where(is_found, self._slots[positions], FREE)
+        self._keys[slots, :width] = np.where(is_found, keys, np.inf)
+        is_full = is_found.all(axis=1) & (width == self.width)
+        self._reach[slots] = np.where(is_full, self._keys[slots, width - 1], np.inf)
+
+    def _positions(self) -> Integers:
+        """The position of each slot in use."""
+        positions = np.zeros(len(self._reach), dtype=np.int64)
+        positions[self._slots] = np.arange(len(self._slots))
+        return positions
+
+    def _take_slots(self, n: int) -> Integers:
+        if n > len(self._free):
+            self._grow(max(n - len(self._free), len(self._reach) // 2))
+        taken, self._free = self._free[:n], self._free[n:]
+        return taken
+
+    def _grow(self, n: int) -> None:
+        """Room for `n` more slots."""
+        n_before = len(self._reach)
+        self._lists = np.concatenate([self._lists, np.full((n, self.width), FREE, dtype=np.int32)])
+        self._keys = np.concatenate([self._keys, np.full((n, self.width), np.inf)])
+        self._reach = np.concatenate([self._reach, np.full(n, -np.inf)])
+        self._free = np.concatenate([self._free, np.arange(n_before, n_before + n)])
