@@ -96,13 +96,19 @@ class Table:
         _check_metric(metric, HIGHER_IS_BETTER)
         return float(np.mean([getattr(run.scores, metric) for run in self.of(method)]))
 
+    def by_row(self, metric: str, method: str) -> Floats:
+        """Accuracy or log-loss of a method for each seed and test row, (S, n)."""
+        _check_metric(metric, BY_ROW)
+        name = "row_correct" if metric == "accuracy" else "row_nll"
+        return np.stack([getattr(run, name).astype(np.float64) for run in self.of(method)])
+
     def interval(self, metric: str, method: str) -> Interval:
         """Accuracy or log-loss of a method with its 95 % interval over rows and seeds."""
-        return mean_interval(self._by_row(metric, method))
+        return mean_interval(self.by_row(metric, method))
 
     def difference(self, metric: str, first: str, second: str) -> Interval:
         """Accuracy or log-loss of `first` minus that of `second`, paired, with its interval."""
-        return paired_interval(self._by_row(metric, first), self._by_row(metric, second))
+        return paired_interval(self.by_row(metric, first), self.by_row(metric, second))
 
     def ece_difference(self, first: str, second: str) -> Interval:
         """Calibration error of `first` minus that of `second`, paired, with its interval."""
@@ -182,11 +188,6 @@ class Table:
                 for place, record in enumerate(content.pop("runs"))
             ]
         return cls(**content, runs=tuple(runs))
-
-    def _by_row(self, metric: str, method: str) -> Floats:
-        _check_metric(metric, BY_ROW)
-        name = "row_correct" if metric == "accuracy" else "row_nll"
-        return np.stack([getattr(run, name).astype(np.float64) for run in self.of(method)])
 
     def cell(self, metric: str, method: str) -> str:
         """A mean over seeds, with its interval where rows allow one."""

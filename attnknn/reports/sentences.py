@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnknn.evaluation.intervals import Interval
+from attnknn.evaluation.intervals import Interval, mean_interval, paired_interval
 from attnknn.evaluation.table import Table
 
 WORDS = {"accuracy": "accuracy", "nll": "log-loss"}
@@ -48,9 +48,43 @@ def best(table: Table, metric: str) -> str:
     sentence = (
         f"{named(first)} has the {word} {WORDS[metric]} ({table.interval(metric, first):.4f})"
     )
-    if not level:
-        return f"{sentence}, beyond the interval of every other method."
-    return f"{sentence}; {listed(level)} cannot be told from it."
+    return sentence + _beside(level, len(order) - 1)
+
+
+def steadiest(first: Table, last: Table, metric: str, way: str) -> str:
+    """Which method a sweep harms least, and which others cannot be told from it.
+
+    Parameters
+    ----------
+    first, last : of the ends of the sweep, with the same methods, seeds and test rows
+    way : from where to where, in words: "from K = 1 to 64"
+    """
+    change = {m: last.by_row(metric, m) - first.by_row(metric, m) for m in first.methods}
+    is_higher = metric == "accuracy"
+    order = sorted(change, key=lambda m: float(change[m].mean()), reverse=is_higher)
+    best, others = order[0], order[1:]
+    level = [m for m in others if not paired_interval(change[best], change[m]).excludes_zero()]
+    found = mean_interval(change[best])
+    is_worse = (found.mean < 0) == is_higher
+    rank = ("least, " if is_worse else "most, ") if others else ""
+    said = f"the {WORDS[metric]} of {named(best)} {_change_words(found, rank)}"
+    return f"{way}, {said}{_beside(level, len(others))}"
+
+
+def _change_words(change: Interval, rank: str) -> str:
+    """A change in words, with its rank among others; one whose interval holds zero is none."""
+    if not change.excludes_zero():
+        return f"stays the same within the interval ({change:+.4f})"
+    direction = "rises" if change.mean > 0 else "falls"
+    low, high = sorted((abs(change.lower), abs(change.upper)))
+    return f"{direction} {rank}by {abs(change.mean):.4f} [{low:.4f}, {high:.4f}]"
+
+
+def _beside(level: Sequence[str], n_others: int) -> str:
+    """How a sentence on the best method ends: who of the others cannot be told from it."""
+    if level:
+        return f"; {listed(level)} cannot be told from it."
+    return ", beyond the interval of every other method." if n_others else "."
 
 
 def honesty(table: Table, method: str) -> str:
