@@ -56,8 +56,8 @@ def write_page(folder: Path, out: Path, ours: str | None, title: str) -> Path:
         across, is_log = AXES.get(name.rpartition("/")[2], (name, False))
         sections.append(sweep_section(tables, name, _file_name(name), across=across, is_log=is_log))
     sections += [sheet_section(sheets, _file_name(name)) for name, sheets in found.sheets.items()]
-    if found.losses:
-        sections.append(curve_section(found.losses, "Trainings", "trainings"))
+    if found.trainings:
+        sections.append(curve_section(found.trainings, "Trainings", "trainings"))
     about = [f"Made by `attnknn report` from {found.n_runs} runs below {folder}."]
     return write_report(out, title, sections, about)
 

@@ -21,6 +21,7 @@ from attnknn.experiments.networks import Network
 from attnknn.experiments.pictures import is_pictures
 from attnknn.experiments.scenes import Scene, fixed_scene, image_scene
 from attnknn.experiments.stresses import NO_SHIFT, Shift, Stress
+from attnknn.learning.course import Outcome
 from attnknn.metrics import confusion_matrix, row_correct, row_nll, score_all
 from attnknn.pipeline import Answer
 
@@ -108,8 +109,9 @@ def _run_cell(bench: Bench, stage: Stage, cell: Cell, folder: Path) -> None:
                 close_up_of(scene, answers, answers.answer).to_json(folder / CLOSE_UP)
             found.append(_named(ask, answers))
     table_of(scene, found).to_json(folder / REPORT)
-    if scene.losses:
-        (folder / "training.json").write_text(json.dumps(_training(scene), indent=1) + "\n")
+    if scene.training is not None:
+        story = {"encoder": scene.encoder, **losses_of(scene.training)}
+        (folder / "training.json").write_text(json.dumps(story, indent=1) + "\n")
 
 
 def table_of(scene: Scene, found: Sequence[Found]) -> Table:
@@ -205,8 +207,14 @@ def _sharing(cells: Sequence[Cell]) -> Iterable[list[Cell]]:
     return groups.values()
 
 
-def _training(scene: Scene) -> dict[str, Any]:
-    return {"encoder": scene.encoder, "seconds": round(scene.seconds, 1), "losses": scene.losses}
+def losses_of(training: Outcome) -> dict[str, Any]:
+    """How a training went, as its file tells it."""
+    return {
+        "seconds": round(training.seconds, 1),
+        "train losses": training.train_losses,
+        "judged losses": training.judged_losses,
+        "tolerance": training.tolerance,
+    }
 
 
 def run_sheets(

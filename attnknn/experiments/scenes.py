@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from attnknn.evaluation.protocol import flat_pixels
 from attnknn.experiments.found import Found
 from attnknn.experiments.networks import Network
 from attnknn.experiments.stresses import NO_SHIFT, Shift, Stress
+from attnknn.learning.course import Outcome
 from attnknn.records import Booleans, Integers
 
 Seen = NDArray[np.float32]  # (V, n, D): what each view of n rows became
@@ -36,8 +36,7 @@ class Scene:
     seen : (V, n_fresh, D) the fresh rows likewise, empty where there is one view only
     truth : (n,) clean labels of the test rows
     heads : answers of the CNN head of the same training, if there is one
-    seconds : what the training of the encoder took
-    losses : of its epochs, on rows trained on and on fresh rows
+    training : of the encoder, if it was trained
     """
 
     data: Dataset
@@ -51,8 +50,12 @@ class Scene:
     seen: Seen
     truth: Integers
     heads: tuple[Found, ...] = ()
-    seconds: float = 0.0
-    losses: Mapping[str, list[float]] = field(default_factory=dict)
+    training: Outcome | None = None
+
+    @property
+    def seconds(self) -> float:
+        """What the training of the encoder took."""
+        return 0.0 if self.training is None else self.training.seconds
 
     @property
     def n_classes(self) -> int:
@@ -130,7 +133,6 @@ def image_scene(
     encoder, views = trained.encoder, network.views
     asked = encoder.features(shift.apply(pictures(data, data.X_test), seed), views)
     seen = encoder.features(trained.images[trained.fresh], views)
-    outcome = trained.lesson.outcome
     has_noise = stress.is_noise or "y_true" in data.extras
     return Scene(
         data=data,
@@ -144,14 +146,8 @@ def image_scene(
         seen=encoder.embed(seen),
         truth=data.y_test,
         heads=tuple(head_answers(trained, asked, seen, has_noise=has_noise)),
-        seconds=outcome.seconds,
-        losses={"trained on": outcome.train_losses, "fresh": _after_epochs(outcome)},
+        training=trained.lesson.outcome,
     )
-
-
-def _after_epochs(outcome: Any) -> list[float]:
-    """The judged losses after each epoch; the first one, before any, is left out."""
-    return list(outcome.judged_losses[len(outcome.judged_losses) - len(outcome.train_losses) :])
 
 
 def _with_rows(words: str, n_rows: int | None) -> str:

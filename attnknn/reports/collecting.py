@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from attnknn.errors import InvalidInputError
 from attnknn.evaluation.close_up import CloseUp
 from attnknn.evaluation.sheet import Sheet, Sheets
 from attnknn.evaluation.table import Table, joined
+from attnknn.learning.course import Outcome
 
 REPORT, TRAINING, CLOSE_UP = "report.json", "training.json", "close-up.json"
 ON_AXIS = re.compile(r"(?P<word>[A-Za-z]+)-(?P<place>\d+(\.\d+)?)")
@@ -24,14 +26,14 @@ class Collected:
     Parameters
     ----------
     sweeps : tables by their place on an axis; the path ends in the word for the axis
-    losses : of the epochs of trainings, on rows trained on and on fresh rows, by path and seed
+    trainings : of the tables whose encoders were trained, by path and seed
     close_ups : of the tables that have them, one for each seed
     """
 
     tables: Mapping[str, Table] = field(default_factory=dict)
     sweeps: Mapping[str, Mapping[float, Table]] = field(default_factory=dict)
     sheets: Mapping[str, Sheets] = field(default_factory=dict)
-    losses: Mapping[str, Mapping[str, list[float]]] = field(default_factory=dict)
+    trainings: Mapping[str, Outcome] = field(default_factory=dict)
     close_ups: Mapping[str, list[CloseUp]] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -50,7 +52,7 @@ def collected(folder: str | Path) -> Collected:
     folder = Path(folder)
     tables: dict[str, Table] = {}
     sheets: dict[str, Sheets] = {}
-    losses: dict[str, dict[str, list[float]]] = {}
+    trainings: dict[str, Outcome] = {}
     close_ups: dict[str, list[CloseUp]] = {}
     for place, paths in _by_experiment(folder).items():
         name = _name(place, folder)
@@ -61,12 +63,12 @@ def collected(folder: str | Path) -> Collected:
         for path in paths:
             training = path.with_name(TRAINING)
             if training.exists():
-                losses[f"{name}, seed {path.parent.name}"] = _losses(training)
+                trainings[f"{name}, seed {path.parent.name}"] = _training(training)
             close_up = path.with_name(CLOSE_UP)
             if close_up.exists():
                 close_ups.setdefault(name, []).append(CloseUp.from_json(close_up))
     single, sweeps = _along_axes(tables)
-    return Collected(single, sweeps, sheets, losses, close_ups)
+    return Collected(single, sweeps, sheets, trainings, close_ups)
 
 
 def tables_below(folder: str | Path) -> dict[str, Table]:
@@ -90,6 +92,15 @@ def _by_experiment(folder: Path) -> dict[Path, list[Path]]:
     return {place: sorted(paths, key=_seed) for place, paths in found.items()}
 
 
+def with_shared_methods(tables: Mapping[float, Table]) -> dict[float, Table]:
+    """The same tables without methods that some of them lack."""
+    shared = set.intersection(*(set(table.methods) for table in tables.values()))
+    return {
+        place: replace(table, runs=tuple(run for run in table.runs if run.method in shared))
+        for place, table in tables.items()
+    }
+
+
 def _along_axes(
     tables: Mapping[str, Table],
 ) -> tuple[dict[str, Table], dict[str, dict[float, Table]]]:
@@ -107,7 +118,7 @@ def _along_axes(
     sweeps = {}
     for word, group in groups.items():
         if len(group) > 1:
-            sweeps[word] = dict(sorted(group.items()))
+            sweeps[word] = with_shared_methods(dict(sorted(group.items())))
         else:
             single |= {f"{word}-{place:g}": table for place, table in group.items()}
     return single, sweeps
@@ -128,14 +139,18 @@ def _read(path: Path) -> Table:
         raise InvalidInputError(f"{path} is no report of an experiment: {error}") from error
 
 
-def _losses(path: Path) -> dict[str, list[float]]:
-    """The losses of a training by epoch, where its file has them."""
-    found = _content(path)
-    losses = found.get("losses")
-    if isinstance(losses, dict):
-        return losses
-    names = {"trained on": "train losses", "fresh": "judged losses"}
-    return {word: found[name] for word, name in names.items() if name in found}  # type: ignore[misc]
+def _training(path: Path) -> Outcome:
+    """The losses of a training by epoch."""
+    content: Any = _content(path)
+    try:
+        return Outcome(
+            content["train losses"],
+            content["judged losses"],
+            seconds=content["seconds"],
+            tolerance=content.get("tolerance", 0.0),
+        )
+    except KeyError as error:
+        raise InvalidInputError(f"{path} does not tell of a training: {error}") from error
 
 
 def _name(place: Path, folder: Path) -> str:

@@ -1,32 +1,89 @@
-"""The losses of trainings, epoch by epoch, as a section."""
+"""The losses of trainings as a section of a report."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
+from attnknn.errors import InvalidInputError
+from attnknn.learning.course import Outcome
 from attnknn.reports import figures
-from attnknn.reports.page import Drawing, Section
+from attnknn.reports.page import Drawing, Grid, Section
+from attnknn.reports.sentences import named
 
 
-def curve_section(
-    losses: Mapping[str, Mapping[str, Sequence[float]]], title: str, name: str
-) -> Section:
-    """A figure of all trainings, by their names, and a sentence for each."""
-    figure = figures.new_figure(6.4, 4.0)
-    panel = figure.subplots()
-    for place, (run, found) in enumerate(losses.items()):
-        color = figures.COLORS[place % len(figures.COLORS)]
-        for style, (rows, values) in zip(("-", ":"), found.items(), strict=False):
-            epochs = range(1, len(values) + 1)
-            panel.plot(epochs, values, style, color=color, label=f"{run}, {rows}")
-    panel.set(xlabel="epoch", ylabel="loss", title=title)
-    panel.set_ylim(bottom=0)
-    if len(losses) <= 3:
-        panel.legend(frameon=False, fontsize=8)
-    words = [
-        f"{run}: {', '.join(f'{rows} {values[-1]:.4f}' for rows, values in found.items())} after "
-        f"{max(len(values) for values in found.values())} epochs."
-        for run, found in losses.items()
+def curve_section(losses: Mapping[str, Outcome], title: str, name: str) -> Section:
+    """How trainings went, epoch by epoch: sentences, a table, and a figure.
+
+    Parameters
+    ----------
+    losses : of each run, by its name: what `learning.loop.train` gave, or `encoder_training_`
+    name : of its files, without ending
+
+    Examples
+    --------
+    >>> runs = {"narrow": Outcome([0.9, 0.6], [1.2, 0.8, 0.7]), "wide": Outcome([0.5], [1.1, 0.6])}
+    >>> section = curve_section(runs, "Training", "training")
+    >>> section.sentences[0]
+    'Of 2 runs, wide kept the lowest loss of fresh rows: 0.6000, of epoch 1.'
+    """
+    _check(losses)
+    drawing = Drawing(
+        name,
+        figures.courses(losses, title),
+        "Losses of trained and of fresh rows by epoch, the start being epoch 0; a ring is the "
+        "epoch whose state was kept.",
+    )
+    return Section(title, _sentences(losses), [_grid(losses, name)], [drawing])
+
+
+def _sentences(runs: Mapping[str, Outcome]) -> list[str]:
+    best = min(runs, key=lambda run: _kept_loss(runs[run]))
+    among = f"Of {len(runs)} runs, {named(best)}" if len(runs) > 1 else named(best)
+    words = "kept the lowest loss of fresh rows:" if len(runs) > 1 else "kept a loss of fresh rows:"
+    said = [f"{among} {words} {_kept_loss(runs[best]):.4f}, of epoch {runs[best].best_epoch}."]
+    said += [_rise(run, outcome) for run, outcome in runs.items() if _has_risen(outcome)]
+    return said + [
+        f"{named(run)} was interrupted after epoch {len(outcome.train_losses)}."
+        for run, outcome in runs.items()
+        if outcome.was_interrupted
     ]
-    caption = "Losses by epoch; dotted lines are those of fresh rows."
-    return Section(title, words, [], [Drawing(name, figures.plain(figure), caption)])
+
+
+def _has_risen(outcome: Outcome) -> bool:
+    return outcome.judged_losses[-1] > _kept_loss(outcome)
+
+
+def _rise(run: str, outcome: Outcome) -> str:
+    return (
+        f"The loss of fresh rows of {named(run)} was higher at the end "
+        f"({outcome.judged_losses[-1]:.4f}) than at the epoch that was kept "
+        f"({_kept_loss(outcome):.4f})."
+    )
+
+
+def _grid(runs: Mapping[str, Outcome], name: str) -> Grid:
+    head = ["run", "epochs", "kept", "fresh rows, start", "fresh rows, kept", "trained rows, last"]
+    rows = [
+        [
+            run,
+            str(len(outcome.train_losses)),
+            str(outcome.best_epoch),
+            f"{outcome.judged_losses[0]:.4f}",
+            f"{_kept_loss(outcome):.4f}",
+            f"{outcome.train_losses[-1]:.4f}" if outcome.train_losses else "–",
+        ]
+        for run, outcome in runs.items()
+    ]
+    return Grid(name, head, rows, note="Losses by row; one training each, so without intervals.")
+
+
+def _kept_loss(outcome: Outcome) -> float:
+    return outcome.judged_losses[outcome.best_epoch]
+
+
+def _check(runs: Mapping[str, Outcome]) -> None:
+    if not runs:
+        raise InvalidInputError("`losses` must hold at least one run, got none.")
+    for run, outcome in runs.items():
+        if not outcome.judged_losses:
+            raise InvalidInputError(f"The run {run!r} has no losses: it was never judged.")

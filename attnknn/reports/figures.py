@@ -11,6 +11,7 @@ import numpy as np
 
 from attnknn._optional import require
 from attnknn.evaluation.intervals import Interval
+from attnknn.learning.course import Outcome
 from attnknn.metrics import ReliabilityBins, RiskCoverage
 from attnknn.records import Floats, Integers
 
@@ -128,6 +129,33 @@ def lines(
     if from_zero:
         panel.set_ylim(bottom=0)
     _name_lines(panel)
+    return plain(figure)
+
+
+def courses(runs: Mapping[str, Outcome], title: str) -> Any:
+    """The losses of trained and of fresh rows by epoch; a ring is the epoch whose state was kept.
+
+    The two stand apart since they are not of one kind: trained rows are asked about with whatever
+    the training leaves out, mixes or adds.
+    """
+    figure = new_figure(8.0, 3.6)
+    left, right = figure.subplots(1, 2)
+    for look, (name, run) in zip(_looks(len(runs)), runs.items(), strict=True):
+        epochs = range(1, len(run.train_losses) + 1)
+        left.plot(epochs, run.train_losses, marker=".", label=name, **look)
+        judged, kept = run.judged_losses, run.best_epoch
+        right.plot(range(len(judged)), judged, marker=".", clip_on=False, **look)
+        ring = {"marker": "o", "markersize": 9, "fillstyle": "none", "clip_on": False}
+        right.plot(kept, judged[kept], color=look["color"], **ring)
+    losses = np.array([x for run in runs.values() for x in (*run.train_losses, *run.judged_losses)])
+    lowest = losses[np.isfinite(losses)].min(initial=0.0)  # a training that diverges leaves NaN
+    for panel, rows in ((left, "trained rows"), (right, "fresh rows")):
+        panel.set(xlabel="epoch", ylabel=f"loss of {rows}")
+        panel.set_xlim(left=0)
+        panel.set_ylim(bottom=lowest)
+        panel.xaxis.get_major_locator().set_params(integer=True)
+    figure.suptitle(title)
+    _name_lines(left)
     return plain(figure)
 
 

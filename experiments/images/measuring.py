@@ -13,7 +13,7 @@ from attnknn import datasets
 from attnknn.datasets import Dataset
 from attnknn.evaluation.table import Table, joined
 from attnknn.experiments.methods import METHODS, Choices, Stage
-from attnknn.experiments.running import table_of
+from attnknn.experiments.running import losses_of, table_of
 from attnknn.experiments.scenes import Scene, image_scene
 from experiments.images.recipe import STRESSES, Recipe
 
@@ -55,6 +55,7 @@ def measure(recipe: Recipe, data: Dataset, folder: Path) -> Table:
 
 def _training(recipe: Recipe, scene: Scene) -> dict[str, Any]:
     assert scene.fresh is not None
+    assert scene.training is not None
     network = {name: value for name, value in asdict(recipe.network).items() if value}
     return {
         "recipe": {"data": recipe.data, "width": recipe.width, "stress": recipe.stress},
@@ -62,7 +63,6 @@ def _training(recipe: Recipe, scene: Scene) -> dict[str, Any]:
         "network": network,
         "rows": {"trained": int((~scene.fresh).sum()), "fresh": int(scene.fresh.sum())},
         "fitted on": "fresh rows: scalars, exponents and the head's temperature; test rows: none",
-        "seconds": round(scene.seconds, 1),
-        "losses": scene.losses,
+        **losses_of(scene.training),
         "machine": {"processor": platform.processor(), "cores": os.cpu_count()},
     }

@@ -100,8 +100,8 @@ def test_images_are_trained_once_for_all_claims(tmp_path, tiny_network):
     )
     assert checkpoint.stat().st_mtime_ns == written
     assert sweep.tables[3].methods == ["uniform", "uniform, views"]
-    losses = json.loads((study.place / "0" / "training.json").read_text())["losses"]
-    assert len(losses["fresh"]) == len(losses["trained on"]) == 1
+    training = json.loads((study.place / "0" / "training.json").read_text())
+    assert len(training["judged losses"]) == len(training["train losses"]) + 1 == 2
 
 
 def test_with_noise_the_head_is_also_told_of_it(tmp_path, tiny_network):

@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from attnknn.evaluation.intervals import Interval
+from attnknn.learning.course import Outcome
 from attnknn.metrics import reliability_bins, risk_coverage
 from attnknn.metrics.bins import bins_of_confidence
 from attnknn.reports import figures
@@ -25,7 +26,7 @@ def assert_all_inside(figure):
     assert box.y1 <= height + 0.02
 
 
-FIGURES = ["reliability", "comparison", "lines", "risk", "confusions", "many"]
+FIGURES = ["reliability", "comparison", "lines", "courses", "risk", "confusions", "many"]
 
 
 @pytest.fixture(params=FIGURES)
@@ -38,6 +39,9 @@ def figure(request):
         ),
         "lines": lambda: figures.lines(
             [1, 2, 4], {"a": [value] * 3}, "title", across="K", up="log-loss", is_log=True
+        ),
+        "courses": lambda: figures.courses(
+            {"a run of a long name": Outcome([0.5, 0.4], [0.9, 0.6, 0.7])}, "title"
         ),
         "risk": lambda: figures.risk_and_coverage({"a": risk_coverage(Y, P)}, "title"),
         "confusions": lambda: figures.confusions(
