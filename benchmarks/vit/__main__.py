@@ -27,6 +27,7 @@ from benchmarks.vit.layers import (
 )
 from benchmarks.vit.memory import can_measure, peak_of
 from benchmarks.vit.timing import SIZES, clock_for, milliseconds, ratio, times_of
+from benchmarks.vit.waiting import add_waiting
 
 BARS = (  # slow, fast, way, at least so many times faster, at these sizes
     (PLAIN, OURS, "forward", 3.0, SIZES),
@@ -52,6 +53,7 @@ def main() -> None:
         time_layers(report, sizes, threads, repeats)
     measure_memory(report, (1, 64) if options.quick else (32, 1024))
     measure_contention(report, sizes[0], repeats)
+    add_waiting(report, *sizes[0], repeats)
     if not options.quick:
         RESULTS.write_text(json.dumps(report, indent=2) + "\n")
 
