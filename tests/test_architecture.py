@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,14 @@ ROOMS = [
     ["testing"],
     ["__main__"],
 ]
+EXTRAS = {"faiss", "matplotlib", "PIL", "timm", "torchvision", "sentence_transformers"}
+EXTRAS |= {"huggingface_hub", "transformers", "torchmetrics", "lightgbm", "catboost"}
 RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def room_of(module: str) -> str:
@@ -86,7 +94,7 @@ def test_imports_point_down(path):
     if here == "":
         return  # the face names what is public
     assert here in RANK, f"the room `{here}` must stand in the list"
-    for name in imports_of(ast.parse(path.read_text()), for_types_too=False):
+    for name in imports_of(tree_of(path), for_types_too=False):
         there = room_of(name)
         if there == here:
             continue
@@ -98,8 +106,17 @@ def test_imports_point_down(path):
 
 
 @pytest.mark.parametrize("path", MODULES, ids=dotted)
+def test_no_module_needs_an_extra_to_be_imported(path):
+    """Inside functions they are asked for when they are needed."""
+    at_import = [node for node in tree_of(path).body if isinstance(node, ast.Import)]
+    names = {alias.name for node in at_import for alias in node.names}
+    names |= {node.module for node in tree_of(path).body if isinstance(node, ast.ImportFrom)}
+    assert not EXTRAS & {name.split(".")[0] for name in names}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=dotted)
 def test_every_module_says_what_it_is(path):
-    docstring = ast.get_docstring(ast.parse(path.read_text()))
+    docstring = ast.get_docstring(tree_of(path))
     assert docstring
     assert docstring.splitlines()[0].rstrip().endswith((".", ":", "?"))
 
@@ -133,7 +150,7 @@ def test_no_module_is_a_drawer_for_leftovers():
 
 def test_no_module_prints_or_sets_the_number_of_threads():
     for path in MODULES:
-        calls = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]
+        calls = [n for n in ast.walk(tree_of(path)) if isinstance(n, ast.Call)]
         names = {ast.unparse(call.func) for call in calls}
         assert "torch.set_num_threads" not in names, path
         assert "torch.manual_seed" not in names, path

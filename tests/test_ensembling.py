@@ -85,8 +85,8 @@ def test_adaptive_attention_looks_at_few_where_few_can_tell():
 
 
 def test_every_way_of_mixing_reaches_the_answer():
-    X, y = regions()
-    test_X, test_y = regions(seed=1)
+    X, y = regions(400)
+    test_X, test_y = regions(400, seed=1)
     answers = {}
     for name, attention in {
         "equal": KEnsembleAttention((3, 64)),

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 OURS = "from attnknn import AttnKNNClassifier"
+ROOM = "import attnknn.memory; attnknn.memory.make_memory('auto')"
 THEIRS = "import sklearn.base"
 HEAVY = {"torch", "faiss", "matplotlib", "pandas", "pyarrow", "rich", "click", "safetensors"}
 
@@ -20,17 +21,21 @@ def run(code: str) -> str:
     return done.stdout
 
 
-def packages_after(statement: str) -> set[str]:
-    code = f"{statement}\nimport sys\nprint(*{{name.split('.')[0] for name in sys.modules}})"
-    return set(run(code).split())
+def packages_after(*statements: str) -> list[set[str]]:
+    """The packages that are loaded after each of the statements, one after the other."""
+    told = "print(*{name.split('.')[0] for name in sys.modules})"
+    lines = ["import sys", *(line for statement in statements for line in (statement, told))]
+    return [set(line.split()) for line in run("\n".join(lines)).splitlines()]
 
 
 def test_importing_the_classifier_loads_nothing_heavy():
-    ours, theirs = packages_after(OURS), packages_after(THEIRS)
-    assert not {"torch", "faiss", "matplotlib"} & ours
-    assert not HEAVY & (ours - theirs)  # scikit-learn itself may load pandas
+    theirs, *ours = packages_after(THEIRS, ROOM, OURS)
+    for loaded in ours:
+        assert not {"torch", "faiss", "matplotlib"} & loaded
+        assert not HEAVY & (loaded - theirs)  # scikit-learn itself may load pandas
 
 
+@pytest.mark.slow
 def test_importing_every_module_needs_no_extra():
     code = """
 import sys, importlib, pkgutil

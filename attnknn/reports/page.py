@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from html import escape
 from typing import Any
 
@@ -40,6 +41,11 @@ class Drawing:
     name: str
     figure: Any
     caption: str
+
+    @cached_property
+    def png(self) -> bytes:
+        """The figure as a picture, drawn once for its file and for the page."""
+        return as_bytes(self.figure, "png")
 
 
 @dataclass(frozen=True)
@@ -119,7 +125,7 @@ def _looks(table: Grid) -> list[str]:
 
 
 def _drawing(drawing: Drawing) -> str:
-    content = base64.b64encode(as_bytes(drawing.figure, "png")).decode()
+    content = base64.b64encode(drawing.png).decode()
     caption = escape(drawing.caption)
     width = round(PER_INCH * drawing.figure.get_size_inches()[0])
     return (

@@ -26,13 +26,13 @@ def write_report(
 ) -> Path:
     """Write everything; gives the path of the page."""
     folder = Path(folder)
-    (folder / "figures").mkdir(parents=True, exist_ok=True)
+    figures = folder / "figures"
+    figures.mkdir(parents=True, exist_ok=True)
     (folder / "tables").mkdir(exist_ok=True)
     for section in sections:
         for drawing in section.drawings:
-            for ending in ("png", "pdf"):
-                path = folder / "figures" / f"{drawing.name}.{ending}"
-                path.write_bytes(as_bytes(drawing.figure, ending))
+            (figures / f"{drawing.name}.png").write_bytes(drawing.png)
+            (figures / f"{drawing.name}.pdf").write_bytes(as_bytes(drawing.figure, "pdf"))
         for table in section.tables:
             (folder / "tables" / f"{table.name}.md").write_text(markdown(table))
             (folder / "tables" / f"{table.name}.tex").write_text(latex(table))

@@ -121,7 +121,7 @@ def test_a_stored_training_is_checked(change: dict[str, Any], model: Path, tmp_p
 
 def test_a_folder_is_learned_and_its_files_are_shown(tmp_path: Path) -> None:
     train = write_images(tmp_path / "train", 200)
-    output = run("fit", train, "-o", tmp_path / "model", "--epochs", "20").stdout
+    output = run("fit", train, "-o", tmp_path / "model", "--epochs", "12").stdout
     assert f"rows              200 from {train}, target 'class'" in output
     assert "encoder           image: images; their embedding, by resnet9, is trained" in output
     rows = write_images(tmp_path / "rows", 40, seed=1)

@@ -12,7 +12,7 @@ from attnknn import __version__
 from attnknn.cli import COMMANDS
 from attnknn.storage.folder import previous_of
 
-from .samples import run
+from .samples import refused, run
 
 
 def attnknn(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -44,11 +44,17 @@ def test_the_program_prints_its_version() -> None:
     assert attnknn("--version").stdout.strip().endswith(__version__)
 
 
-def test_an_error_is_one_line_on_the_error_stream(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_an_error_of_the_program_is_one_line_on_the_error_stream(tmp_path: Path) -> None:
     done = attnknn("predict", str(tmp_path / "model"), str(tmp_path / "rows.csv"))
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr.splitlines() == [f"Error: There is no file {tmp_path / 'rows.csv'}."]
+
+
+def test_an_error_is_one_line(tmp_path: Path) -> None:
+    said = refused("predict", tmp_path / "model", tmp_path / "rows.csv")
+    assert said == f"Error: There is no file {tmp_path / 'rows.csv'}."
 
 
 def test_the_traceback_can_be_asked_for(tmp_path: Path) -> None:
@@ -58,9 +64,10 @@ def test_the_traceback_can_be_asked_for(tmp_path: Path) -> None:
         run("--traceback", "predict", tmp_path / "model", tmp_path / "rows.csv")
 
 
+@pytest.mark.filterwarnings("default:The last save")
 def test_a_save_that_was_cut_short_is_a_warning_not_an_error(model: Path, rows: Path) -> None:
     model.rename(previous_of(model))
-    done = attnknn("predict", str(model), str(rows))
-    assert done.returncode == 0
+    done = run("predict", model, rows)
+    assert done.exit_code == 0
     assert done.stderr.startswith("Warning: The last save")
     assert len(done.stdout.splitlines()) == 10

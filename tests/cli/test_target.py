@@ -46,6 +46,14 @@ def test_classes_are_allowed(labels: Any) -> None:
 
 def test_one_can_insist(tmp_path: Path) -> None:
     table = pd.DataFrame({"x": np.arange(360) * 7 % 31, "price": np.arange(360) % 120 * 3})
-    arguments = ("fit", write(table, tmp_path / "train.csv"), "-t", "price", *QUICK)
+    arguments = (
+        "fit",
+        write(table, tmp_path / "train.csv"),
+        "-t",
+        "price",
+        "--encoder",
+        "tabular",
+        *QUICK,
+    )
     assert "--many-classes" in refused(*arguments, "-o", tmp_path / "model")
     assert run(*arguments, "-o", tmp_path / "model", "--many-classes").exit_code == 0

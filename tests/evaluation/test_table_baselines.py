@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from attnknn.encoders import LearnedTableEncoder
+from attnknn.evaluation import table_baselines
 from attnknn.evaluation.table_baselines import AsCategories, TableMLP
 
 
@@ -24,26 +25,28 @@ def labels(rows):
     return np.where(is_up, "up", "down")
 
 
-def small() -> LearnedTableEncoder:
-    return LearnedTableEncoder(embed_dim=8, width=32, n_blocks=1, batch_size=32)
+def small(network="auto") -> LearnedTableEncoder:
+    return LearnedTableEncoder(8, network=network, width=32, n_blocks=1, batch_size=32)
 
 
 def test_the_network_with_a_head_learns_what_no_line_can(rows, labels):
-    model = TableMLP(small(), random_state=0).fit(rows, labels)
+    model = TableMLP(small("deep"), random_state=0).fit(rows, labels)
     assert model.score(rows, labels) > 0.9
     probabilities = model.predict_proba(rows)
     assert np.allclose(probabilities.sum(axis=1), 1)
     assert model.classes_.tolist() == ["down", "up"]
 
 
-def test_it_is_the_same_for_a_seed(rows, labels):
+def test_it_is_the_same_for_a_seed(rows, labels, monkeypatch):
+    monkeypatch.setattr(table_baselines, "EPOCHS", 3)
     first, second = (TableMLP(small(), random_state=3).fit(rows, labels) for _ in range(2))
     assert np.array_equal(first.predict_proba(rows), second.predict_proba(rows))
 
 
 def test_its_temperature_is_fitted_on_rows_it_was_not_trained_on(rows):
     labels = np.random.default_rng(1).choice(["up", "down"], 300)
-    probabilities = TableMLP(small(), random_state=0).fit(rows, labels).predict_proba(rows)
+    model = TableMLP(small("deep"), random_state=0).fit(rows, labels)
+    probabilities = model.predict_proba(rows)
     assert probabilities.max(axis=1).mean() < 0.75  # nothing can be known, and it knows
 
 

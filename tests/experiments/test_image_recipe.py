@@ -59,12 +59,16 @@ def test_the_recipe_leaves_a_report_and_does_not_train_twice(small_data, tmp_pat
     assert json.loads((folder / "training.json").read_text()) == training
 
 
-def test_the_damage_is_done_before_anything_is_fitted(small_data, tmp_path):
+@pytest.mark.slow
+def test_the_damage_is_told_in_the_report(small_data, tmp_path):
     arguments = ["--width", "narrow", "--epochs", "1", "--results", str(tmp_path)]
     assert experiment.main([*arguments, "--stress", "noise"]) == 0
     table = Table.from_json(tmp_path / "cifar10-narrow-noise" / "0" / "report.json")
     assert table.corruption == "30 % symmetric noise"
     assert "CNN head, noise model" in table.methods
+
+
+def test_the_damage_is_done_before_anything_is_fitted(small_data):
     data = datasets.load("cifar10")
     noisy = STRESSES["noise"].apply(data.y_train, 4, seed=0).codes
     assert 0.2 < (noisy != data.y_train).mean() < 0.4

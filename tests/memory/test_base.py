@@ -147,6 +147,7 @@ def test_unknown_ids_of_any_kind_are_refused(memory) -> None:
             memory.forget(wrong)
 
 
+@pytest.mark.slow  # tests/test_import.py asks the same beside the classifier
 def test_importing_the_room_imports_neither_torch_nor_faiss() -> None:
     code = (
         "import sys, attnknn.memory as m; m.make_memory('auto');"

@@ -7,6 +7,7 @@ import pytest
 from attnknn import datasets
 from attnknn.evaluation.baselines import LinearProbe, UniformKNN
 from attnknn.evaluation.protocol import Method, run
+from attnknn.reports.tables import section_of
 
 
 @pytest.fixture(scope="session")
@@ -15,4 +16,10 @@ def table():
         Method("uniform", lambda _: UniformKNN()),
         Method("attnknn", lambda seed: LinearProbe(random_state=seed)),  # fast, and named as ours
     ]
-    return run(datasets.load("digits"), methods, [0, 1])
+    return run(datasets.load("wine"), methods, [0, 1])
+
+
+@pytest.fixture(scope="session")
+def section(table):
+    """Its part of a page, whose figures are drawn once."""
+    return section_of(table, "Wine", "attnknn", "wine")

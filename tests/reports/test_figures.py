@@ -29,7 +29,7 @@ def assert_all_inside(figure):
 FIGURES = ["reliability", "comparison", "lines", "courses", "risk", "confusions", "many"]
 
 
-@pytest.fixture(params=FIGURES)
+@pytest.fixture(params=FIGURES, scope="module")
 def figure(request):
     value = Interval(0.5, 0.4, 0.6)
     return {

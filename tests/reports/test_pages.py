@@ -55,8 +55,7 @@ def checked(page):
     return parser
 
 
-def test_a_report_is_whole_and_needs_nothing_else(table, tmp_path):
-    section = section_of(table, "Digits", "attnknn", "digits")
+def test_a_report_is_whole_and_needs_nothing_else(section, tmp_path):
     page = write_report(tmp_path / "out", "A title", [section], ["Where from."])
     content = page.read_text()
     parser = checked(content)
@@ -66,13 +65,13 @@ def test_a_report_is_whole_and_needs_nothing_else(table, tmp_path):
     assert "A title" in content
     assert "Where from." in content
     names = {path.name for path in (tmp_path / "out" / "figures").iterdir()}
-    assert {f"digits-reliability.{ending}" for ending in ("png", "pdf")} <= names
+    assert {f"wine-reliability.{ending}" for ending in ("png", "pdf")} <= names
     assert (tmp_path / "out" / "report.pdf").read_bytes().startswith(b"%PDF")
-    assert "attnknn" in (tmp_path / "out" / "tables" / "digits.tex").read_text()
+    assert "attnknn" in (tmp_path / "out" / "tables" / "wine.tex").read_text()
 
 
-def test_every_number_of_the_table_stands_on_the_page(table):
-    page = html_page("t", [section_of(table, "Digits", "attnknn", "digits")])
+def test_every_number_of_the_table_stands_on_the_page(table, section):
+    page = html_page("t", [section])
     for method in table.methods:
         for metric in ("accuracy", "nll", "brier", "ece", "debiased_ece"):
             assert f"{table.mean(metric, method):.4f}" in page
@@ -139,8 +138,7 @@ def test_tables_are_not_torn_where_they_fit_on_a_sheet():
     assert sheets[1][:4] == ["b0", "b1", "b2", "b3"]
 
 
-def test_figures_have_the_size_they_were_drawn_in(table):
-    section = section_of(table, "Digits", "attnknn", "digits")
+def test_figures_have_the_size_they_were_drawn_in(section):
     page = html_page("t", [section])
     for drawing in section.drawings:
         width = round(96 * drawing.figure.get_size_inches()[0])
@@ -171,19 +169,19 @@ def test_folders_without_reports_and_broken_ones_are_named(tmp_path):
         tables_below(tmp_path)
 
 
-def test_a_model_is_reported_with_its_worst_mistakes(tmp_path):
+def test_a_model_is_reported_with_its_worst_mistakes():
     codes = np.array([0, 1, 1, 0, 1])
     found = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.05, 0.95], [0.3, 0.7]])
     assert worst_mistakes(codes, found, 9).tolist() == [3, 2]
     mistake = Mistake("3", "cat", "dog", 0.95, "7 (dog) 0.51")
     sections = model_sections(codes, found, ["cat", "dog"], [mistake])
-    page = write_report(tmp_path, "model", sections).read_text()
+    page = html_page("model", sections)
     assert "Of 5 rows 3 were answered right and 2 wrong (60.00% right)." in page
     assert "7 (dog) 0.51" in page
     assert "The most confident mistake is row 3: &#x27;dog&#x27; at 0.9500" in page
 
 
-def test_a_model_that_is_always_right_has_no_mistakes(tmp_path):
+def test_a_model_that_is_always_right_has_no_mistakes():
     sections = model_sections(np.array([0, 1]), np.eye(2), ["a", "b"])
-    page = write_report(tmp_path, "model", sections).read_text()
+    page = html_page("model", sections)
     assert "No row was answered wrongly." in page
