@@ -102,6 +102,8 @@ def comparison(values: Mapping[str, Interval], title: str, *, ours: str | None =
     panel.set_ylim(len(values) - 0.5, -0.7)
     panel.set_title(title)
     panel.margins(x=0.08)
+    if all(value.lower >= 0 for value in values.values()):
+        panel.set_xlim(left=max(0.0, panel.get_xlim()[0]))
     return plain(figure)
 
 

@@ -10,9 +10,21 @@ from attnknn.evaluation.table import Table
 WORDS = {"accuracy": "accuracy", "nll": "log-loss"}
 
 
-def compared(table: Table, ours: str, other: str, metric: str) -> str:
-    """Whether two methods differ beyond the luck of rows and seeds, and by how much."""
-    return difference_words(table.difference(metric, ours, other), metric, ours, other)
+def all_compared(table: Table, ours: str, metric: str) -> list[str]:
+    """A sentence for each method that ours differs from, and one for all others together."""
+    gaps = {
+        other: table.difference(metric, ours, other) for other in table.methods if other != ours
+    }
+    apart = [
+        difference_words(gap, metric, ours, other)
+        for other, gap in gaps.items()
+        if gap.excludes_zero()
+    ]
+    level = [other for other, gap in gaps.items() if not gap.excludes_zero()]
+    if not level:
+        return apart
+    words = f"does not differ from {listed(level)} in {WORDS[metric]} beyond the interval."
+    return [*apart, f"{named(ours)} {words}"]
 
 
 def difference_words(gap: Interval, metric: str, ours: str, other: str) -> str:

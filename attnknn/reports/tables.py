@@ -12,7 +12,7 @@ from attnknn.metrics.bins import bins_of_confidence
 from attnknn.metrics.selective import curve_of
 from attnknn.reports import figures
 from attnknn.reports.page import Drawing, Grid, Section
-from attnknn.reports.sentences import best, compared, honesty
+from attnknn.reports.sentences import all_compared, best, honesty
 
 METRICS = ("accuracy", "nll", "brier", "ece", "debiased_ece")
 WORDS = {
@@ -31,9 +31,8 @@ def grid_of(table: Table, name: str, metrics: Sequence[str] = METRICS) -> Grid:
 
 def section_of(table: Table, title: str, ours: str, name: str) -> Section:
     """A whole section: sentences, the table, and its figures."""
-    others = [method for method in table.methods if method != ours]
     sentences = [best(table, metric) for metric in BY_ROW]
-    sentences += [compared(table, ours, other, "nll") for other in others]
+    sentences += all_compared(table, ours, "nll")
     sentences.append(honesty(table, ours))
     drawings = [
         Drawing(

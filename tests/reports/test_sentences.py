@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from attnknn.evaluation.intervals import Interval
-from attnknn.reports.sentences import best, compared, difference_words, honesty, listed
+from attnknn.reports.sentences import all_compared, best, difference_words, honesty, listed
 
 
 @pytest.mark.parametrize(
@@ -33,5 +35,17 @@ def test_sentences_follow_the_table(table):
     assert best(table, "accuracy").startswith(f"{first} has the highest accuracy")
     gap = table.difference("nll", "attnknn", "uniform")
     word = "lower" if gap.mean < 0 else "higher"
-    assert f"a {word} log-loss than uniform" in compared(table, "attnknn", "uniform", "nll")
+    (said,) = all_compared(table, "attnknn", "nll")
+    assert f"attnknn has a {word} log-loss than uniform" in said
     assert f"{table.mean('ece', 'attnknn'):.4f}" in honesty(table, "attnknn")
+
+
+def test_methods_that_do_not_differ_share_a_sentence(table):
+    ours = [run for run in table.runs if run.method == "attnknn"]
+    twins = [replace(run, method=name) for run in ours for name in ("twin", "twin, views")]
+    more = replace(table, runs=(*table.runs, *twins))
+    said = all_compared(more, "attnknn", "nll")
+    assert len(said) == 2
+    assert said[1] == (
+        "attnknn does not differ from twin and “twin, views” in log-loss beyond the interval."
+    )
