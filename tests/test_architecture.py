@@ -37,6 +37,7 @@ ROOMS = [
     ["storage"],
     ["editing"],
     ["classifier"],
+    ["audit"],
     ["datasets"],
     ["evaluation"],
     ["experiments"],
