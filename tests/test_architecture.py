@@ -37,7 +37,7 @@ ROOMS = [
     ["storage"],
     ["editing"],
     ["classifier"],
-    ["audit"],
+    ["audit", "what_if"],
     ["datasets"],
     ["evaluation"],
     ["experiments"],
