@@ -10,15 +10,20 @@ A process that is killed leaves one of three states:
 
 So a folder in place is always whole, and *previous* counts only where there is none. The next save
 clears away what is left over.
+
+Where the new folder is an edit of the old one, *previous* is not removed but renamed once more, to
+a name that holds the version of the new one: only while that is in place can it be taken back.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import secrets
 import shutil
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +38,20 @@ LARGEST_MANIFEST = 1 << 20
 def previous_of(path: Path) -> Path:
     """Where the old folder is while a new one takes its place."""
     return path.with_name(f".{path.name}.attnknn-previous")
+
+
+def version_of(path: Path) -> str:
+    """What tells the model in the folder `path` from others; empty where there is none."""
+    try:
+        text = (path / MANIFEST).read_bytes()[:LARGEST_MANIFEST]
+    except OSError:
+        return ""
+    return hashlib.sha256(text).hexdigest()[:16]
+
+
+def before_of(path: Path) -> Path:
+    """Where the model is kept that an edit made into the one at `path`."""
+    return path.with_name(f".{path.name}.attnknn-before-{version_of(path)}")
 
 
 def is_model(path: Path) -> bool:
@@ -51,19 +70,30 @@ def manifest_names(path: Path) -> set[str] | None:
 
 
 @contextlib.contextmanager
-def replace_folder(path: Path) -> Iterator[Path]:
-    """A new, empty folder to fill; it takes the place of `path` when the block ends well."""
+def replace_folder(path: Path, *, edits: str | None = None) -> Iterator[Path]:
+    """A new, empty folder to fill; it takes the place of `path` when the block ends well.
+
+    Parameters
+    ----------
+    edits : the version that the new folder is an edit of. It must still be in place, and is kept
+        until the next save, for `undo_edit`
+    """
     path = path.resolve()
     refuse_foreign(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.parent):
         _clear_leftovers(path)
+        if edits is not None and version_of(path) != edits:
+            raise ModelFolderError(
+                f"The model at {path} was replaced while it was being edited. It is left as it is; "
+                "make the edit again."
+            )
         new = path.with_name(f".{path.name}.attnknn-saving-{secrets.token_hex(4)}")
         new.mkdir()
         try:
             yield new
             sync(new)
-            _swap(new, path)
+            _swap(new, path, keeps_old=edits is not None)
         except BaseException:
             shutil.rmtree(new, ignore_errors=True)
             raise
@@ -114,7 +144,24 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def _swap(new: Path, path: Path) -> None:
+def undo_edit(path: Path) -> None:
+    """Put the model from before the last edit back in the place of `path`, whole or not at all."""
+    path = path.resolve()
+    refuse_foreign(path)
+    with locked(path.parent):
+        _clear_leftovers(path)
+        if not is_model(path):
+            raise ModelFolderError(f"There is no model folder at {path}.")
+        before = before_of(path)
+        if not is_model(before):
+            raise ModelFolderError(
+                f"There is no edit of {path} to take back: only the last one can be, until the "
+                "model is saved again."
+            )
+        _swap(before, path)
+
+
+def _swap(new: Path, path: Path, *, keeps_old: bool = False) -> None:
     previous = previous_of(path)
     has_old = path.exists()
     if has_old:
@@ -128,17 +175,36 @@ def _swap(new: Path, path: Path) -> None:
         if has_old:
             os.rename(previous, path)
         raise
-    shutil.rmtree(previous, ignore_errors=True)
+    if keeps_old:
+        _keep(previous, before_of(path))
+    _clear_leftovers(path)
+
+
+def _keep(previous: Path, kept: Path) -> None:
+    shutil.rmtree(kept, ignore_errors=True)  # of an edit that changed nothing
+    try:
+        os.rename(previous, kept)
+    except OSError as error:
+        warnings.warn(
+            f"The edit is saved, but cannot be taken back: the model from before it could not be "
+            f"kept ({error}).",
+            stacklevel=2,
+        )
 
 
 def _clear_leftovers(path: Path) -> None:
-    """Put things in order after a save that was killed."""
+    """Put things in order after a save, also one that was killed."""
     previous = previous_of(path)
     if previous.exists() and not path.exists():
         os.rename(previous, path)
-    leftovers = [previous, *path.parent.glob(f".{_plain(path.name)}.attnknn-saving-*")]
-    for leftover in leftovers:
-        shutil.rmtree(leftover, ignore_errors=True)
+    beside = path.parent.glob(f".{_plain(path.name)}.attnknn-*")
+    kept = before_of(path)
+    for leftover in beside:
+        is_ours = leftover.name.startswith(
+            (previous.name, f".{path.name}.attnknn-saving-", f".{path.name}.attnknn-before-")
+        )
+        if is_ours and leftover != kept:
+            shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _plain(name: str) -> str:
