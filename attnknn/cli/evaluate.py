@@ -47,11 +47,13 @@ def evaluate(
 ) -> None:
     """Compare the answers for ROWS with the labels they carry."""
     from attnknn.cli.models import ask
+    from attnknn.cli.target import target_of
     from attnknn.cli.waiting import patience
 
     asked = ask(model, rows, separator)
+    column = target_of(asked.queries.source, asked.queries.notes, target)
     with patience(f"Reading {rows.name}"):
-        codes, probabilities = _answers(asked, _target(asked, target))
+        codes, probabilities = _answers(asked, column)
     classes = [str(c) for c in asked.classifier.classes_.tolist()]
     result = _result(codes, probabilities, classes)
     click.echo(json.dumps(result, indent=1) if style == "json" else _table(result))
@@ -96,15 +98,6 @@ def _mistakes(asked: Asked, worst: list[int], codes: Integers, classes: list[str
             str(name), classes[codes[row]], str(evidence.label), evidence.probability, said
         )
     return [found[row] for row in worst]
-
-
-def _target(asked: Asked, target: str | None) -> str:
-    from attnknn.cli.files.base import check_column
-
-    source = asked.queries.source
-    noted = asked.queries.notes.get("target", "")
-    usual = noted if noted in source.columns else source.default_target or noted
-    return check_column(source, target or usual)
 
 
 def _answers(asked: Asked, target: str) -> tuple[Integers, Floats]:

@@ -9,11 +9,19 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from attnknn.cli.files import Source
+from attnknn.cli.files.base import check_column
 from attnknn.errors import InvalidInputError
 
 # More values than this, and fewer rows for each on average, are no classes.
 MOST_INTEGERS, MOST_FRACTIONS, MOST_TEXTS = 100, 20, 100
 FEWEST_PER_NUMBER, FEWEST_PER_TEXT = 5, 2
+
+
+def target_of(source: Source, notes: dict[str, str], asked: str | None) -> str:
+    """The column of the labels: the one asked for, or the one of `fit`, which the notes name."""
+    noted = notes.get("target", "")
+    usual = noted if noted in source.columns else source.default_target or noted
+    return check_column(source, asked or usual)
 
 
 def refuse_one_class(labels: NDArray[Any], source: Source, name: str) -> None:

@@ -104,11 +104,11 @@ def read_training_rows(source: Source, roles: Roles, *, allows_gaps: bool = True
         ids=ids_of(whole, roles.id) if roles.id else None,
         groups=groups_of(whole, roles.group) if roles.group else None,
         importance=importance_of(whole, roles.importance) if roles.importance else None,
-        payloads=_payloads(whole, shown, roles.text, source.default_id),
+        payloads=payloads_of(whole, shown, roles.text, source.default_id),
     )
 
 
-def _payloads(whole: Part, shown: list[str], text: str, name: str | None) -> list[str] | None:
+def payloads_of(whole: Part, shown: list[str], text: str, name: str | None) -> list[str] | None:
     """What `explain` shows of each row: the names of files as they are, else a short row."""
     if not shown:
         return None

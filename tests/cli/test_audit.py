@@ -1,0 +1,176 @@
+"""`attnknn audit`, and the commands that edit: relabel, forget, add, undo; and whatif."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from attnknn import AttnKNNClassifier
+from attnknn.audit import audit
+
+from .samples import animals, fit_quickly, refused, run, write
+
+
+def labels_of(model: Path) -> dict[str, str]:
+    clf = AttnKNNClassifier.load(model)
+    entries = clf.memory_.entries
+    return dict(zip(entries.ids.tolist(), clf.classes_[entries.labels].tolist(), strict=True))
+
+
+def files_of(model: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in model.iterdir()}
+
+
+@pytest.fixture
+def table(model: Path, tmp_path: Path) -> pd.DataFrame:
+    """The table of an audit, as a person opens it."""
+    result = run("audit", model, "-o", tmp_path / "audit.csv", "--limit", "20")
+    assert "20 entries to" in result.stdout
+    return pd.read_csv(tmp_path / "audit.csv", keep_default_na=False, dtype=str)
+
+
+def decide(table: pd.DataFrame, decisions: dict[int, str], path: Path) -> Path:
+    chosen = table.copy()
+    for row, decision in decisions.items():
+        chosen.loc[row, "decision"] = decision
+    return write(chosen, path)
+
+
+def test_the_table_is_the_audit_and_has_room_for_decisions(model: Path, table) -> None:
+    found = audit(AttnKNNClassifier.load(model))
+    assert table["id"].tolist() == found.ranking[:20].tolist()
+    assert set(table["decision"]) == {""}
+    assert table["entry"].str.contains("weight=").all()
+    assert table.columns[-1] == "decision"
+    assert table["contradicted_by"].str.contains("(", regex=False).any()
+
+
+def test_without_a_file_it_prints_a_summary_and_with_a_format_the_rows(model: Path) -> None:
+    assert "as no label noise is modeled" in run("audit", model).stdout
+    result = run("audit", model, "--format", "json", "--limit", "2")
+    assert len(json.loads(result.stdout)) == 2
+    assert result.stderr.startswith("entries")
+
+
+def test_duplicates_and_conflicts_are_named(tmp_path: Path) -> None:
+    rows = animals(30)
+    again = rows.iloc[:2].assign(name=["copy", "clash"], kind=[rows["kind"][0], "ox, or cow"])
+    train = write(pd.concat([rows, again]), tmp_path / "train.csv")
+    fit_quickly(train, tmp_path / "model")
+    run("audit", tmp_path / "model", "-o", tmp_path / "audit.parquet")
+    table = pd.read_parquet(tmp_path / "audit.parquet").set_index("id")
+    assert table.loc["copy", "duplicate_of"] == "id-0-000"
+    assert table.loc["copy", "conflict_with"] == ""
+    assert table.loc["clash", "conflict_with"] == "id-0-001 (sea lion)"
+
+
+def test_decisions_are_applied_and_taken_back(model: Path, table, tmp_path: Path) -> None:
+    before, old = labels_of(model), files_of(model)
+    new = "bird" if table["label"][0] != "bird" else "sea lion"
+    answers = decide(table, {0: new, 1: "!forget", 2: table["label"][2]}, tmp_path / "answers.csv")
+    result = run("relabel", model, answers)
+    assert result.stdout.startswith("Relabeled 1 entry and forgot 1 entry;")
+    expected = {**before, table["id"][0]: new}
+    del expected[table["id"][1]]
+    assert labels_of(model) == expected
+    assert run("undo", model).stdout == "Taken back: relabeled 1 entry and forgot 1 entry.\n"
+    assert files_of(model) == old
+    assert "no edit of" in refused("undo", model)
+
+
+def test_an_empty_table_changes_nothing(model: Path, table, tmp_path: Path) -> None:
+    old = files_of(model)
+    result = run("relabel", model, write(table, tmp_path / "answers.csv"))
+    assert "nothing to change" in result.stdout
+    assert files_of(model) == old
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"id": "nobody", "decision": "bird"}, "Line 2 names the id 'nobody', which the model"),
+        ({"decision": "brid"}, "Line 2 has the label 'brid', which is no class of this model. Did"),
+        ({"decision": "forget"}, "Line 2 says 'forget'; to forget an entry, write !forget."),
+        ({"decision": "bird", "label": "gone"}, "Line 2 shows the label 'gone', but the entry has"),
+    ],
+)
+def test_a_wrong_decision_is_refused_and_nothing_changes(
+    model: Path, table, tmp_path: Path, row: dict[str, str], message: str
+) -> None:
+    table = table[table["label"] != "bird"].reset_index(drop=True)
+    for column, value in row.items():
+        table.loc[0, column] = value
+    table.loc[1, "decision"] = "!forget"
+    old = files_of(model)
+    assert message in refused("relabel", model, write(table, tmp_path / "answers.csv"))
+    assert files_of(model) == old
+
+
+def test_an_entry_decided_twice_is_refused(model: Path, table, tmp_path: Path) -> None:
+    twice = pd.concat([table.head(1)] * 2).assign(decision="!forget")
+    said = refused("relabel", model, write(twice, tmp_path / "answers.csv"))
+    assert "Line 3 decides about the id" in said
+
+
+def test_a_new_class_must_be_allowed(model: Path, table, tmp_path: Path) -> None:
+    answers = decide(table, {0: "yeti"}, tmp_path / "answers.csv")
+    assert "--new-classes" in refused("relabel", model, answers)
+    assert run("relabel", model, answers, "--new-classes").exit_code == 0
+    assert labels_of(model)[table["id"][0]] == "yeti"
+
+
+def test_forget_takes_ids_apart_or_together(model: Path) -> None:
+    assert run("forget", model, "id-0-000,id-0-001", "id-0-002").stdout.startswith(
+        "Forgot 3 entries;"
+    )
+    assert len(labels_of(model)) == 57
+    old = files_of(model)
+    assert "No entry has the id 'id-0-000'" in refused("forget", model, "id-0-005", "id-0-000")
+    assert "must remember at least one" in refused("forget", model, *labels_of(model))
+    assert files_of(model) == old
+
+
+def test_forget_takes_numbers_where_ids_are_numbers(train: Path, tmp_path: Path) -> None:
+    run("fit", train, "-t", "kind", "-o", tmp_path / "counted", "--attention", "distance")
+    assert "whole numbers, 'x' is none" in refused("forget", tmp_path / "counted", "x")
+    assert run("forget", tmp_path / "counted", "3,5").exit_code == 0
+    assert 3 not in labels_of(tmp_path / "counted")
+
+
+def test_add_remembers_rows_with_their_ids_and_payloads(model: Path, labeled: Path) -> None:
+    assert run("add", model, labeled).stdout.startswith("Added 12 entries;")
+    entries = AttnKNNClassifier.load(model).memory_.entries
+    assert entries.ids[-12:].tolist() == pd.read_csv(labeled)["name"].tolist()
+    assert all("weight=" in payload for payload in entries.payloads[-12:])
+    assert "is remembered already" in refused("add", model, labeled)
+    assert run("undo", model).stdout == "Taken back: added 12 entries.\n"
+    assert len(labels_of(model)) == 60
+
+
+def test_add_refuses_labels_that_are_no_class(model: Path, tmp_path: Path) -> None:
+    rows = write(animals(5, seed=4).assign(kind="yeti"), tmp_path / "more.csv")
+    assert "Line 2 has the label 'yeti'" in refused("add", model, rows)
+    assert run("add", model, rows, "--new-classes").exit_code == 0
+
+
+def test_whatif_says_what_would_change_and_changes_nothing(model: Path, rows: Path) -> None:
+    old = files_of(model)
+    entries = labels_of(model)
+    relabel = [part for name in entries for part in ("--relabel", f"{name}=bird")]
+    result = run("whatif", model, rows, *relabel)
+    assert "of 9 rows would change the label" in result.stdout
+    assert "→ bird 0." in result.stdout or "→ bird 1." in result.stdout
+    gone = run("whatif", model, rows, "--forget", "id-0-000,id-0-001", "--format", "json")
+    record = json.loads(gone.stdout)
+    assert record["n_rows"] == len(record["rows"]) == 9
+    assert files_of(model) == old
+
+
+def test_whatif_refuses_what_it_cannot_read(model: Path, rows: Path) -> None:
+    assert run("whatif", model, rows).exit_code == 2
+    assert run("whatif", model, rows, "--relabel", "bird").exit_code == 2
+    assert "names no entry" in refused("whatif", model, rows, "--relabel", "nobody=bird")
+    assert "no class of this model" in refused("whatif", model, rows, "--relabel", "id-0-000=x")
