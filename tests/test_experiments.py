@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -15,6 +16,7 @@ sys.path.insert(0, str(ROOT))
 from attnknn import datasets  # noqa: E402
 from attnknn.evaluation.protocol import run  # noqa: E402
 from experiments import __main__ as experiments  # noqa: E402
+from experiments import audit as audits  # noqa: E402
 from experiments.bars import bars  # noqa: E402
 from experiments.image_bars import image_bars  # noqa: E402
 from experiments.images.recipe import Recipe  # noqa: E402
@@ -141,3 +143,21 @@ def test_benchmarks_run_in_small(module, yardstick):
     )
     assert done.returncode == 0, done.stderr
     assert yardstick in done.stdout
+
+
+def test_the_audit_is_measured_and_held_to_its_bars(tmp_path, capsys):
+    chosen = ["--only", "iris", "--rate", "0.2", "--seeds", "1", "--attention", "distance"]
+    assert audits.main(["run", *chosen, "--folder", str(tmp_path)]) == 0
+    report = audits.known_reports(tmp_path)[0]
+    assert report["all"]["entries"] == 120
+    assert 0.8 < report["all"]["auroc"] <= 1.0
+    assert "expected errors within 10 %" in capsys.readouterr().out
+    assert audits.main(["bars", "--folder", str(tmp_path)]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["iris-20-distance-0.json"]
+
+
+def test_cleanlab_ranks_the_same_entries_first():
+    pytest.importorskip("cleanlab")
+    probabilities = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.1, 0.9]])
+    observed, is_wrong = np.array([0, 0, 1, 1]), np.array([False, True, False, False])
+    assert audits.cleanlab_scores(probabilities, observed, is_wrong)["self_confidence"] == 1.0

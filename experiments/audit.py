@@ -1,0 +1,184 @@
+"""`python -m experiments.audit` measures the audit on labels that were made wrong on purpose.
+
+A share of the training labels is replaced at random before anything is fitted, and nobody is told.
+Then the probabilities that labels are wrong are compared with what was done. Runs are resumable: a
+report that exists is not made again. `python -m experiments.audit bars` prints the bars. Data is
+looked for in ATTNKNN_DATA. Where cleanlab is installed (2.9 or later), it ranks the same entries by
+the same probabilities.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import roc_auc_score
+
+from attnknn import AttnKNNClassifier, datasets
+from attnknn.audit import Audit, audit
+from attnknn.encoders import make_encoder
+from attnknn.errors import AttnKNNError
+from attnknn.evaluation.protocol import versions
+from attnknn.evaluation.stress import symmetric_noise
+from attnknn.metrics import ece_by_class
+from attnknn.records import Booleans, Floats, Integers
+from experiments.bars import Bar
+
+RESULTS = Path(__file__).parent / "results" / "audit"
+DATASETS = ("banking77", "letter")
+RATES = (0.05, 0.2, 0.3)
+ATTENTIONS = ("auto", "distance")
+RANKINGS = ("self_confidence", "normalized_margin", "confidence_weighted_entropy")
+
+
+def measure(dataset: datasets.Dataset, rate: float, seed: int, attention: str) -> dict[str, Any]:
+    """Make labels wrong, fit, audit, compare."""
+    observed = symmetric_noise(
+        dataset.y_train, rate, random_state=seed, n_classes=len(dataset.classes)
+    )
+    encoder = make_encoder("tabular" if dataset.kind == "table" else "identity")
+    rows = np.asarray(encoder.fit(dataset.X_train, observed).transform(dataset.X_train))
+    started = time.perf_counter()
+    clf = AttnKNNClassifier(64, attention=attention, random_state=seed).fit(rows, observed)
+    fitted = time.perf_counter()
+    found = audit(clf)
+    audited = time.perf_counter()
+    is_wrong = observed != dataset.y_train
+    return {
+        "dataset": dataset.name,
+        "checksum": dataset.checksum,
+        "rate": rate,
+        "seed": seed,
+        "attention": attention,
+        "kept": clf.fit_report_.attention,
+        "versions": versions(),
+        "fit_seconds": round(fitted - started, 2),
+        "audit_seconds": round(audited - fitted, 2),
+        "all": scores_of(found, is_wrong, dataset.y_train, slice(None)),
+        **_by_freshness(found, is_wrong, dataset.y_train),
+        "cleanlab_auroc": cleanlab_scores(clf.leave_one_out_proba(), observed, is_wrong),
+    }
+
+
+def scores_of(
+    found: Audit, is_wrong: Booleans, true: Integers, chosen: slice | Booleans
+) -> dict[str, float]:
+    """How well an audit knows which labels are wrong, over some of the entries."""
+    wrong, truth = found.wrong[chosen], is_wrong[chosen]
+    bad = np.flatnonzero(truth)
+    return {
+        "entries": len(truth),
+        "wrong": int(truth.sum()),
+        "expected_wrong": float(wrong.sum()),
+        "label_noise": found.label_noise,
+        "ece": float(ece_by_class(truth.astype(int), np.column_stack([1 - wrong, wrong]))[1]),
+        "auroc": float(roc_auc_score(truth, wrong)),
+        "suspicion_auroc": float(roc_auc_score(truth, found.suspicion[chosen])),
+        "value_auroc": float(roc_auc_score(truth, -found.value[chosen])),
+        "suggested_right": float(np.mean(found.suggested[chosen][bad] == true[chosen][bad])),
+    }
+
+
+def _by_freshness(found: Audit, is_wrong: Booleans, true: Integers) -> dict[str, Any]:
+    """The same for entries that learned attention was trained on, and for the others."""
+    if found.fresh.all():
+        return {}
+    return {
+        "fresh": scores_of(found, is_wrong, true, found.fresh),
+        "trained_on": scores_of(found, is_wrong, true, ~found.fresh),
+    }
+
+
+def cleanlab_scores(
+    probabilities: Floats, observed: Integers, is_wrong: Booleans
+) -> dict[str, float]:
+    """AUROC of cleanlab's rankings by the same probabilities; empty where it is not installed."""
+    if importlib.util.find_spec("cleanlab") is None:
+        return {}
+    from cleanlab.rank import get_label_quality_scores
+
+    return {
+        way: float(
+            roc_auc_score(is_wrong, -get_label_quality_scores(observed, probabilities, method=way))
+        )
+        for way in RANKINGS
+    }
+
+
+def bars(reports: list[dict[str, Any]]) -> Iterator[Bar]:
+    """What each report is held to."""
+    for report in reports:
+        found = report["all"]
+        where = (
+            f"{report['dataset']}, {report['rate']:.0%} noise, {report['attention']}, "
+            f"seed {report['seed']}"
+        )
+        ece, auroc = found["ece"], found["auroc"]
+        yield Bar(f"{where}: ECE of P(wrong) ≤ 0.03", f"{ece:.4f}", ece <= 0.03)
+        off = found["expected_wrong"] / found["wrong"] - 1
+        shown = f"{found['expected_wrong']:.0f} of {found['wrong']} ({off:+.1%})"
+        yield Bar(f"{where}: expected errors within 10 %", shown, abs(off) <= 0.10)
+        if report["dataset"] == "banking77" and report["rate"] == 0.2:
+            yield Bar(f"{where}: AUROC ≥ 0.985", f"{auroc:.4f}", auroc >= 0.985)
+        if report["cleanlab_auroc"]:
+            best = max(report["cleanlab_auroc"].values())
+            shown = f"{auroc:.4f} against {best:.4f}"
+            yield Bar(f"{where}: AUROC ≥ cleanlab's − 0.002", shown, auroc >= best - 0.002)
+
+
+def known_reports(folder: Path = RESULTS) -> list[dict[str, Any]]:
+    """The reports that runs left."""
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parse, run, print."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.audit", description=__doc__)
+    parser.add_argument("command", nargs="?", choices=["run", "bars"], default="run")
+    parser.add_argument("--only", metavar="DATASET", choices=datasets.names())
+    parser.add_argument("--rate", type=float, help=f"one of {RATES}, or another")
+    parser.add_argument("--seeds", type=int, default=3, help="so many, from 0")
+    parser.add_argument("--attention", choices=ATTENTIONS, help="one of the two")
+    parser.add_argument("--folder", type=Path, default=RESULTS)
+    options = parser.parse_args(arguments)
+    if options.command == "run":
+        try:
+            _run(options)
+        except AttnKNNError as error:
+            print(error, file=sys.stderr)
+            return 1
+    for bar in bars(known_reports(options.folder)):
+        print(bar)
+    return 0
+
+
+def _run(options: argparse.Namespace) -> None:
+    for name in [options.only] if options.only else DATASETS:
+        dataset = datasets.load(name)
+        for rate in [options.rate] if options.rate is not None else RATES:
+            for attention in [options.attention] if options.attention else ATTENTIONS:
+                for seed in range(options.seeds):
+                    _leave_report(options.folder, dataset, rate, seed, attention)
+
+
+def _leave_report(
+    folder: Path, dataset: datasets.Dataset, rate: float, seed: int, attention: str
+) -> None:
+    path = folder / f"{dataset.name}-{round(100 * rate)}-{attention}-{seed}.json"
+    if path.exists():
+        return
+    print(f"{path.stem}", file=sys.stderr, flush=True)
+    report = measure(dataset, rate, seed, attention)
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
