@@ -10,6 +10,7 @@ import pandas as pd
 from attnknn.cli.editing import LabelReader, OpenModel, as_id, counted
 from attnknn.cli.files import Part, Source
 from attnknn.cli.files.base import check_column
+from attnknn.cli.files.text import MISSING
 from attnknn.errors import InvalidInputError
 
 FORGET = "!forget"
@@ -49,11 +50,22 @@ class AnswerReader:
             check_column(source, name)
         decisions = Decisions()
         for part in source.parts():
+            if part.is_text:
+                self._refuse_unreadable(source)
             for row in range(len(part)):
                 decision = _text(part, "decision", row)
                 if decision:
                     self._note(decisions, decision, part, row)
         return decisions
+
+    def _refuse_unreadable(self, source: Source) -> None:
+        """A class that text files write for what is missing could not be told from no decision."""
+        unreadable = sorted(self._names_of_classes & MISSING)
+        if unreadable:
+            raise InvalidInputError(
+                f"{source.path} cannot say the class {unreadable[0]!r}, which means a gap in text "
+                "files. Write the table with `attnknn audit -o audit.parquet`."
+            )
 
     def _note(self, decisions: Decisions, decision: str, part: Part, row: int) -> None:
         place = part.place(row).capitalize()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -120,6 +121,29 @@ def test_a_new_class_must_be_allowed(model: Path, table, tmp_path: Path) -> None
     assert "--new-classes" in refused("relabel", model, answers)
     assert run("relabel", model, answers, "--new-classes").exit_code == 0
     assert labels_of(model)[table["id"][0]] == "yeti"
+
+
+def test_a_class_that_means_a_gap_is_refused_in_text_files(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    X, y = np.arange(12.0)[:, None], np.array(["NA", "EU"] * 6)
+    AttnKNNClassifier(3, attention="distance", calibration=None).fit(X, y).save(model)
+    run("audit", model, "-o", tmp_path / "audit.csv")
+    assert "cannot say the class 'NA'" in refused("relabel", model, tmp_path / "audit.csv")
+    run("audit", model, "-o", tmp_path / "audit.parquet")
+    table = pd.read_parquet(tmp_path / "audit.parquet")
+    table.loc[table["id"] == 1, "decision"] = "NA"
+    result = run("relabel", model, write(table, tmp_path / "answers.parquet"))
+    assert result.stdout.startswith("Relabeled 1 entry;")
+    assert labels_of(model)[1] == "NA"
+
+
+def test_vectors_can_be_added(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    for name in ("train", "more"):
+        np.savez(tmp_path / f"{name}.npz", X=generator.normal(size=(20, 3)), y=np.arange(20) % 2)
+    run("fit", tmp_path / "train.npz", "-o", tmp_path / "model", "--attention", "distance")
+    assert run("add", tmp_path / "model", tmp_path / "more.npz").exit_code == 0
+    assert list(labels_of(tmp_path / "model")) == list(range(40))
 
 
 def test_forget_takes_ids_apart_or_together(model: Path) -> None:
