@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         UniformAttention,
     )
     from attnknn.classifier import AttnKNNClassifier
+    from attnknn.conformal import PredictionSets
     from attnknn.encoders import IdentityEncoder, TableEncoder
     from attnknn.memory import AutoMemory, FaissMemory, NumpyMemory, TorchMemory
     from attnknn.records import Evidence
@@ -31,6 +32,7 @@ _HOMES = {
     "KEnsembleAttention": "attnknn.attention",
     "LearnedAttention": "attnknn.attention",
     "NumpyMemory": "attnknn.memory",
+    "PredictionSets": "attnknn.conformal",
     "TableEncoder": "attnknn.encoders",
     "TorchMemory": "attnknn.memory",
     "UniformAttention": "attnknn.attention",
@@ -47,6 +49,7 @@ __all__ = [
     "KEnsembleAttention",
     "LearnedAttention",
     "NumpyMemory",
+    "PredictionSets",
     "TableEncoder",
     "TorchMemory",
     "UniformAttention",

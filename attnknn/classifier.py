@@ -24,6 +24,7 @@ from attnknn._validation import (
 from attnknn.editing import EditsMixin
 from attnknn.errors import InvalidInputError, NotFittedYetError
 from attnknn.memory.entries import group_codes, make_entries
+from attnknn.promises import PromisesMixin
 from attnknn.records import Booleans, Evidence, Floats, Integers
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ MOST_NEIGHBORS = 64
 MOST_NEIGHBORS_IF_TRAINED = 1024
 
 
-class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
+class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimator):
     """Classify by a weighted vote of the nearest remembered examples.
 
     Parameters
@@ -475,12 +476,12 @@ class AttnKNNClassifier(EditsMixin, ClassifierMixin, BaseEstimator):
         return self._cache["trust_of_all"]
 
     @property
-    def _cache(self) -> dict[str, Any]:
+    def _cache(self) -> dict[Any, Any]:
         """What follows from the memory and is built when first needed."""
         return self.__dict__.setdefault("_built", {})
 
     def _drop_caches(self) -> None:
-        self._built: dict[str, Any] = {}  # from `fit` on: scikit-learn wants no attribute later
+        self._built: dict[Any, Any] = {}  # from `fit` on: scikit-learn wants no attribute later
 
     def _check_fitted(self, method: str) -> None:
         if not hasattr(self, "memory_"):

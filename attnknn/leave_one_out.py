@@ -18,6 +18,7 @@ from attnknn.vote import class_prior
 
 BLOCK = 1 << 22  # pairs of entries held at once
 TRUST_WIDTH = 32  # nearest others that vouch for an entry
+ROWS_AT_ONCE = 8192
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,36 @@ def judge(
     situation = situation_of(queries, neighbors, memory)
     entries = memory.entries
     return Judged(rows, situation, entries.labels[rows], entries.groups[rows], counts)
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """What the others say of some entries.
+
+    Parameters
+    ----------
+    rows : (n,) positions of the entries in the memory
+    own : (n,) their observed labels
+    probabilities : (n, C) of the true label
+    nearest : (n,) distance to the nearest other; infinity where there is none
+    """
+
+    rows: Integers
+    own: Integers
+    probabilities: Floats
+    nearest: Floats
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def verdicts(judged: Judged, parts: Parts) -> Verdicts:
+    """The verdicts of the fitted parts on judged entries, block by block."""
+    blocks = range(0, max(1, len(judged)), ROWS_AT_ONCE)
+    found = [judged.part(slice(b, b + ROWS_AT_ONCE)).answer(parts).probabilities for b in blocks]
+    distances = judged.situation.neighbors.distances
+    nearest = distances[:, 0] if distances.shape[1] else np.full(len(judged), np.inf)
+    return Verdicts(judged.rows, judged.own, np.concatenate(found), nearest)
 
 
 class Trust:

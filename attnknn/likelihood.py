@@ -58,6 +58,17 @@ class Calibration:
         noise = self.label_noise
         return (1 - noise) * probabilities + noise * (1 - probabilities) / n_others
 
+    def confusions(self, n_classes: int) -> Floats | None:
+        """Chance (C, C) of each observed label (column) for each true one (row); None: no noise.
+
+        >>> Calibration(label_noise=0.25).confusions(2)
+        array([[0.75, 0.25],
+               [0.25, 0.75]])
+        """
+        if self.transition is not None or not self.label_noise or n_classes < 2:
+            return self.transition
+        return self.observed(np.eye(n_classes))
+
     def with_classes(self, n_classes: int) -> Calibration:
         """The same with room for classes whose labels are taken to be right."""
         if self.transition is None:

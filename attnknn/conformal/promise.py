@@ -1,0 +1,95 @@
+"""What is asked of prediction sets, and whether there are examples enough to promise it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from attnknn._validation import Limits, check_flag
+from attnknn.conformal.scores import SetScore, make_score
+from attnknn.conformal.thresholds import fewest_examples, label_weights, thresholds
+from attnknn.errors import InvalidInputError, InvalidSettingError
+from attnknn.records import Floats, Integers
+
+SHARE = Limits(above=0, below=1)
+EXAMPLES, QUERIES = 0, 1  # streams of chance
+
+
+@dataclass(frozen=True)
+class Promise:
+    """Sets that hold the right label for this share of rows, of all or of each class.
+
+    `seed` randomizes the score; None does not.
+    """
+
+    coverage: float
+    by_class: bool
+    score: SetScore
+    seed: int | None = None
+
+    def scores_of_queries(self, probabilities: Floats) -> Floats:
+        """Scores (n, C) of rows that are asked about."""
+        return self.score.of_all(probabilities, self.uniform_of_queries(len(probabilities)))
+
+    def scores_of_examples(self, probabilities: Floats, ids: NDArray[Any] | None = None) -> Floats:
+        """Scores (n, C) of judged rows; chance goes by their ids, not by the order they are in."""
+        uniform = self._uniform(EXAMPLES, len(probabilities))
+        if uniform is not None and ids is not None:
+            uniform = uniform[np.argsort(np.argsort(ids))]
+        return self.score.of_all(probabilities, uniform)
+
+    def uniform_of_queries(self, n: int) -> Floats | None:
+        """(n,) numbers in [0, 1) that randomize the scores of queries, or None."""
+        return self._uniform(QUERIES, n)
+
+    def thresholds(
+        self, scores: Floats, own: Integers, classes: NDArray[Any], confusions: Floats | None = None
+    ) -> Floats:
+        """The threshold (C,) of each class, or an error where examples are too few."""
+        self.check_examples(own, classes, confusions)
+        return thresholds(scores, own, self.coverage, by_class=self.by_class, confusions=confusions)
+
+    def check_examples(
+        self, own: Integers, classes: NDArray[Any], confusions: Floats | None = None
+    ) -> None:
+        """An error where judged rows with these labels are too few for the promise."""
+        fewest = fewest_examples(self.coverage)
+        if not self.by_class:
+            if len(own) < fewest:
+                raise InvalidInputError(
+                    f"`coverage={self.coverage}` needs at least {fewest} fresh examples; there are "
+                    f"{len(own)}. Ask for less coverage."
+                )
+            return
+        counts = label_weights(own, len(classes), confusions).sum(axis=0)
+        rarest = int(counts.argmin())
+        if counts[rarest] < fewest:
+            raise InvalidInputError(
+                f"`coverage={self.coverage}` by class needs at least {fewest} fresh examples of "
+                f"each class; `{classes[rarest]}` has {max(counts[rarest], 0):.0f}. Ask for less "
+                "coverage, or use `by_class=False`."
+            )
+
+    def _uniform(self, stream: int, n: int) -> Floats | None:
+        if self.seed is None:
+            return None
+        return np.random.default_rng([self.seed, stream]).random(n)
+
+
+def make_promise(
+    coverage: float, by_class: bool, score: str | SetScore, random_state: Any
+) -> Promise:
+    """The promise that these settings ask for, or an error that names the wrong one.
+
+    >>> make_promise(0.9, False, "lac", None)
+    Promise(coverage=0.9, by_class=False, score=Lac(), seed=None)
+    """
+    if not SHARE.allow(coverage):
+        raise InvalidSettingError(f"`coverage` must be {SHARE}, got {coverage!r}.")
+    check_flag("by_class", by_class)
+    seed = None if random_state is None else check_random_state(random_state).randint(2**31 - 1)
+    return Promise(float(coverage), bool(by_class), make_score(score), seed)

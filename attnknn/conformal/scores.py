@@ -1,0 +1,126 @@
+"""How strange each label would be for a row, from its probabilities; higher is stranger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from attnknn._validation import Limits, check_limits
+from attnknn.errors import unknown_name
+from attnknn.records import Floats, Integers
+
+LIMITS = {
+    "k_reg": Limits(least=0, is_whole=True),
+    "penalty": Limits(least=0),
+}
+
+
+class SetScore(Protocol):
+    """A score per row and label. A set holds the labels whose score is at most a threshold."""
+
+    name: str
+
+    def of_all(self, probabilities: Floats, uniform: Floats | None = None) -> Floats:
+        """Scores (n, C) for probabilities (n, C); `uniform` (n,) in [0, 1) randomizes them."""
+
+
+@dataclass(frozen=True)
+class Lac:
+    """1 − p: the smallest sets on average, and sometimes an empty one (Sadinle et al. 2019).
+
+    >>> Lac().of_all(np.array([[0.5, 0.25, 0.25]]))
+    array([[0.5 , 0.75, 0.75]])
+    """
+
+    name = "lac"
+
+    def of_all(self, probabilities: Floats, uniform: Floats | None = None) -> Floats:  # noqa: ARG002
+        """One minus the probability; nothing in it can be randomized."""
+        return 1.0 - np.asarray(probabilities, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Aps:
+    """The probability of all labels that are more probable than this one (Romano et al. 2020).
+
+    Sets are larger where the classifier is unsure, and never empty: the most probable label scores
+    zero. Randomized, a label also counts the share `uniform` of its own probability: coverage is
+    then exact, not a little higher, and a set may be empty. Labels of equal probability rank by
+    column.
+
+    >>> Aps().of_all(np.array([[0.25, 0.5, 0.25]]))
+    array([[0.5 , 0.  , 0.75]])
+    >>> Aps().of_all(np.array([[0.25, 0.5, 0.25]]), np.array([0.5]))
+    array([[0.625, 0.25 , 0.875]])
+    """
+
+    name = "aps"
+
+    def of_all(self, probabilities: Floats, uniform: Floats | None = None) -> Floats:
+        """The cumulated probabilities."""
+        p = np.asarray(probabilities, dtype=np.float64)
+        order = np.argsort(-p, axis=1, kind="stable")
+        ranked = np.take_along_axis(p, order, axis=1)
+        cumulated = np.zeros_like(p)
+        cumulated[:, 1:] = ranked[:, :-1].cumsum(axis=1)
+        if uniform is not None:
+            cumulated += uniform[:, None] * ranked
+        scores = np.empty_like(p)
+        np.put_along_axis(scores, order, cumulated, axis=1)
+        return scores
+
+
+@dataclass(frozen=True)
+class Raps:
+    """APS, and `penalty` for each rank beyond `k_reg`: fewer long sets (Angelopoulos et al. 2021).
+
+    Parameters
+    ----------
+    k_reg : labels up to this rank cost nothing; higher allows longer sets
+    penalty : per rank beyond; higher makes sets more alike in size
+
+    >>> Raps(k_reg=1, penalty=0.125).of_all(np.array([[0.25, 0.5, 0.25]]))
+    array([[0.625, 0.   , 1.   ]])
+    """
+
+    k_reg: int = 1
+    penalty: float = 0.05
+    name = "raps"
+
+    def __post_init__(self) -> None:
+        check_limits(self, LIMITS)
+
+    def of_all(self, probabilities: Floats, uniform: Floats | None = None) -> Floats:
+        """The cumulated probabilities with what the ranks cost."""
+        beyond = np.maximum(ranks(probabilities) - self.k_reg, 0)
+        return Aps().of_all(probabilities, uniform) + self.penalty * beyond
+
+
+KNOWN: dict[str, type[Lac] | type[Aps] | type[Raps]] = {"lac": Lac, "aps": Aps, "raps": Raps}
+
+
+def make_score(score: str | SetScore) -> SetScore:
+    """The score of this name, or the one that is given.
+
+    >>> make_score("raps")
+    Raps(k_reg=1, penalty=0.05)
+    """
+    if not isinstance(score, str):
+        return score
+    if score not in KNOWN:
+        raise unknown_name("score", score, KNOWN)
+    return KNOWN[score]()
+
+
+def ranks(probabilities: Floats) -> Integers:
+    """The rank (n, C) of each label, 1 for the most probable; equals by column.
+
+    >>> ranks(np.array([[0.25, 0.5, 0.25]])).tolist()
+    [[2, 1, 3]]
+    """
+    order = np.argsort(-np.asarray(probabilities), axis=1, kind="stable")
+    found = np.empty_like(order)
+    np.put_along_axis(found, order, np.arange(1, order.shape[1] + 1)[None, :], axis=1)
+    return found

@@ -1,0 +1,115 @@
+"""Where sets end: the score that the labels of enough judged rows stay below.
+
+With n judged rows the threshold is their ⌈(n + 1)·coverage⌉-th smallest score: then a further row,
+exchangeable with them, has its label in its set with at least the chance `coverage`.
+
+Observed labels may be wrong, while sets are about the true ones. If T is the chance of each
+observed label (column) for each true one (row), and annotators go by the true label only, then
+
+    P(score of the true label ≤ t) = E[ Σ_c T⁻¹[observed, c] · [score of c ≤ t] ],
+
+so each judged row counts for every label c with the weight T⁻¹[observed, c] (Sesia, Wang and Tong
+2024). Without noise that is one for its own label. To take the observed labels for true would ask
+sets to hold wrong labels too, and make them far too large.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+from attnknn.errors import InvalidInputError
+from attnknn.records import Floats, Integers
+
+TOLERANCE = 1e-9  # in rows: a coverage such as 0.07 is no exact binary number
+
+
+def fewest_examples(coverage: float) -> int:
+    """How many examples a threshold below infinity takes.
+
+    >>> fewest_examples(0.99), fewest_examples(0.9)
+    (99, 9)
+    """
+    share = Fraction(str(float(coverage)))
+    return math.ceil(share / (1 - share))
+
+
+def threshold(scores: Floats, coverage: float, weights: Floats | None = None) -> float:
+    """The score at and beyond which judged rows of `coverage` (n + 1) stay below.
+
+    Infinity where they are too few: the set is then everything.
+
+    Parameters
+    ----------
+    scores : (m,)
+    weights : (m,) how much each counts, n in sum; negative ones are allowed, and then the
+        threshold is the least from which on there is always enough. None: one each
+
+    >>> threshold(np.arange(1.0, 10.0), 0.8), threshold(np.arange(1.0, 10.0), 0.95)
+    (8.0, inf)
+    """
+    if weights is None:
+        weights = np.ones(len(scores))
+    level = (weights.sum() + 1) * coverage - TOLERANCE
+    order = np.argsort(scores, kind="stable")
+    rising, mass = scores[order], weights[order].cumsum()
+    is_last = np.append(rising[1:] != rising[:-1], True)[: len(rising)]  # of equal ones
+    short = np.flatnonzero(is_last & (mass < level))
+    first = int(short[-1]) + 1 if len(short) else 0
+    return float(rising[first]) if first < len(rising) else math.inf
+
+
+def thresholds(
+    scores: Floats,
+    own: Integers,
+    coverage: float,
+    *,
+    by_class: bool = False,
+    confusions: Floats | None = None,
+) -> Floats:
+    """The threshold (C,) of each class: one for all, or each by the rows of that class.
+
+    Parameters
+    ----------
+    scores : (n, C) of judged rows
+    own : (n,) their observed labels
+    confusions : (C, C) chance of each observed label (column) for each true one (row); None takes
+        the observed labels for true
+
+    >>> scores = np.array([[0.1, 0.9], [0.3, 0.7], [0.6, 0.4], [0.8, 0.2]])
+    >>> thresholds(scores, np.array([0, 0, 1, 1]), 0.6).tolist()
+    [0.3, 0.3]
+    >>> thresholds(scores, np.array([0, 0, 1, 1]), 0.6, by_class=True).tolist()
+    [0.3, 0.4]
+    """
+    n_classes = scores.shape[1]
+    weights = label_weights(own, n_classes, confusions)
+    columns = [scores[:, [c]] for c in range(n_classes)] if by_class else [scores]
+    shares = [weights[:, [c]] for c in range(n_classes)] if by_class else [weights]
+    found = [
+        threshold(part[share != 0], coverage, share[share != 0])
+        for part, share in zip(columns, shares, strict=True)
+    ]
+    return np.array(found if by_class else found * n_classes)
+
+
+def label_weights(own: Integers, n_classes: int, confusions: Floats | None = None) -> Floats:
+    """How much each judged row (n, C) counts for each label; one in sum per row.
+
+    >>> label_weights(np.array([1]), 2, np.array([[0.75, 0.25], [0.25, 0.75]]))
+    array([[-0.5,  1.5]])
+    """
+    if confusions is None:
+        return np.eye(n_classes)[own]
+    try:
+        inverse: Floats = np.linalg.inv(confusions).astype(np.float64)
+    except np.linalg.LinAlgError:
+        inverse = np.full_like(confusions, np.inf)
+    if not np.abs(inverse).max() < 1 / TOLERANCE:
+        raise InvalidInputError(
+            "The label noise is so strong that observed labels say nothing of true ones. Use "
+            "`method='jackknife+'`, which is about observed labels, or fit with `label_noise=None`."
+        )
+    return inverse[own]

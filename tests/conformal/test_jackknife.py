@@ -1,0 +1,80 @@
+"""Jackknife+ equals what one gets by forgetting each entry in turn."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from strategies import ATTENTIONS, blobs
+
+from attnknn import AttnKNNClassifier
+from attnknn.conformal import Aps, Lac, Raps
+
+
+def by_forgetting(clf, queries, score, coverage, by_class):
+    """The definition, slowly: every entry is forgotten, and everything answered anew."""
+    own = clf.memory_.entries.labels
+    before = score.of_all(clf.leave_one_out_proba())[np.arange(len(own)), own]
+    wins = np.zeros((len(queries), len(clf.classes_)))
+    counts = np.bincount(own, minlength=len(clf.classes_)) if by_class else len(own)
+    for place, name in enumerate(clf.memory_.entries.ids):
+        without = pickle.loads(pickle.dumps(clf)).forget([name])
+        won = before[place] < score.of_all(without.predict_proba(queries)) - 1e-9
+        wins += won & (np.arange(len(clf.classes_)) == own[place]) if by_class else won
+    return wins < coverage * (counts + 1) - 1e-9
+
+
+@pytest.mark.parametrize("attention", ["uniform", "distance", "k-ensemble", "adaptive"])
+@pytest.mark.parametrize("by_class", [False, True])
+@pytest.mark.parametrize("score", [Lac(), Raps()])
+def test_sets_are_those_that_forgetting_every_entry_gives(attention, by_class, score):
+    X, y = blobs(42, spread=1.2)
+    queries, _ = blobs(6, spread=1.2, seed=1)
+    clf = AttnKNNClassifier(5, attention=ATTENTIONS[attention], random_state=0).fit(X, y)
+    found = clf.predict_set(queries, 0.8, by_class, method="jackknife+", score=score)
+    assert (found.members == by_forgetting(clf, queries, score, 0.8, by_class)).all()
+    assert found.thresholds is None
+
+
+@pytest.mark.parametrize("metric", ["cosine", "inner_product"])
+def test_other_distances_and_importance_are_followed(metric):
+    X, y = blobs(40, spread=1.2)
+    importance = np.random.default_rng(0).uniform(0.5, 2.0, 40)
+    clf = AttnKNNClassifier(5, attention="distance", metric=metric, random_state=0)
+    clf.fit(X, y, importance=importance)
+    found = clf.predict_set(X[:5] + 0.1, 0.7, method="jackknife+", score=Aps())
+    assert (found.members == by_forgetting(clf, X[:5] + 0.1, Aps(), 0.7, False)).all()
+
+
+def test_trust_and_groups_are_followed():
+    X, y = blobs(60, spread=1.2)
+    groups = np.where(np.arange(60) < 20, np.arange(60) // 4, -1)
+    clf = AttnKNNClassifier(6, attention=ATTENTIONS["learned"], random_state=0)
+    clf.fit(X, y, groups=groups)
+    plain = clf.predict_set(X[:9] + 0.1, 0.7).members
+    found = clf.predict_set(X[:9] + 0.1, 0.7, method="jackknife+").members
+    assert (plain == found).mean() > 0.8  # nobody's leaving changes much
+
+
+def test_a_memory_smaller_than_the_neighbors_asked_for_gives_sets():
+    X, y = blobs(12)
+    clf = AttnKNNClassifier(64, attention="distance", random_state=0).fit(X, y)
+    found = clf.predict_set(X[:3], 0.6, method="jackknife+")
+    assert (found.members == by_forgetting(clf, X[:3], Lac(), 0.6, False)).all()
+
+
+def test_coverage_is_well_above_the_guarantee(rng):
+    """Entries and query from one distribution, parts fixed beforehand: at least 1 − 2·0.2."""
+    X, y = blobs(30, spread=1.5, seed=7)
+    clf = AttnKNNClassifier(5, attention="distance", random_state=0).fit(X, y)
+    hits = []
+    for seed in range(40):
+        rows, own = blobs(60, spread=1.5, seed=seed + 10)
+        order = rng.permutation(60)
+        rows, own = rows[order], own[order]
+        again = pickle.loads(pickle.dumps(clf))
+        again.add(rows[:40], own[:40]).forget(np.arange(30))
+        inside = again.predict_set(rows[40:], 0.8, method="jackknife+").members
+        hits += inside[np.arange(20), own[40:]].tolist()
+    assert 0.74 < np.mean(hits) < 0.88  # the guarantee is 0.6

@@ -1,0 +1,153 @@
+"""Sets and decisions of a classifier: what is promised is kept, before and after edits."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import ATTENTIONS, blobs
+
+from attnknn import AttnKNNClassifier, PredictionSets
+from attnknn.errors import InvalidInputError, InvalidSettingError, NotFittedYetError
+from attnknn.metrics import set_coverage, set_size
+
+WAYS = {
+    "lac": {},
+    "aps": {"score": "aps"},
+    "randomized": {"score": "raps", "random_state": 3},
+    "by class": {"by_class": True},
+    "jackknife+": {"method": "jackknife+"},
+}
+
+
+def fitted(n: int = 90, attention: str = "distance", **settings) -> AttnKNNClassifier:
+    X, y = blobs(n, spread=1.2)
+    clf = AttnKNNClassifier(6, attention=ATTENTIONS[attention], random_state=0, **settings)
+    return clf.fit(X, y)
+
+
+def from_scratch(clf: AttnKNNClassifier) -> AttnKNNClassifier:
+    """The same fitted parts around a memory that remembers the same entries for the first time."""
+    other = pickle.loads(pickle.dumps(clf))
+    memory = type(clf.memory_)()
+    other.memory_ = memory.restore(clf.memory_.entries, clf.metric, clf.memory_.center_)
+    return other
+
+
+@pytest.mark.parametrize("attention", ["distance", "learned"])
+@pytest.mark.parametrize("way", WAYS)
+def test_sets_after_edits_are_those_of_a_classifier_built_from_scratch(way, attention):
+    X, y = blobs(30, spread=1.2, seed=1)
+    clf = fitted(attention=attention)
+    before = clf.predict_set(X, 0.7, **WAYS[way]).members
+    clf.add(X[:20], y[:20]).forget(np.arange(5, 15)).relabel([30, 31, 32], 1)
+    after = clf.predict_set(X, 0.7, **WAYS[way]).members
+    assert (after == from_scratch(clf).predict_set(X, 0.7, **WAYS[way]).members).all()
+    assert (after != before).any()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_order_of_the_entries_changes_nothing(way):
+    clf, other = fitted(), fitted()
+    order = np.random.default_rng(1).permutation(90)
+    entries = clf.memory_.entries.take(order)
+    other.memory_ = type(clf.memory_)().restore(entries, clf.metric, clf.memory_.center_)
+    other._drop_caches()
+    X, _ = blobs(30, spread=1.2, seed=1)
+    expected = clf.predict_set(X, 0.7, **WAYS[way]).members
+    assert (other.predict_set(X, 0.7, **WAYS[way]).members == expected).all()
+
+
+@given(st.integers(0, 100))
+def test_sets_grow_with_coverage(seed):
+    X, _ = blobs(20, spread=1.5, seed=seed)
+    clf = fitted()
+    for way in WAYS.values():
+        small, large = (clf.predict_set(X, c, **way).members for c in (0.5, 0.9))
+        assert (large | ~small).all()
+
+
+def test_sets_are_a_record_for_people_and_for_metrics():
+    X, y = blobs(200, spread=1.2, seed=1)
+    names = np.array(["ant", "bee", "cow"])
+    clf = AttnKNNClassifier(6, attention="distance", random_state=0)
+    clf.fit(*blobs(300, spread=1.2)[:1], names[blobs(300)[1]])
+    sets = clf.predict_set(X, 0.9)
+    assert isinstance(sets, PredictionSets)
+    assert len(sets) == 200
+    assert sets.labels()[0] == names[sets.members[0]].tolist()
+    assert set_coverage(names[y], sets.members, classes=names) > 0.85
+    assert set_size(sets.members) == pytest.approx(sets.sizes.mean())
+    assert sets.thresholds.shape == (3,)
+
+
+def test_split_sets_go_by_the_rows_that_are_given():
+    clf = fitted()
+    X, y = blobs(300, spread=1.2, seed=2)
+    sets = clf.predict_set(X[150:], 0.9, method="split", calibration_rows=(X[:150], y[:150]))
+    own = 1 - clf.predict_proba(X[:150])[np.arange(150), y[:150]]
+    assert sets.thresholds == pytest.approx(np.sort(own)[135])  # ⌈151 · 0.9⌉ = 136
+    assert 0.8 < set_coverage(y[150:], sets.members) <= 1.0
+
+
+def test_wrong_labels_do_not_make_the_sets_of_true_ones_larger(rng):
+    X, y = blobs(900, n_classes=4, spread=0.5)
+    noisy = np.where(rng.random(900) < 0.3, (y + rng.integers(1, 4, 900)) % 4, y)
+    test, truth = blobs(600, n_classes=4, spread=0.5, seed=1)
+    aware = AttnKNNClassifier(32, attention="distance", random_state=0).fit(X, noisy)
+    assert 0.2 < aware.label_noise_ < 0.4
+    sets = aware.predict_set(test, 0.9)
+    assert set_coverage(truth, sets.members) == pytest.approx(0.9, abs=0.05)
+    unaware = AttnKNNClassifier(32, attention="distance", label_noise=None, random_state=0)
+    large = unaware.fit(X, noisy).predict_set(test, 0.9)
+    assert set_size(large.members) > set_size(sets.members) + 0.5
+    whole = aware.predict_set(test, 0.9, method="jackknife+")  # of labels as observed
+    assert set_size(whole.members) > set_size(sets.members) + 0.5
+
+
+def test_only_fresh_entries_are_examples():
+    clf = fitted(attention="learned")
+    assert 0 < clf.fresh_.sum() < 90
+    assert (clf._verdicts().rows == np.flatnonzero(clf.fresh_)).all()
+    judged = clf.leave_one_out_proba()[clf.fresh_]
+    assert clf._verdicts().probabilities == pytest.approx(judged, abs=1e-6)
+
+
+def test_of_very_many_fresh_entries_a_sample_is_judged(monkeypatch):
+    monkeypatch.setattr("attnknn.promises.MOST_JUDGED", 40)
+    clf = fitted()
+    clf.predict_set(blobs(3)[0], 0.9)
+    assert len(clf._verdicts()) == 40
+    assert len(clf._verdicts(everyone=True)) == 90  # the rarest class needs all it has
+
+
+def test_what_cannot_be_promised_is_refused_in_words():
+    clf = fitted()
+    X, y = blobs(9)
+    with pytest.raises(
+        InvalidInputError,
+        match=r"`coverage=0.99` by class needs at least 99 fresh examples of each class; `\d` has "
+        r"30. Ask for less coverage, or use `by_class=False`.",
+    ):
+        clf.predict_set(X, 0.99, by_class=True)
+    with pytest.raises(InvalidInputError, match="needs at least 99 fresh examples; there are 90"):
+        clf.predict_set(X, 0.99)
+    with pytest.raises(InvalidInputError, match="has 30"):
+        clf.predict_set(X, 0.99, by_class=True, method="jackknife+")
+    with pytest.raises(InvalidSettingError, match=r"`coverage` must be .* above 0 and below 1"):
+        clf.predict_set(X, 1.0)
+    with pytest.raises(InvalidSettingError, match="No method is called 'jackknife'"):
+        clf.predict_set(X, method="jackknife")
+    with pytest.raises(InvalidSettingError, match="`calibration_rows` goes with"):
+        clf.predict_set(X, method="split")
+    with pytest.raises(InvalidSettingError, match="`calibration_rows` goes with"):
+        clf.predict_set(X, calibration_rows=(X, y))
+    with pytest.raises(InvalidInputError, match="has the label 7, which is no remembered class"):
+        clf.predict_set(X, 0.5, method="split", calibration_rows=(X, y * 0 + 7))
+    with pytest.raises(InvalidInputError, match="has 9 rows but 3 labels"):
+        clf.predict_set(X, 0.5, method="split", calibration_rows=(X, y[:3]))
+    with pytest.raises(NotFittedYetError, match="Call `fit` before `predict_set`"):
+        AttnKNNClassifier().predict_set(X)
