@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     )
     from attnknn.classifier import AttnKNNClassifier
     from attnknn.conformal import PredictionSets
+    from attnknn.decisions import Decisions
     from attnknn.encoders import IdentityEncoder, TableEncoder
     from attnknn.memory import AutoMemory, FaissMemory, NumpyMemory, TorchMemory
     from attnknn.records import Evidence
@@ -25,6 +26,7 @@ _HOMES = {
     "AdaptiveAttention": "attnknn.attention",
     "AttnKNNClassifier": "attnknn.classifier",
     "AutoMemory": "attnknn.memory",
+    "Decisions": "attnknn.decisions",
     "DistanceAttention": "attnknn.attention",
     "Evidence": "attnknn.records",
     "FaissMemory": "attnknn.memory",
@@ -42,6 +44,7 @@ __all__ = [
     "AdaptiveAttention",
     "AttnKNNClassifier",
     "AutoMemory",
+    "Decisions",
     "DistanceAttention",
     "Evidence",
     "FaissMemory",

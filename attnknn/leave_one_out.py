@@ -142,6 +142,12 @@ class Verdicts:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def part(self, chosen: Any) -> Verdicts:
+        """The verdicts on some of the entries."""
+        return Verdicts(
+            self.rows[chosen], self.own[chosen], self.probabilities[chosen], self.nearest[chosen]
+        )
+
 
 def verdicts(judged: Judged, parts: Parts) -> Verdicts:
     """The verdicts of the fitted parts on judged entries, block by block."""

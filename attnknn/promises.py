@@ -1,13 +1,16 @@
-"""What a classifier promises: sets that hold the right label."""
+"""What a classifier promises: sets that hold the right label, and when it had better abstain."""
 
 from __future__ import annotations
 
+import math
+import warnings
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attnknn._validation import check_choice, check_labels
+from attnknn._validation import Limits, check_choice, check_labels
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.records import Booleans, Floats, Integers
 
@@ -15,15 +18,20 @@ if TYPE_CHECKING:
     from attnknn.calibration import Calibration
     from attnknn.conformal import PredictionSets, SetScore
     from attnknn.conformal.promise import Promise
+    from attnknn.decisions import Decisions
     from attnknn.leave_one_out import Trust, Verdicts
     from attnknn.memory import Memory
+    from attnknn.pipeline import Answer
 
+RISK = Limits(above=0, below=1, may_be_none=True)
+CONFIDENCE = Limits(least=0, below=1, may_be_none=True)
+STRANGENESS = Limits(least=0, below=1)
 METHODS = ("leave_one_out", "split", "jackknife+")
 MOST_JUDGED = 20_000  # fresh entries: a share of 0.9 is then known to 0.002
 
 
 class PromisesMixin:
-    """Sets, from what the others say of each fresh entry."""
+    """Sets and decisions, from what the others say of each fresh entry."""
 
     memory_: Memory
     calibration_: Calibration
@@ -39,6 +47,8 @@ class PromisesMixin:
         def _everyone(self) -> Any: ...
         def _parts(self) -> Any: ...
         def _trust(self) -> Trust | None: ...
+        def _answers(self, X: Any, method: str) -> Iterator[list[Answer]]: ...
+        def _calibration_of_answers(self, method: str) -> Calibration: ...
         def _codes(self, labels: NDArray[Any]) -> Integers: ...
         def _views(self, X: Any, method: str) -> list[NDArray[np.float32]]: ...
         def predict_proba(self, X: Any) -> Floats: ...
@@ -102,6 +112,89 @@ class PromisesMixin:
         return PredictionSets(
             inside, self.classes_, promise.coverage, promise.by_class, method, limits
         )
+
+    def decide(
+        self,
+        X: Any,
+        max_risk: float | None = None,
+        *,
+        min_confidence: float | None = None,
+        max_strangeness: float = 0.01,
+    ) -> Decisions:
+        """For each row of `X` its label, or the reason to abstain.
+
+        Parameters
+        ----------
+        max_risk : of the answers that are given at most this share is to be wrong; lower abstains
+            more often. Chosen on fresh entries judged by the others so that a bound (Clopper and
+            Pearson, 95 % sure over all confidences tried) stays below; for rows like these. If the
+            classifier models label noise, wrong is what differs from the true label
+        min_confidence : abstain below this probability; with `max_risk` the stricter one counts
+        max_strangeness : at most this share of rows like the fresh entries is called unlike
+            anything remembered, which is guaranteed; higher abstains more often, 0 never for this
+            reason. Told by the distance to the nearest entry
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from attnknn import AttnKNNClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> clf = AttnKNNClassifier(attention="distance", random_state=0).fit(X, y)
+        >>> decisions = clf.decide([X[0], X[77], [30, 1, 1, 9]], min_confidence=0.9)
+        >>> decisions.labels()
+        [0, None, None]
+        >>> decisions.reasons
+        ['', 'unsure between 1 and 2', 'unlike anything remembered']
+        """
+        from attnknn.decisions import decide, familiarity
+
+        self._check_remembers("decide")
+        for name, value, limits in (
+            ("max_risk", max_risk, RISK),
+            ("min_confidence", min_confidence, CONFIDENCE),
+            ("max_strangeness", max_strangeness, STRANGENESS),
+        ):
+            if not limits.allow(value):
+                raise InvalidSettingError(f"`{name}` must be {limits}, got {value!r}.")
+        least = self._least_confidence(max_risk, min_confidence, max_strangeness)
+        known = self._verdicts().nearest
+        _warn_if_nothing_is_strange(max_strangeness, len(known))
+        probabilities, nearest = self._answered_with_distance(X)
+        return decide(
+            probabilities,
+            familiarity(nearest, known),
+            self.classes_,
+            min_confidence=least,
+            max_strangeness=max_strangeness,
+        )
+
+    def _answered_with_distance(self, X: Any) -> tuple[Floats, Floats]:
+        """Probabilities (n, C) and the distance (n,) to the nearest entry, by one search."""
+        from attnknn.ensembling import probabilities_of
+
+        calibration = self._calibration_of_answers("decide")
+        probabilities, nearest = [np.zeros((0, len(self.classes_)))], [np.zeros(0)]
+        for views in self._answers(X, "decide"):
+            probabilities.append(probabilities_of(views, calibration))
+            nearest.append(views[0].neighbors.distances[:, 0])
+        return np.concatenate(probabilities), np.concatenate(nearest)
+
+    def _least_confidence(
+        self, max_risk: float | None, min_confidence: float | None, max_strangeness: float
+    ) -> float:
+        """What is asked for, or what the allowed risk takes among entries that are not strange."""
+        from attnknn.decisions import confidence_for_risk, familiarity_of_entries
+
+        least = 0.0 if min_confidence is None else float(min_confidence)
+        if max_risk is None:
+            return least
+        key = ("confidence", max_risk, max_strangeness)
+        if key not in self._cache:
+            judged = self._verdicts()
+            is_familiar = familiarity_of_entries(judged.nearest) > max_strangeness
+            confusions = self.calibration_.confusions(len(self.classes_))
+            self._cache[key] = confidence_for_risk(judged.part(is_familiar), max_risk, confusions)
+        return max(least, self._cache[key])
 
     def _thresholds(self, promise: Promise, rows: tuple[Any, ArrayLike] | None) -> Floats:
         """Thresholds (C,) by rows that the user gives or, once per state, by the fresh entries."""
@@ -178,3 +271,13 @@ class PromisesMixin:
                 "Add rows of it, or leave it out."
             )
         return self._codes(labels)
+
+
+def _warn_if_nothing_is_strange(max_strangeness: float, n_fresh: int) -> None:
+    if 0 < max_strangeness < 1 / (n_fresh + 1):
+        warnings.warn(
+            f"With {n_fresh} fresh examples no row is told to be unlike anything remembered at "
+            f"`max_strangeness={max_strangeness}`: it takes {math.ceil(1 / max_strangeness) - 1}. "
+            f"Give 0, or at least {1 / (n_fresh + 1):.2g}.",
+            stacklevel=3,
+        )

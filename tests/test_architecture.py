@@ -32,7 +32,7 @@ ROOMS = [
     ["ensembling"],
     ["nearest_others"],
     ["leave_one_out"],
-    ["conformal"],
+    ["conformal", "decisions"],
     ["training"],
     ["evidence"],
     ["storage"],

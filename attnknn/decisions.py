@@ -1,0 +1,186 @@
+"""Label or abstain, with the reason: how sure is sure enough, and what is unlike all remembered."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnknn.errors import InvalidInputError
+from attnknn.leave_one_out import Verdicts
+from attnknn.records import Booleans, Floats, Integers
+
+SURE = 0.95  # of a bound on the risk
+N_THRESHOLDS = 20  # confidences tried
+STRANGE = "unlike anything remembered"
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """For each row its label or None, and why there is none.
+
+    Parameters
+    ----------
+    predicted : (n,) the most probable labels, given or not
+    is_answered : (n,) whether the label is given
+    reasons : (n,) empty where it is; else 'unsure between A and B' or 'unlike anything remembered'
+    confidence : (n,) probability of `predicted`
+    familiarity : (n,) share of the fresh entries that are at least as far from all others; small
+        for a row unlike anything remembered. The conformal p-value of the distance
+    min_confidence : below it the classifier abstains
+
+    >>> decisions = Decisions(
+    ...     np.array(["a", "b"]), np.array([True, False]), ["", "unsure between b and a"],
+    ...     np.array([0.9, 0.6]), np.array([0.5, 0.5]), 0.8)
+    >>> decisions.labels()
+    ['a', None]
+    """
+
+    predicted: NDArray[Any]
+    is_answered: Booleans
+    reasons: list[str]
+    confidence: Floats
+    familiarity: Floats
+    min_confidence: float
+
+    def labels(self) -> list[Any]:
+        """The label of each row, None where the classifier abstains."""
+        given = zip(self.predicted.tolist(), self.is_answered.tolist(), strict=True)
+        return [label if is_given else None for label, is_given in given]
+
+    def __len__(self) -> int:
+        return len(self.predicted)
+
+
+def decide(
+    probabilities: Floats,
+    familiarity: Floats,
+    classes: NDArray[Any],
+    *,
+    min_confidence: float,
+    max_strangeness: float,
+) -> Decisions:
+    """Answer rows of enough confidence and familiarity."""
+    order = np.argsort(-probabilities, axis=1, kind="stable")
+    confidence = probabilities.max(axis=1)
+    is_strange = familiarity <= max_strangeness
+    is_answered = (confidence >= min_confidence) & ~is_strange
+    reasons = [
+        "" if answered else STRANGE if strange else _unsure(classes[best[:2]])
+        for answered, strange, best in zip(is_answered, is_strange, order, strict=True)
+    ]
+    return Decisions(
+        classes[order[:, 0]], is_answered, reasons, confidence, familiarity, min_confidence
+    )
+
+
+def _unsure(best: NDArray[Any]) -> str:
+    return "unsure" if len(best) < 2 else f"unsure between {best[0]} and {best[1]}"
+
+
+def familiarity(nearest: Floats, known: Floats) -> Floats:
+    """Share (B,) of fresh entries, the row counted with them, at least as far from all others.
+
+    Of rows like the fresh entries at most a share t has a familiarity of t or less: exactly so, if
+    row and fresh entries are exchangeable. That needs the *nearest* entry, which is why no other
+    distance is taken. Were the row remembered too, each fresh entry might have it for its nearest;
+    but no entry is nearer to the row than `nearest`, so whoever is at least that far from the
+    others stays so. Comparing with leave-one-out distances is therefore the full conformal test.
+    And it is the distance by which one added example makes its surroundings familiar at once.
+
+    Parameters
+    ----------
+    nearest : (B,) distance of each row to the nearest entry
+    known : (n,) distance of each fresh entry to the nearest other
+
+    >>> familiarity(np.array([0.5, 3.0]), np.array([1.0, 2.0, 2.0, 4.0])).tolist()
+    [1.0, 0.4]
+    """
+    as_far = len(known) - np.searchsorted(np.sort(known), nearest, side="left")
+    return (1 + as_far) / (1 + len(known))
+
+
+def familiarity_of_entries(known: Floats) -> Floats:
+    """The same (n,) for each fresh entry among the others.
+
+    >>> familiarity_of_entries(np.array([1.0, 2.0, 4.0])).round(2).tolist()
+    [1.0, 0.67, 0.33]
+    """
+    return (len(known) - np.searchsorted(np.sort(known), known, side="left")) / len(known)
+
+
+def confidence_for_risk(
+    judged: Verdicts, max_risk: float, confusions: Floats | None = None, *, sure: float = SURE
+) -> float:
+    """The least confidence at which answers are wrong with a chance of at most `max_risk`.
+
+    Confidences are tried from high to low: those of the surest twentieth, of two twentieths, and so
+    on, without those that have too few rows even if all were right. For each the risk is bounded
+    by Clopper and Pearson from the judged rows that are answered, and the bounds hold together
+    with a chance of `sure`: every confidence has its share of the allowed error, and hands on to
+    the next one all it had if it passes (Wiens' fallback procedure: fixed-sequence testing that
+    survives a failure). Judged rows are taken for independent, which leave-one-out rows nearly
+    are: no guarantee by itself.
+
+    Where observed labels are wrong the risk is that of the true label: the bound on disagreement
+    with observed ones, less what annotators alone would cause.
+    """
+    confidence, predicted = judged.probabilities.max(axis=1), judged.probabilities.argmax(axis=1)
+    limits = _limits(confidence, max_risk, 1 - sure)
+    best, found, budget = 1.0, math.inf, 0.0
+    for limit in limits:
+        budget += (1 - sure) / len(limits)
+        answered = confidence >= limit
+        n_wrong = int((predicted != judged.own)[answered].sum())
+        bound = upper_bound(n_wrong, int(answered.sum()), budget)
+        bound = _of_true_labels(bound, predicted[answered], confusions)
+        best = min(best, bound)
+        if bound <= max_risk:
+            found = float(limit)
+        else:
+            budget = 0.0
+    if math.isinf(found):
+        raise InvalidInputError(
+            f"`max_risk={max_risk}` cannot be promised from {len(judged)} fresh examples: the "
+            f"least risk that can be shown is {best:.3g}. Allow more, or give `min_confidence`."
+        )
+    return found
+
+
+def _limits(confidence: Floats, max_risk: float, error: float) -> Floats:
+    """Confidences to try, falling, each with rows enough to pass if all were right."""
+    falling = np.sort(confidence)[::-1]
+    enough = math.log(error / N_THRESHOLDS) / math.log1p(-max_risk)
+    counts = np.ceil(np.arange(1, N_THRESHOLDS + 1) / N_THRESHOLDS * len(falling)).astype(int)
+    return falling[counts[counts >= enough] - 1]
+
+
+def upper_bound(n_wrong: int, n: int, error: float) -> float:
+    """What a rate is below with a chance of 1 − `error`, after `n_wrong` of `n` (Clopper, Pearson).
+
+    >>> round(upper_bound(0, 59, 0.05), 4)
+    0.0495
+    """
+    from scipy.stats import beta
+
+    return 1.0 if n_wrong >= n else float(beta.ppf(1 - error, n_wrong + 1, n - n_wrong))
+
+
+def _of_true_labels(bound: float, predicted: Integers, confusions: Floats | None) -> float:
+    """A bound on disagreement with observed labels made one on disagreement with true ones.
+
+    An answer k that is right is contradicted with the chance 1 − T_kk, one that is wrong is
+    confirmed at most with the largest chance of k for another true label.
+    """
+    if confusions is None:
+        return bound
+    right = confusions.diagonal()
+    confirmed = np.where(np.eye(len(right), dtype=bool), 0.0, confusions).max(axis=0)
+    told = float((right - confirmed).min())
+    if told <= 0:
+        return 1.0
+    by_noise = float(1 - right[predicted].mean()) if len(predicted) else 0.0
+    return min(1.0, max(0.0, bound - by_noise) / told)
