@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,13 +11,12 @@ from attnknn.cli.separator import separator_option
 from attnknn.cli.writing import STYLES, check_out, open_writer, style_of
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from attnknn.cli.files import Part
     from attnknn.cli.models import Asked
     from attnknn.records import Floats
 
 FILE = click.Path(path_type=Path)
+SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 
 
 @click.command()
@@ -31,6 +30,16 @@ FILE = click.Path(path_type=Path)
     help="Of the answers. [default: by the name of the file, else csv]",
 )
 @click.option("--proba", is_flag=True, help="Give the probability of every class.")
+@click.option(
+    "--sets",
+    "coverage",
+    type=SHARE,
+    help="Give the set of classes that holds the right one with this chance, as 0.9.",
+)
+@click.option(
+    "--max-risk", type=SHARE, help="Abstain unless at most this share of answers is wrong."
+)
+@click.option("--min-confidence", type=SHARE, help="Abstain below this probability.")
 @separator_option
 def predict(
     model: Path,
@@ -38,6 +47,9 @@ def predict(
     out: Path | None,
     style: str | None,
     proba: bool,
+    coverage: float | None,
+    max_risk: float | None,
+    min_confidence: float | None,
     separator: str | None,
 ) -> None:
     """Give each row of ROWS its label, and how sure that is.
@@ -45,7 +57,12 @@ def predict(
     Files may be larger than memory. Columns are found by name, others are left out; the answers
     carry the id column that the model was fitted with, the name of an image, or the number of the
     row.
+
+    With --max-risk or --min-confidence rows are also left unanswered that are unlike anything
+    remembered.
     """
+    import pandas as pd
+
     from attnknn.cli.models import ask
     from attnknn.cli.waiting import patience
 
@@ -55,17 +72,19 @@ def predict(
     n_rows = 0
     with open_writer(out, chosen) as writer, patience(f"Reading {rows.name}") as tell:
         for part, X in asked.parts():
-            probabilities = asked.classifier.predict_proba(X)
-            writer.write(_answers(asked, part, probabilities, proba))
+            answers = _answers(asked, part, asked.classifier.predict_proba(X), proba)
+            if coverage is not None:
+                answers["set"] = _sets(asked, X, coverage, chosen)
+            if max_risk is not None or min_confidence is not None:
+                answers |= _decisions(asked, X, max_risk, min_confidence)
+            writer.write(pd.DataFrame(answers))
             n_rows = part.first + len(part)
             tell(f"{n_rows:,} rows answered")
     written = "" if out is None else f", written to {out}"
     click.echo(f"{n_rows:,} {'row' if n_rows == 1 else 'rows'} answered{written}.", err=True)
 
 
-def _answers(asked: Asked, part: Part, probabilities: Floats, proba: bool) -> pd.DataFrame:
-    import pandas as pd
-
+def _answers(asked: Asked, part: Part, probabilities: Floats, proba: bool) -> dict[str, Any]:
     classes = asked.classifier.classes_
     name, values = asked.names(part)
     answers = {
@@ -75,4 +94,18 @@ def _answers(asked: Asked, part: Part, probabilities: Floats, proba: bool) -> pd
     }
     if proba:
         answers |= {f"p({c})": probabilities[:, i] for i, c in enumerate(classes.tolist())}
-    return pd.DataFrame(answers)
+    return answers
+
+
+def _sets(asked: Asked, X: Any, coverage: float, style: str) -> list[Any]:
+    """The labels of each set: a list in JSON, else a text such as 'cat | dog'."""
+    labels = asked.classifier.predict_set(X, coverage).labels()
+    return labels if style == "json" else [" | ".join(map(str, row)) for row in labels]
+
+
+def _decisions(
+    asked: Asked, X: Any, max_risk: float | None, min_confidence: float | None
+) -> dict[str, Any]:
+    decisions = asked.classifier.decide(X, max_risk, min_confidence=min_confidence)
+    words = ["answer" if is_given else "abstain" for is_given in decisions.is_answered]
+    return {"decision": words, "reason": decisions.reasons}

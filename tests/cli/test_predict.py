@@ -181,3 +181,27 @@ def test_an_error_half_way_leaves_no_file(
     assert "line 19 holds 'heavy'" in result.stderr
     assert not (tmp_path / "out.csv").exists()
     assert list(tmp_path.glob(".*")) == []
+
+
+@pytest.mark.filterwarnings("ignore:With 60 fresh examples")
+def test_sets_and_decisions_are_columns_of_their_own(
+    model: Path, rows: Path, tmp_path: Path
+) -> None:
+    options = ["--sets", "0.8", "--min-confidence", "0.9"]
+    answered(model, rows, *options, "-o", tmp_path / "out.csv")
+    found = pd.read_csv(tmp_path / "out.csv", keep_default_na=False)
+    classifier = AttnKNNClassifier.load(model)
+    table = animals(9, seed=1)[FEATURES]
+    sets = classifier.predict_set(table, 0.8).labels()
+    decisions = classifier.decide(table, min_confidence=0.9)
+    assert found["set"].tolist() == [" | ".join(labels) for labels in sets]
+    assert found["reason"].tolist() == decisions.reasons
+    assert (found["decision"] == "answer").tolist() == decisions.is_answered.tolist()
+    records = json.loads(answered(model, rows, *options, "--format", "json"))
+    assert [record["set"] for record in records] == sets
+
+
+def test_what_cannot_be_promised_is_one_line(model: Path, rows: Path) -> None:
+    assert "needs at least 999 fresh examples" in refused("predict", model, rows, "--sets", "0.999")
+    assert "cannot be promised" in refused("predict", model, rows, "--max-risk", "0.0001")
+    assert run("predict", model, rows, "--sets", "1.5").exit_code == 2
