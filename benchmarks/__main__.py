@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from benchmarks import convolutions, pages, predict, search
+from benchmarks import convolutions, editing, pages, predict, search
 
 search.main()
 predict.main()
+editing.main()
 convolutions.main()
 pages.main()

@@ -11,10 +11,14 @@ PAGE = HERE.parent / "docs" / "speed.md"
 TITLES = {
     "search": "Searching",
     "predict": "Fitting and predicting",
+    "editing": "Editing a memory",
     "convolutions": "Training an image network",
     "vit": "Nearest-neighbor attention",
 }
 NOTES = {
+    "editing": """Processor time. Lists of the nearest others of all entries are kept by every edit;
+what follows from them (trust, quantiles of sets, the audit) is computed when it is next asked for.
+""",
     "vit": """NATTEN stands in an environment apart, and `make bench-natten` measures beside it. On
 a processor it has a forward only, by Flex attention that it does not compile there.
 

@@ -132,6 +132,7 @@ def test_missing_data_is_named_and_not_a_crash(monkeypatch, tmp_path, capsys):
     [
         ("benchmarks.search", "bare product"),
         ("benchmarks.predict", "bare product"),
+        ("benchmarks.editing", "bare product"),
         ("benchmarks.convolutions", "plain"),
         ("benchmarks.vit", "SDPA"),
     ],
