@@ -34,7 +34,7 @@ from attnknn.errors import (
 )
 
 
-@parametrize_with_checks([AttnKNNClassifier(n_neighbors=16)])
+@parametrize_with_checks([AttnKNNClassifier(n_neighbors=8)])
 def test_the_classifier_passes_every_check_of_scikit_learn(estimator, check):
     check(estimator)
 

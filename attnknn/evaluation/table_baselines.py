@@ -36,7 +36,8 @@ class TableMLP(ClassifierMixin, BaseEstimator):
     --------
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
-    >>> TableMLP(random_state=0).fit(X, y).predict_proba(X[:1]).shape
+    >>> encoder = LearnedTableEncoder(embed_dim=8, network="deep", width=16)
+    >>> TableMLP(encoder, random_state=0).fit(X, y).predict_proba(X[:1]).shape
     (1, 3)
     """
 

@@ -28,3 +28,10 @@ def labeled(tmp_path: Path) -> Path:
 def model(train: Path, tmp_path: Path) -> Path:
     fit_quickly(train, tmp_path / "model")
     return tmp_path / "model"
+
+
+@pytest.fixture
+def without_pdf(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages without their PDF files, which take half the time; tests/reports looks at those."""
+    monkeypatch.setattr("attnknn.reports.writing._write_book", lambda path, *_: path.touch())
+    monkeypatch.setattr("attnknn.reports.writing.as_bytes", lambda *_: b"")

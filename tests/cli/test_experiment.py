@@ -8,6 +8,7 @@ import pytest
 
 from .samples import run
 
+pytestmark = pytest.mark.usefixtures("without_pdf")
 FEW = "methods = ['uniform', 'distance']\n"
 OURS = "methods = ['uniform', 'attnknn']\n"
 

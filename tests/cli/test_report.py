@@ -12,6 +12,7 @@ from attnknn.evaluation.protocol import run as run_methods
 from .samples import run
 
 pytest.importorskip("matplotlib")
+pytestmark = pytest.mark.usefixtures("without_pdf")
 
 
 @pytest.fixture(scope="module")

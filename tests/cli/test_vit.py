@@ -107,7 +107,8 @@ def test_every_layer_is_trained_by_its_name(layer, data, tmp_path):
         "--layer Attention --key_drop 0.5 --train_rows 40 --test_rows 10",
     ],
 )
-def test_flags_work_with_dashes_and_underscores(flags, data, tmp_path):
+def test_flags_work_with_dashes_and_underscores(flags, data, tmp_path, monkeypatch):
+    monkeypatch.setattr("attnknn.vit.drawing.draw_epochs", lambda *_: None)
     base = f"train --layer ConvNNAttention --K 4 {SMALL} --num_epochs 1 --data_path {data}"
     good(f"{base} --output_dir {tmp_path / 'o'} {flags}")
 
