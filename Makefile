@@ -1,6 +1,8 @@
 # Each target does its own set-up: a .venv in this checkout, the install, then the work.
 PYTHON ?= python3
 BIN := .venv/bin
+# Tests keep to one thread each, so two files run at once.
+TWO_AT_ONCE := -n 2 --dist loadfile
 
 .PHONY: demo test test-slow check format bench bench-vit bench-natten tables clean
 
@@ -13,7 +15,7 @@ demo: .venv/installed
 	$(BIN)/attnknn demo
 
 test: .venv/installed
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q $(TWO_AT_ONCE)
 
 # torchvision and timm want another build of torch than the constraints name: an environment apart.
 .venv-images/installed: pyproject.toml
@@ -22,7 +24,7 @@ test: .venv/installed
 	touch $@
 
 test-slow: .venv/installed .venv-images/installed
-	ATTNKNN_IMAGES_PYTHON=.venv-images/bin/python $(BIN)/python -m pytest -q -m slow
+	ATTNKNN_IMAGES_PYTHON=.venv-images/bin/python $(BIN)/python -m pytest -q -m slow $(TWO_AT_ONCE)
 
 check: .venv/installed
 	$(BIN)/ruff format --check .
