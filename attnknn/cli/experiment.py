@@ -103,9 +103,9 @@ def _changes(path: Path | None) -> dict[str, Any]:
 
 
 def _lines(outcome: Outcome) -> list[str]:
+    lines = [f"{outcome.title}: {outcome.study.dataset}\n"]
     if outcome.sheets is not None:
-        return [outcome.sheets.markdown()]
-    lines = []
+        return [*lines, outcome.sheets.markdown()]
     for place, table in outcome.tables.items():
         if place is not None:
             lines.append(f"{outcome.study.claim} {place:g}\n")

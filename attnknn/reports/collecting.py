@@ -71,17 +71,6 @@ def collected(folder: str | Path) -> Collected:
     return Collected(single, sweeps, sheets, trainings, close_ups)
 
 
-def tables_below(folder: str | Path) -> dict[str, Table]:
-    """Every table below `folder`, by its path there; sheets of numbers are left out."""
-    found = collected(folder)
-    swept = {
-        f"{name}-{place:g}": table
-        for name, sweep in found.sweeps.items()
-        for place, table in sweep.items()
-    }
-    return {**found.tables, **swept}
-
-
 def _by_experiment(folder: Path) -> dict[Path, list[Path]]:
     found: dict[Path, list[Path]] = {}
     for path in sorted(folder.rglob(REPORT)):

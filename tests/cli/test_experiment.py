@@ -27,6 +27,7 @@ def test_a_claim_leaves_reports_and_a_page(tmp_path, few):
         "experiment", "main", "--dataset", "iris", "--seeds", 2, "--settings", few, "-o", out
     )
     assert done.exit_code == 0, done.output
+    assert "Which votes are best on the same embeddings: iris" in done.output
     assert "| distance | 0.9" in done.output
     assert "iris: distance, seed 1" in done.output
     for seed in ("0", "1"):

@@ -11,7 +11,7 @@ pytest.importorskip("matplotlib")
 
 from attnknn.errors import InvalidInputError
 from attnknn.evaluation.close_up import Mistake, worst_mistakes
-from attnknn.reports.collecting import tables_below
+from attnknn.reports.collecting import collected
 from attnknn.reports.model import model_sections
 from attnknn.reports.page import Grid, Section, html_page
 from attnknn.reports.tables import bins_of, curve, section_of
@@ -156,17 +156,17 @@ def test_tables_are_found_by_their_seeds(table, tmp_path):
         type(table)(**{**vars(table), "runs": run}).to_json(
             tmp_path / "claim" / "digits" / str(seed) / "report.json"
         )
-    found = tables_below(tmp_path)
+    found = collected(tmp_path).tables
     assert list(found) == ["claim/digits"]
     assert found["claim/digits"].seeds == [0, 1]
 
 
 def test_folders_without_reports_and_broken_ones_are_named(tmp_path):
     with pytest.raises(InvalidInputError, match=r"no report\.json below"):
-        tables_below(tmp_path)
+        collected(tmp_path)
     (tmp_path / "report.json").write_text("{}")
     with pytest.raises(InvalidInputError, match="no report of an experiment"):
-        tables_below(tmp_path)
+        collected(tmp_path)
 
 
 def test_a_model_is_reported_with_its_worst_mistakes():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -37,15 +37,11 @@ def theory_rows(stage: Stage, settings: Mapping[str, Any]) -> list[Row]:
             "√n": float(np.sqrt(len(stage.scene.codes))),
         },
         *_temperatures(learned),
-        *(_voters(name, parts, stage) for name, parts in _both(distance, learned)),
+        _voters("distance", distance, stage),
+        _voters("learned", learned, stage),
         _in_common(stage, MOST_NEIGHBORS),
         *_errors(stage, sizes),
     ]
-
-
-def _both(distance: Parts, learned: Parts) -> Iterator[tuple[str, Parts]]:
-    yield "distance", distance
-    yield "learned", learned
 
 
 def _norms(stage: Stage) -> Row:
