@@ -22,6 +22,7 @@ __all__ = [
     "Trial",
     "as_it_is",
     "fit",
+    "fit_under",
     "rule_of_thumb",
     "sample_of",
 ]
@@ -79,6 +80,20 @@ def fit(
         return _fit_by_class(problem, noisy, fits_map)
     is_earned = noisy.calibration.label_noise >= LEAST_NOISE and _is_better(richer, noisy)
     return noisy if is_earned or label_noise == "symmetric" else kept
+
+
+def fit_under(
+    noise: Calibration,
+    trial: Trial,
+    *,
+    fits_map: bool = True,
+    fixed: dict[str, float] | None = None,
+) -> Fitted:
+    """Fit temperature, prior's score and exponent under label noise that is known already."""
+    fixed = fixed or {}
+    problem = Likelihood(trial, fixed | {"label_noise": noise.label_noise})
+    free = Free(exponent=fits_map, noise=True)
+    return problem.solve(free, _best_start(trial, fixed), noise.transition)
 
 
 def as_it_is(trial: Trial) -> Fitted:

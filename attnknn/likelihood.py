@@ -255,12 +255,13 @@ class Likelihood:
     def _named(self, values: Floats) -> _Numbers:
         most = 0.95 * self.n_others / (self.n_others + 1)  # beyond, labels say what they are not
         level = 1 / (1 + math.exp(-min(max(values[3], -30.0), 30.0)))
+        is_held = "label_noise" in self.fixed
         return _Numbers(
             self.fixed.get("temperature", math.exp(min(max(values[0], -300.0), 300.0))),
             self.fixed.get("prior_score", min(max(float(values[1]), -40.0), 40.0)),
             math.exp(min(max(values[2], -2.5), 2.5)),
-            most * level,
-            most * level * (1 - level),
+            self.fixed["label_noise"] if is_held else most * level,
+            0.0 if is_held else most * level * (1 - level),
         )
 
     def _packed(self, begin: tuple[float, float] | Fitted) -> Floats:

@@ -12,7 +12,15 @@ from hypothesis.extra.numpy import arrays
 
 from attnknn.attention import DistanceAttention, Scores, Weights
 from attnknn.attention.base import softmax_weights
-from attnknn.calibration import Calibration, Trial, as_it_is, fit, rule_of_thumb, sample_of
+from attnknn.calibration import (
+    Calibration,
+    Trial,
+    as_it_is,
+    fit,
+    fit_under,
+    rule_of_thumb,
+    sample_of,
+)
 from attnknn.likelihood import Free, Likelihood
 from attnknn.vote import vote
 
@@ -98,6 +106,15 @@ def test_clean_labels_show_no_noise():
 
 def test_symmetric_noise_is_kept_when_asked_for():
     assert 0 < fit(simulated(1000), label_noise="symmetric").calibration.label_noise < 0.1
+
+
+@pytest.mark.parametrize("transition", [None, symmetric(0.3)])
+def test_noise_that_is_known_is_held_and_the_rest_is_fitted(transition):
+    trial = noised(simulated(6000), symmetric(0.3))
+    fitted = fit_under(Calibration(label_noise=0.3, transition=transition), trial)
+    assert fitted.calibration.label_noise == pytest.approx(0.3, abs=1e-6)
+    assert fitted.calibration.exponent == pytest.approx(1.0, abs=0.15)
+    assert fitted.temperature == pytest.approx(2.0, rel=0.2)
 
 
 def test_confusions_by_class_are_found():

@@ -23,6 +23,7 @@ from attnknn.calibration import (
     LabelNoise,
     as_it_is,
     fit,
+    fit_under,
     rule_of_thumb,
     sample_of,
 )
@@ -43,6 +44,8 @@ MOST_PAIRS = 4_000_000  # of rows and neighbors that scalars are fitted on
 BEYOND_NOISE = 1.64  # standard errors by which learned attention must be better to be kept
 ROWS_TO_CHOOSE_K = 2_000
 FEWEST_NEIGHBORS = 4
+# A vote of hundreds is so smooth that it predicts noisy labels as well without noise as with it.
+MOST_NEIGHBORS_TO_SEE_NOISE = 64
 
 CalibrationName = Literal["auto", "scores"]
 
@@ -267,14 +270,17 @@ class _Fitting:
     def _fit_at(self, attention: Attention, judged: Judged, k: int) -> Fitted:
         part = self._sample(len(judged))
         trial = judged.part(part).nearest(k).trial(attention)
+        fixed, fits_map = _fixed(attention), self.settings.calibration == "auto"
         if self.settings.calibration is None:
-            return rule_of_thumb(trial, _fixed(attention))
-        return fit(
-            trial,
-            label_noise=self.settings.label_noise,
-            fits_map=self.settings.calibration == "auto",
-            fixed=_fixed(attention),
-        )
+            return rule_of_thumb(trial, fixed)
+        noise = self.settings.label_noise
+        if noise is not None and k > MOST_NEIGHBORS_TO_SEE_NOISE:
+            few = trial.nearest(MOST_NEIGHBORS_TO_SEE_NOISE)
+            seen = fit(few, label_noise=noise, fits_map=fits_map, fixed=fixed).calibration
+            if seen.label_noise:
+                return fit_under(seen, trial, fits_map=fits_map, fixed=fixed)
+            noise = None
+        return fit(trial, label_noise=noise, fits_map=fits_map, fixed=fixed)
 
     def _first_look(self, judged: Judged, distance: Parts) -> Attention:
         """Distance attention over all K neighbors: where learning starts from."""

@@ -9,7 +9,8 @@ import pytest
 from strategies import blobs
 
 from attnknn import AttnKNNClassifier, DistanceAttention, LearnedAttention
-from attnknn.training.fitting import _halvings
+from attnknn.calibration import fit
+from attnknn.training.fitting import MOST_NEIGHBORS_TO_SEE_NOISE, FitSettings, _Fitting, _halvings
 
 
 def stretches(n=400):
@@ -89,6 +90,22 @@ def test_noise_of_labels_is_found_through_the_whole_classifier(rng):
     assert trusting.label_noise_ == 0.0
     assert log_loss(knowing) < log_loss(trusting) - 0.1
     assert AttnKNNClassifier(**settings).fit(X, y).label_noise_ == 0.0
+
+
+@pytest.mark.parametrize("label_noise", ["auto", "by_class"])
+def test_many_neighbors_vote_under_the_noise_that_few_have_seen(label_noise, rng):
+    X, y = blobs(1200, 6, 10, spread=1.5)
+    noisy = np.where(rng.random(1200) < 0.3, rng.integers(0, 10, 1200), y)
+    clf = AttnKNNClassifier(400, attention="distance", label_noise=label_noise).fit(X, noisy)
+    fitting = _Fitting(clf.memory_, np.bincount(noisy), FitSettings(400, "auto", label_noise, 0))
+    few = fitting._judged().nearest(MOST_NEIGHBORS_TO_SEE_NOISE).trial(DistanceAttention())
+    assert clf.fit_report_.n_neighbors > MOST_NEIGHBORS_TO_SEE_NOISE
+    seen = fit(few, label_noise=label_noise).calibration
+    assert seen.label_noise > 0.2
+    if label_noise == "auto":
+        assert clf.label_noise_ == pytest.approx(seen.label_noise, abs=1e-9)
+    else:
+        np.testing.assert_allclose(clf.calibration_.transition, seen.transition, atol=1e-9)
 
 
 def test_without_calibration_learned_attention_stays_as_training_left_it():
