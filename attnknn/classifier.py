@@ -23,7 +23,7 @@ from attnknn._validation import (
 )
 from attnknn.editing import EditsMixin
 from attnknn.errors import InvalidInputError, NotFittedYetError
-from attnknn.memory.entries import group_codes, make_entries
+from attnknn.memory.entries import Told, group_codes, make_entries
 from attnknn.promises import PromisesMixin
 from attnknn.records import Booleans, Evidence, Floats, Integers
 
@@ -110,6 +110,7 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
         groups: ArrayLike | None = None,
         importance: ArrayLike | None = None,
         payloads: Any = None,
+        subjects: ArrayLike | None = None,
     ) -> Self:
         """Remember the rows and fit everything that is fitted.
 
@@ -121,10 +122,13 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
         groups : (n,) rows of one group never judge each other leave-one-out
         importance : (n,) positive; a neighbor of importance 2 has the say of two
         payloads : (n,) anything to be shown with the evidence
+        subjects : (n,) whose the rows are, for `forget(subject=...)`; those of one subject are a
+            group, unless `groups` are given
         """
         self._check_settings()
         labels = check_labels(y)
-        return self._fit(X, labels, np.unique(labels), ids, groups, importance, payloads)
+        told = Told(ids, groups, importance, payloads, subjects).grouped()
+        return self._fit(X, labels, np.unique(labels), told)
 
     def partial_fit(self, X: Any, y: Any, classes: ArrayLike | None = None) -> Self:
         """Fit on the first call, `add` on the later ones.
@@ -140,7 +144,7 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
         unknown = [label for label in labels.tolist() if label not in set(named.tolist())]
         if unknown:
             raise InvalidInputError(f"`classes` must name every label, {unknown[0]!r} is missing.")
-        return self._fit(X, labels, named, None, None, None, None)
+        return self._fit(X, labels, named, Told())
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable label of each row of `X`."""
@@ -242,21 +246,12 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
         check_flag("value_head", self.value_head)
         check_choice("device", self.device, ["auto", "cpu", "cuda", "mps"])
 
-    def _fit(
-        self,
-        X: Any,
-        labels: NDArray[Any],
-        classes: NDArray[Any],
-        ids: ArrayLike | None,
-        groups: ArrayLike | None,
-        importance: ArrayLike | None,
-        payloads: Any,
-    ) -> Self:
+    def _fit(self, X: Any, labels: NDArray[Any], classes: NDArray[Any], told: Told) -> Self:
         with all_or_nothing(self):
             for name in ("_least_next_id", "encoder_training_"):
                 self.__dict__.pop(name, None)
-            rows, fresh = self._learned_rows(X, labels, classes, groups)
-            self._remember(rows, labels, classes, ids, groups, importance, payloads)
+            rows, fresh = self._learned_rows(X, labels, classes, told.groups)
+            self._remember(rows, labels, classes, told)
             self._fit_parts(fresh)
             self._fit_views(X)
         return self
@@ -290,14 +285,7 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
         return taught.embeddings, taught.fresh
 
     def _remember(
-        self,
-        rows: NDArray[Any],
-        labels: NDArray[Any],
-        classes: NDArray[Any],
-        ids: ArrayLike | None,
-        groups: ArrayLike | None,
-        importance: ArrayLike | None,
-        payloads: Any,
+        self, rows: NDArray[Any], labels: NDArray[Any], classes: NDArray[Any], told: Told
     ) -> None:
         from attnknn.memory import make_memory
 
@@ -307,14 +295,7 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
                 f"`X` has {len(rows)} rows but `y` has {len(labels)} labels."
             )
         memory = make_memory(self.memory, device=self.device)
-        entries = make_entries(
-            rows,
-            np.searchsorted(classes, labels),
-            ids=ids,
-            groups=groups,
-            importance=importance,
-            payloads=payloads,
-        )
+        entries = make_entries(rows, np.searchsorted(classes, labels), **vars(told))
         self.memory_ = memory.remember(entries, self.metric)
         self.classes_ = classes
 

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from attnknn._atomic import all_or_nothing
 from attnknn._validation import check_labels, check_same_kind
-from attnknn.errors import InvalidInputError
-from attnknn.memory.entries import make_entries
+from attnknn.errors import InvalidInputError, InvalidSettingError
+from attnknn.memory.entries import Told, make_entries
 from attnknn.records import Booleans, Integers
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class EditsMixin:
         groups: ArrayLike | None = None,
         importance: ArrayLike | None = None,
         payloads: Any = None,
+        subjects: ArrayLike | None = None,
     ) -> Self:
         """Remember more rows; an unseen label becomes a new class in `classes_`.
 
@@ -72,24 +73,26 @@ class EditsMixin:
             raise InvalidInputError(f"`X` has {len(rows)} rows but `y` has {len(labels)} labels.")
         with self._edit():
             self._admit(labels, self.memory_.prepare(rows))
-            entries = make_entries(
-                rows,
-                self._codes(labels),
-                ids=ids,
-                groups=groups,
-                importance=importance,
-                payloads=payloads,
-                first_id=self._next_id(),
-            )
+            told = Told(ids, groups, importance, payloads, subjects).grouped(self.memory_.entries)
+            codes = self._codes(labels)
+            entries = make_entries(rows, codes, **vars(told), first_id=self._next_id())
             others = self._kept_others()
             self.memory_.add(entries)
             if others is not None and len(entries) < len(self.memory_):
                 others.added(self.memory_, len(entries))
         return self
 
-    def forget(self, ids: ArrayLike) -> Self:
-        """Remove the entries with these `ids`: the next answer is as if they had never been."""
+    def forget(self, ids: ArrayLike | None = None, *, subject: str | None = None) -> Self:
+        """Remove the entries with these `ids`, or all those of a `subject`.
+
+        The next answer is as if they had never been. Files know nothing of it: to erase a person
+        from a stored model too, with a receipt, use `attnknn.open_for_editing`.
+        """
         self._check_fitted("forget")
+        if (ids is None) == (subject is None):
+            raise InvalidSettingError("Give `ids` or a `subject` to forget, one of the two.")
+        if ids is None:
+            ids = self.memory_.entries.ids_of(str(subject))
         with self._edit():
             self._least_next_id = self._next_id()  # an id, once given, never names another row
             positions = np.unique(self.memory_.positions_of(ids))

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attnknn.errors import InvalidInputError
+from attnknn.errors import InvalidInputError, UnknownEntryError
 from attnknn.memory.ids import as_ids, refuse_repeated
 from attnknn.records import Booleans, Floats, Integers
 
 NO_GROUP = -1
+NOBODY = ""
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Entries:
     importance : (N,) positive; a neighbor's log importance is added to its score
     fresh : (N,) True where no learned part was trained on the entry
     payloads : (N,) objects shown with the evidence, or None for no payloads at all
+    subjects : (N,) texts that say whose the entries are, "" for nobody's; None for none at all
     """
 
     embeddings: NDArray[np.float32]
@@ -38,9 +40,19 @@ class Entries:
     importance: Floats
     fresh: Booleans
     payloads: NDArray[np.object_] | None = None
+    subjects: NDArray[np.object_] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def ids_of(self, subject: str) -> NDArray[Any]:
+        """The ids of all entries of a subject; an error if there are none."""
+        mine = (
+            np.zeros(len(self), dtype=bool) if self.subjects is None else self.subjects == subject
+        )
+        if not mine.any() or subject == NOBODY:
+            raise UnknownEntryError(f"No entry is of the subject {subject!r}.")
+        return self.ids[mine]
 
     def take(self, rows: Integers | Booleans) -> Entries:
         """The entries at `rows`, a mask or positions."""
@@ -50,10 +62,12 @@ class Entries:
         """These entries followed by the `other` ones."""
         if not (len(self) and len(other)):
             return self if len(self) else other
-        if self.payloads is None and other.payloads is not None:
-            return replace(self, payloads=_no_payloads(len(self))).joined(other)
-        if self.payloads is not None and other.payloads is None:
-            return self.joined(replace(other, payloads=_no_payloads(len(other))))
+        for name, nothing in (("payloads", None), ("subjects", NOBODY)):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine is None and theirs is not None:
+                return _filled(self, name, nothing).joined(other)
+            if mine is not None and theirs is None:
+                return self.joined(_filled(other, name, nothing))
         return self._mapped(lambda name, mine: np.concatenate([mine, getattr(other, name)]))
 
     def _mapped(self, change: Callable[[str, NDArray[Any]], NDArray[Any]]) -> Entries:
@@ -64,6 +78,42 @@ class Entries:
         return Entries(**changed)
 
 
+@dataclass(frozen=True)
+class Told:
+    """What a user may tell of rows beside their labels; see `Entries`."""
+
+    ids: ArrayLike | None = None
+    groups: ArrayLike | None = None
+    importance: ArrayLike | None = None
+    payloads: Any = None
+    subjects: ArrayLike | None = None
+
+    def grouped(self, known: Entries | None = None) -> Told:
+        """The same; where no groups are given the rows of a subject are one, `known` ones too."""
+        if self.subjects is None or self.groups is not None:
+            return self
+        subjects = _checked_subjects(self.subjects)
+        return replace(self, subjects=subjects, groups=groups_by_subject(subjects, known))
+
+
+def groups_by_subject(subjects: NDArray[Any], known: Entries | None = None) -> Integers:
+    """One group (n,) for each subject, the one its `known` entries are in; nobody is in none.
+
+    >>> groups_by_subject(np.array(["ann", "", "ann", "bob"], dtype=object)).tolist()
+    [0, -1, 0, 1]
+    """
+    groups: dict[str, int] = {}
+    if known is not None and known.subjects is not None:
+        groups = dict(zip(known.subjects.tolist(), known.groups.tolist(), strict=True))
+    groups = {name: group for name, group in groups.items() if group != NO_GROUP}
+    free = 1 + max([NO_GROUP, *([] if known is None else known.groups.tolist())])
+    groups[NOBODY] = NO_GROUP
+    for name in subjects.tolist():
+        if groups.setdefault(name, free) == free:
+            free += 1
+    return np.array([groups[name] for name in subjects.tolist()], dtype=np.int64)
+
+
 def make_entries(
     embeddings: ArrayLike,
     labels: ArrayLike,
@@ -72,6 +122,7 @@ def make_entries(
     groups: ArrayLike | None = None,
     importance: ArrayLike | None = None,
     payloads: Any = None,
+    subjects: ArrayLike | None = None,
     fresh: bool | ArrayLike = True,
     first_id: int = 0,
 ) -> Entries:
@@ -93,8 +144,9 @@ def make_entries(
         importance=_checked_importance(importance, n),
         fresh=np.broadcast_to(np.asarray(fresh, dtype=bool), (n,)).copy(),
         payloads=_checked_payloads(payloads),
+        subjects=None if subjects is None else _checked_subjects(subjects),
     )
-    for name in ("labels", "ids", "groups", "importance", "payloads"):
+    for name in ("labels", "ids", "groups", "importance", "payloads", "subjects"):
         array = getattr(entries, name)
         if array is not None and array.shape != (n,):
             raise InvalidInputError(
@@ -141,6 +193,18 @@ def _checked_payloads(payloads: Any) -> NDArray[np.object_] | None:
     array = _no_payloads(len(items))
     array[:] = items
     return array
+
+
+def _checked_subjects(subjects: ArrayLike) -> NDArray[np.object_]:
+    """Whose the rows are, as texts: 7 and "7" are one person."""
+    names = np.asarray(subjects, dtype=object)
+    return np.array([str(name) for name in names.ravel()], dtype=object).reshape(names.shape)
+
+
+def _filled(entries: Entries, name: str, value: Any) -> Entries:
+    """The entries with one value in the place of an array that they do not have."""
+    filled: dict[str, Any] = {name: np.full(len(entries), value, dtype=object)}
+    return replace(entries, **filled)
 
 
 def _no_payloads(n: int) -> NDArray[np.object_]:

@@ -96,6 +96,7 @@ def _memory(classifier: AttnKNNClassifier) -> dict[str, Any]:
         "has_center": memory.center_ is not None,
         "has_text_ids": memory.entries.ids.dtype == object,
         "has_payloads": memory.entries.payloads is not None,
+        "has_subjects": memory.entries.subjects is not None,
         "least_next_id": int(classifier.__dict__.get("_least_next_id", 0)),
     }
 
@@ -132,6 +133,8 @@ def _lines(classifier: AttnKNNClassifier) -> dict[str, list[str]]:
     lines = {}
     if entries.ids.dtype == object:
         lines["ids"] = [json.dumps(name) for name in entries.ids.tolist()]
+    if entries.subjects is not None:
+        lines["subjects"] = [json.dumps(name) for name in entries.subjects.tolist()]
     if entries.payloads is not None:
         named = zip(entries.ids.tolist(), entries.payloads.tolist(), strict=True)
         lines["payloads"] = [_payload_line(name, payload) for name, payload in named]

@@ -152,25 +152,26 @@ def _entries(folder: ModelFolder, stored: Fields, n_classes: int) -> Entries:
     entries = Entries(
         embeddings=embeddings,
         labels=folder.array("labels", np.int64, (n,)),
-        ids=_ids(folder, stored, n),
+        ids=_texts(folder, "ids", n)
+        if stored.flag("has_text_ids")
+        else folder.array("ids", np.int64, (n,)),
         groups=folder.array("groups", np.int64, (n,)),
         importance=folder.array("importance", np.float64, (n,)),
         fresh=folder.array("fresh", np.bool_, (n,)),
         payloads=payloads,
+        subjects=_texts(folder, "subjects", n) if stored.flag("has_subjects") else None,
     )
     _check_entries(folder, entries, n_classes)
     return entries
 
 
-def _ids(folder: ModelFolder, stored: Fields, n: int) -> NDArray[Any]:
-    if not stored.flag("has_text_ids"):
-        return folder.array("ids", np.int64, (n,))
-    names = folder.lines("ids", n)
-    if not all(isinstance(name, str) for name in names):
-        raise folder.refuse("ids.jsonl must hold texts")
-    ids = np.full(n, "", dtype=object)
-    ids[:] = names
-    return ids
+def _texts(folder: ModelFolder, name: str, n: int) -> NDArray[Any]:
+    texts = folder.lines(name, n)
+    if not all(isinstance(text, str) for text in texts):
+        raise folder.refuse(f"{name}.jsonl must hold texts")
+    array = np.full(n, "", dtype=object)
+    array[:] = texts
+    return array
 
 
 def _check_entries(folder: ModelFolder, entries: Entries, n_classes: int) -> None:
