@@ -38,6 +38,7 @@ _HOMES = {
     "TableEncoder": "attnknn.encoders",
     "TorchMemory": "attnknn.memory",
     "UniformAttention": "attnknn.attention",
+    "open_for_editing": "attnknn.durable",
 }
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "TableEncoder",
     "TorchMemory",
     "UniformAttention",
+    "open_for_editing",
 ]
 
 

@@ -38,7 +38,7 @@ ROOMS = [
     ["storage"],
     ["editing", "promises"],
     ["classifier"],
-    ["audit", "what_if"],
+    ["audit", "durable", "what_if"],
     ["datasets"],
     ["evaluation"],
     ["experiments"],

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from attnknn.cli.by import by_option
 from attnknn.cli.new_classes import new_classes_option
 from attnknn.cli.separator import separator_option
 
@@ -23,36 +24,42 @@ FILE = click.Path(path_type=Path)
 @click.option("-t", "--target", help="Column of the labels. [default: as in fit]")
 @new_classes_option
 @separator_option
+@by_option
 def add(
-    model: Path, rows: Path, target: str | None, new_classes: bool, separator: str | None
+    model: Path,
+    rows: Path,
+    target: str | None,
+    new_classes: bool,
+    separator: str | None,
+    by: str | None,
 ) -> None:
     """Remember the labeled rows of ROWS too.
 
     Votes follow at once; what was trained stays as it is until a new fit. The id column of the fit
     names the new rows; without one they are counted on. `attnknn undo` takes it back.
     """
-    from attnknn.cli.editing import LabelReader, OpenModel, counted
-    from attnknn.cli.models import ask
+    from attnknn.cli.editing import LabelReader, edit, open_model
+    from attnknn.cli.files import open_rows
+    from attnknn.cli.models import asking
     from attnknn.cli.target import target_of
     from attnknn.cli.waiting import patience
-    from attnknn.storage import version_of
+    from attnknn.storage import load_notes
 
-    version = version_of(model)
-    asked = ask(model, rows, separator)
-    opened = OpenModel(model, asked.classifier, asked.queries.notes, version)
-    column = target_of(asked.queries.source, asked.queries.notes, target)
-    labels = LabelReader(opened.classifier.classes_, new_classes)
-    n_rows = 0
-    with patience(f"Reading {rows.name}"):
-        for part, X in asked.parts():
-            opened.classifier.add(
-                X,
-                labels.read_column(part, column),
-                ids=_ids(asked, part),
-                payloads=_payloads(asked, part, column),
-            )
-            n_rows += len(part)
-        opened.save(f"Added {counted(n_rows)}")
+    text = load_notes(model).get("text")
+    source = open_rows(rows, separator=separator, column=lambda: text)
+    with open_model(model, by) as opened, patience(f"Reading {rows.name}"):
+        asked = asking(opened.classifier, opened.notes, source)
+        column = target_of(source, opened.notes, target)
+        labels = LabelReader(opened.classifier.classes_, new_classes)
+        with edit(opened) as classifier:
+            for part, X in asked.parts():
+                classifier.add(
+                    X,
+                    labels.read_column(part, column),
+                    ids=_ids(asked, part),
+                    payloads=_payloads(asked, part, column),
+                    subjects=_subjects(asked, part),
+                )
 
 
 def _ids(asked: Asked, part: Part) -> Any:
@@ -73,6 +80,18 @@ def _ids(asked: Asked, part: Part) -> Any:
     return [str(name) for name in ids.tolist()] if is_text else ids
 
 
+def _subjects(asked: Asked, part: Part) -> Any:
+    """Whose the rows are, if the fit named a column for it."""
+    from attnknn.cli.columns import subjects_of
+    from attnknn.cli.files.base import check_column
+
+    column = asked.queries.notes.get("subject_column", "")
+    if not column:
+        return None
+    check_column(asked.queries.source, column)
+    return subjects_of(part, column)
+
+
 def _payloads(asked: Asked, part: Part, target: str) -> list[str] | None:
     """What `explain` will show of the rows, if it shows anything of the others."""
     from attnknn.cli.training_rows import Roles, payloads_of
@@ -80,7 +99,12 @@ def _payloads(asked: Asked, part: Part, target: str) -> list[str] | None:
     if asked.classifier.memory_.entries.payloads is None:
         return None
     source, notes = asked.queries.source, asked.queries.notes
-    roles = Roles(target, id=notes.get("id_column", ""), text=notes.get("text", ""))
+    roles = Roles(
+        target,
+        id=notes.get("id_column", ""),
+        subject=notes.get("subject_column", ""),
+        text=notes.get("text", ""),
+    )
     shown = roles.shown(source.columns if source.kind == "table" else [])
     shown = [source.default_id] if source.default_id else shown
     return payloads_of(part, shown, roles.text, source.default_id)

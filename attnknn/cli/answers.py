@@ -7,7 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from attnknn.cli.editing import LabelReader, OpenModel, as_id, counted
+from attnknn.classifier import AttnKNNClassifier
+from attnknn.cli.editing import LabelReader, as_id
 from attnknn.cli.files import Part, Source
 from attnknn.cli.files.base import check_column
 from attnknn.cli.files.text import MISSING
@@ -26,19 +27,13 @@ class Decisions:
     def __bool__(self) -> bool:
         return bool(self.relabel or self.forget)
 
-    def words(self) -> str:
-        """What applying them does."""
-        done = [f"relabeled {counted(len(self.relabel))}"] if self.relabel else []
-        done += [f"forgot {counted(len(self.forget))}"] if self.forget else []
-        return " and ".join(done).capitalize()
-
 
 class AnswerReader:
     """Reads the columns `id` and `decision`; refuses what has more than one meaning."""
 
-    def __init__(self, opened: OpenModel, labels: LabelReader) -> None:
-        entries = opened.classifier.memory_.entries
-        present = opened.classifier.classes_[entries.labels].tolist()
+    def __init__(self, classifier: AttnKNNClassifier, labels: LabelReader) -> None:
+        entries = classifier.memory_.entries
+        present = classifier.classes_[entries.labels].tolist()
         self._ids, self._labels = entries.ids, labels
         self._present = dict(zip(entries.ids.tolist(), present, strict=True))
         self._names_of_classes = {str(label) for label in labels.classes.tolist()}

@@ -44,6 +44,13 @@ def groups_of(part: Part, name: str) -> Integers:
     return np.asarray(codes, dtype=np.int64)
 
 
+def subjects_of(part: Part, name: str) -> NDArray[Any]:
+    """Whose each row is; "" where the cell is empty."""
+    column = part.table[name].astype(object)
+    names = ["" if pd.isna(value) else str(value).strip() for value in column]
+    return np.array(names, dtype=object)
+
+
 def importance_of(part: Part, name: str) -> Floats:
     """Positive numbers, one per row."""
     column = part.table[name].astype(object)

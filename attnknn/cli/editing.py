@@ -1,8 +1,9 @@
-"""A stored model is opened, edited and saved again; ids and labels as people write them."""
+"""A stored model is opened and edited; ids and labels as people write them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
@@ -18,47 +19,32 @@ from attnknn.errors import InvalidInputError
 if TYPE_CHECKING:
     from attnknn.classifier import AttnKNNClassifier
     from attnknn.cli.files import Part
+    from attnknn.durable import EditableModel
 
-LAST_EDIT = "last_edit"  # the note that says what the last edit did
+WAIT = 30.0  # seconds for another command to finish its edit
 
 
-@dataclass(frozen=True)
-class OpenModel:
-    """A stored classifier that is being edited.
+@contextmanager
+def open_model(path: Path, by: str | None) -> Iterator[EditableModel]:
+    """The model in the folder `path`, open for editing by somebody."""
+    from attnknn.durable import open_for_editing
 
-    Parameters
-    ----------
-    version : of the folder, so that a save notices if somebody else replaced it meanwhile
-    """
+    with open_for_editing(path, by=by, wait=WAIT) as model:
+        yield model
 
-    path: Path
-    classifier: AttnKNNClassifier
-    notes: dict[str, str]
-    version: str
 
-    @property
-    def ids(self) -> NDArray[Any]:
-        return self.classifier.memory_.entries.ids
-
-    def save(self, done: str) -> None:
-        """Save the edited classifier and say what was `done`; `attnknn undo` takes it back."""
-        from attnknn.storage import save_classifier
-
-        if not len(self.classifier.memory_):
+@contextmanager
+def edit(model: EditableModel, words: str = "") -> Iterator[AttnKNNClassifier]:
+    """The block is one edit, which is stored and told."""
+    with model.edit(words):
+        yield model.classifier
+        if not len(model.classifier.memory_):
             raise InvalidInputError("These are all entries: a model must remember at least one.")
-        notes = {**self.notes, LAST_EDIT: done}
-        save_classifier(self.classifier, self.path, notes=notes, edits=self.version)
-        n_entries = len(self.classifier.memory_)
-        click.echo(f"{done}; {self.path} now holds {counted(n_entries)}.")
-
-
-def open_model(path: Path) -> OpenModel:
-    """The classifier in the folder `path`, to be edited."""
-    from attnknn.classifier import AttnKNNClassifier
-    from attnknn.storage import load_notes, version_of
-
-    version = version_of(path)
-    return OpenModel(path, AttnKNNClassifier.load(path), load_notes(path), version)
+    model.keep_trust()
+    done, n_entries = model.log()[-1], len(model.classifier.memory_)
+    click.echo(
+        f"{done.words}; {model.path.name} now holds {counted(n_entries)} (edit {done.edit})."
+    )
 
 
 def counted(n_entries: int, noun: str = "entry", nouns: str = "entries") -> str:

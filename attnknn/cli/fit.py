@@ -43,6 +43,7 @@ def _size(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int
 @click.option("-t", "--target", help="Column of the labels (NPZ: array, default y).")
 @click.option("--id-column", help="Column that names the rows.")
 @click.option("--group-column", help="Rows of one group never judge each other.")
+@click.option("--subject-column", help="Whose a row is, for `attnknn forget --subject`.")
 @click.option("--importance-column", help="A row of importance 2 has the say of two.")
 @click.option(
     "--payload-columns", help="Columns that `explain` shows, as a,b,c. [default: first 6]"
@@ -171,9 +172,11 @@ def _fit_and_save(
         groups=rows.groups,
         importance=rows.importance,
         payloads=rows.payloads,
+        subjects=rows.subjects,
     )
     notes = {"target": roles.target, "id_column": roles.id}
     notes |= {"text": roles.text} if roles.text else {}
+    notes |= {"subject_column": roles.subject} if roles.subject else {}
     save_classifier(classifier, model, notes=notes)
     if options["curves"] is not None:
         from attnknn.learning.curves import draw_curves
@@ -222,6 +225,7 @@ def _roles(source: Source, options: dict[str, Any]) -> Roles:
         target=target,
         id=options["id_column"] or "",
         group=options["group_column"] or "",
+        subject=options["subject_column"] or "",
         importance=options["importance_column"] or "",
         payload=() if options["no_payload"] else shown,
         dropped=_listed(options["drop_columns"], source.columns),

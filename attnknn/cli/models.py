@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnknn.cli.files import Part, open_rows
+from attnknn.cli.files import Part, Source, open_rows
 from attnknn.cli.queries import Queries
 from attnknn.cli.query_images import QueryImages
 from attnknn.cli.query_rows import QueryRows
@@ -51,8 +51,12 @@ def ask(model: Path, rows: Path, separator: str | None = None) -> Asked:
     from attnknn.storage import load_notes
 
     source = open_rows(rows, separator=separator, column=lambda: load_notes(model).get("text"))
-    classifier = AttnKNNClassifier.load(model)
-    return Asked(classifier, _kind(classifier.encoder_)(source, classifier, load_notes(model)))
+    return asking(AttnKNNClassifier.load(model), load_notes(model), source)
+
+
+def asking(classifier: AttnKNNClassifier, notes: dict[str, str], source: Source) -> Asked:
+    """The same for a classifier that is loaded, with its notes."""
+    return Asked(classifier, _kind(classifier.encoder_)(source, classifier, notes))
 
 
 def _kind(encoder: Encoder) -> type[Queries]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from attnknn.cli.by import by_option
 from attnknn.cli.new_classes import new_classes_option
 from attnknn.cli.separator import separator_option
 
@@ -17,7 +18,10 @@ FILE = click.Path(path_type=Path)
 @click.argument("answers", type=FILE)
 @new_classes_option
 @separator_option
-def relabel(model: Path, answers: Path, new_classes: bool, separator: str | None) -> None:
+@by_option
+def relabel(
+    model: Path, answers: Path, new_classes: bool, separator: str | None, by: str | None
+) -> None:
     """Apply the column `decision` of ANSWERS, a table of `attnknn audit`, to MODEL.
 
     An empty decision leaves the entry as it is, a label is its new label, and !forget forgets it.
@@ -26,18 +30,18 @@ def relabel(model: Path, answers: Path, new_classes: bool, separator: str | None
     `attnknn undo` takes it back.
     """
     from attnknn.cli.answers import AnswerReader
-    from attnknn.cli.editing import LabelReader, open_model
+    from attnknn.cli.editing import LabelReader, edit, open_model
     from attnknn.cli.files import open_rows
 
     source = open_rows(answers, separator=separator)
-    opened = open_model(model)
-    labels = LabelReader(opened.classifier.classes_, new_classes)
-    decisions = AnswerReader(opened, labels).read(source)
-    if not decisions:
-        click.echo("There is nothing to change: every decision is empty, or as it is already.")
-        return
-    if decisions.relabel:
-        opened.classifier.relabel(list(decisions.relabel), list(decisions.relabel.values()))
-    if decisions.forget:
-        opened.classifier.forget(decisions.forget)
-    opened.save(decisions.words())
+    with open_model(model, by) as opened:
+        labels = LabelReader(opened.classifier.classes_, new_classes)
+        decisions = AnswerReader(opened.classifier, labels).read(source)
+        if not decisions:
+            click.echo("There is nothing to change: every decision is empty, or as it is already.")
+            return
+        with edit(opened) as classifier:
+            if decisions.relabel:
+                classifier.relabel(list(decisions.relabel), list(decisions.relabel.values()))
+            if decisions.forget:
+                classifier.forget(decisions.forget)

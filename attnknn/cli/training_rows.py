@@ -17,6 +17,7 @@ from attnknn.cli.columns import (
     labels_of,
     refuse_gaps,
     refuse_infinite,
+    subjects_of,
     texts_of,
 )
 from attnknn.cli.files import Part, Source
@@ -39,6 +40,7 @@ class Roles:
     dropped : columns that are not used at all
     categorical : features that are categories even where they are written as numbers or dates
     text : the column of texts that alone is learned from
+    subject : the column that says whose a row is
     """
 
     target: str
@@ -49,11 +51,12 @@ class Roles:
     dropped: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
     text: str = ""
+    subject: str = ""
 
     @property
     def named(self) -> list[str]:
         """Every column that was named."""
-        single = [self.target, self.id, self.group, self.importance, self.text]
+        single = [self.target, self.id, self.group, self.subject, self.importance, self.text]
         several = [*(self.payload or ()), *self.dropped, *self.categorical]
         return [name for name in [*single, *several] if name]
 
@@ -69,7 +72,7 @@ class Roles:
         return [*([self.text] if self.text else []), *others][:SHOWN_COLUMNS]
 
     def _without_role(self, columns: list[str]) -> list[str]:
-        others = {self.target, self.id, self.group, self.importance, *self.dropped}
+        others = {self.target, self.id, self.group, self.subject, self.importance, *self.dropped}
         return [name for name in columns if name not in others]
 
 
@@ -83,6 +86,7 @@ class TrainingRows:
     groups: NDArray[Any] | None
     importance: NDArray[Any] | None
     payloads: list[str] | None
+    subjects: NDArray[Any] | None = None
 
 
 def read_training_rows(source: Source, roles: Roles, *, allows_gaps: bool = True) -> TrainingRows:
@@ -105,6 +109,7 @@ def read_training_rows(source: Source, roles: Roles, *, allows_gaps: bool = True
         groups=groups_of(whole, roles.group) if roles.group else None,
         importance=importance_of(whole, roles.importance) if roles.importance else None,
         payloads=payloads_of(whole, shown, roles.text, source.default_id),
+        subjects=subjects_of(whole, roles.subject) if roles.subject else None,
     )
 
 

@@ -6,20 +6,23 @@ from pathlib import Path
 
 import click
 
+from attnknn.cli.by import by_option
+
 FILE = click.Path(path_type=Path)
 
 
 @click.command()
 @click.argument("model", type=FILE)
-def undo(model: Path) -> None:
-    """Take back the last `add`, `forget` or `relabel` of MODEL.
+@by_option
+def undo(model: Path, by: str | None) -> None:
+    """Take back the last edit of MODEL, and if repeated the ones before it.
 
-    The model is then what it was before, to the last byte. One edit can be taken back, the last;
-    a new `fit` cannot.
+    The model answers then as before. `attnknn log` lists the edits; an erasure and a new `fit`
+    cannot be taken back.
     """
-    from attnknn.cli.editing import LAST_EDIT
-    from attnknn.storage import load_notes, undo_edit
+    from attnknn.cli.editing import open_model
 
-    done = load_notes(model).get(LAST_EDIT, "the last edit")
-    undo_edit(model)
-    click.echo(f"Taken back: {done[:1].lower()}{done[1:]}.")
+    with open_model(model, by) as opened:
+        done = opened.undo()
+        opened.keep_trust()
+    click.echo(f"Taken back: {done.words[:1].lower()}{done.words[1:]} (edit {done.edit}).")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from attnknn._cache import cache_folder
 from attnknn.errors import CacheError
+from attnknn.records import Booleans
 
 Vectors = NDArray[np.float32]
 WAIT = 60.0  # seconds for another process to finish writing
@@ -79,6 +80,19 @@ class TextCache:
                 if row is not None:
                     found[text] = np.frombuffer(row[0], dtype="<f4").astype(np.float32)
         return found
+
+    def erase(self, is_erased: Callable[[Vectors], Booleans]) -> int:
+        """Erase the embeddings for which `is_erased`, for good, and say how many."""
+        if not text_cache_file().exists():
+            return 0
+        query = "select text, vector from embeddings where model = ?"
+        with _opened(text_cache_file()) as database:
+            found = database.execute(query, (self._model,)).fetchall()
+        if not found:
+            return 0
+        vectors = np.stack([np.frombuffer(blob, dtype="<f4") for _, blob in found])
+        keys = [row[:1] for row, gone in zip(found, is_erased(vectors), strict=True) if gone]
+        return _erase("delete from embeddings where text = ?", keys) if keys else 0
 
     def keep(self, texts: list[str], vectors: Vectors) -> None:
         """Remember one embedding per text."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,6 +18,7 @@ from attnknn.encoders.text_model import Encode, TextModel
 from attnknn.encoders.texts import TextRows
 from attnknn.errors import InvalidSettingError, ModelFolderError
 from attnknn.learning.progress import progress_bar
+from attnknn.records import Booleans
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 BATCHES_AT_ONCE = 8  # then the cache is written, and the progress bar moves
@@ -90,6 +92,14 @@ class TextEncoder(TextRows, TransformerMixin, BaseEstimator):
         distinct = self._embed(list(place))
         embeddings = distinct[[place[text] for text in texts]]
         return unit_length(embeddings) if self.normalize else embeddings
+
+    def forget_embeddings(self, is_erased: Callable[[Vectors], Booleans]) -> int:
+        """Erase those embeddings from the cache for which `is_erased`; says how many."""
+
+        def as_given(vectors: Vectors) -> Booleans:
+            return is_erased(unit_length(vectors) if self.normalize else vectors)
+
+        return TextCache(self.model_.fingerprint).erase(as_given)
 
     def to_settings(self) -> tuple[Settings, Arrays]:
         """What `from_settings` needs: which model it is, not its weights."""

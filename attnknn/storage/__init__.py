@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from attnknn.storage.folder import is_model, replace_folder, undo_edit, version_of
+from attnknn.storage.folder import has_store, is_model, replace_folder
 from attnknn.storage.packing import pack
 from attnknn.storage.reading import read_latest
 from attnknn.storage.unpacking import notes_of, unpack
@@ -16,12 +16,11 @@ if TYPE_CHECKING:
     from attnknn.classifier import AttnKNNClassifier
 
 __all__ = [
+    "has_store",
     "is_model",
     "load_classifier",
     "load_notes",
     "save_classifier",
-    "undo_edit",
-    "version_of",
 ]
 
 _Classifier = TypeVar("_Classifier", bound="AttnKNNClassifier")
@@ -32,7 +31,6 @@ def save_classifier(
     path: Path,
     *,
     notes: Mapping[str, str] | None = None,
-    edits: str | None = None,
 ) -> None:
     """Write a fitted classifier to the folder `path`.
 
@@ -43,9 +41,6 @@ def save_classifier(
     Parameters
     ----------
     notes : short texts to keep beside the classifier; `load_notes` gives them back
-    edits : the `version_of` the folder that this classifier is an edit of. If another model is
-        there by now it stays, with an error; else the old one is kept beside until the next save,
-        and `undo_edit` puts it back
 
     Examples
     --------
@@ -58,7 +53,7 @@ def save_classifier(
     ['a']
     """
     contents = pack(classifier, dict(notes or {}))
-    with replace_folder(path, edits=edits) as folder:
+    with replace_folder(path) as folder:
         write_files(contents, folder)
 
 

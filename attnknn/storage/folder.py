@@ -10,9 +10,6 @@ A process that is killed leaves one of three states:
 
 So a folder in place is always whole, and *previous* counts only where there is none. The next save
 clears away what is left over.
-
-Where the new folder is an edit of the old one, *previous* is not removed but renamed once more, to
-a name that holds the version of the new one: only while that is in place can it be taken back.
 """
 
 from __future__ import annotations
@@ -23,16 +20,19 @@ import json
 import os
 import secrets
 import shutil
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 from attnknn.errors import ModelFolderError
+from attnknn.storage.locking import LOCK, WriterLock, locked
 
 FORMAT = "attnknn-model"
 VERSION = 1
 MANIFEST = "manifest.json"
 LARGEST_MANIFEST = 1 << 20
+STORE_VERSION = 2  # of a folder whose model is edited: its contents are in a store
+STORE = "entries.sqlite"
+STORE_FILES = frozenset({STORE, f"{STORE}-wal", f"{STORE}-shm", LOCK})
 
 
 def previous_of(path: Path) -> Path:
@@ -46,12 +46,7 @@ def version_of(path: Path) -> str:
         text = (path / MANIFEST).read_bytes()[:LARGEST_MANIFEST]
     except OSError:
         return ""
-    return hashlib.sha256(text).hexdigest()[:16]
-
-
-def before_of(path: Path) -> Path:
-    """Where the model is kept that an edit made into the one at `path`."""
-    return path.with_name(f".{path.name}.attnknn-before-{version_of(path)}")
+    return hashlib.sha256(text).hexdigest()
 
 
 def is_model(path: Path) -> bool:
@@ -64,52 +59,47 @@ def manifest_names(path: Path) -> set[str] | None:
     try:
         text = (path / MANIFEST).read_bytes()[:LARGEST_MANIFEST]
         manifest = json.loads(text)
-        return {MANIFEST, *manifest["files"]} if manifest["format"] == FORMAT else None
+        held = STORE_FILES if manifest["version"] == STORE_VERSION else frozenset[str]()
+        return {MANIFEST, *manifest["files"], *held} if manifest["format"] == FORMAT else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
+def has_store(path: Path) -> bool:
+    """Whether the folder `path` is a model that was opened for editing."""
+    names = manifest_names(path)
+    return names is not None and STORE in names
+
+
 @contextlib.contextmanager
-def replace_folder(path: Path, *, edits: str | None = None) -> Iterator[Path]:
+def replace_folder(path: Path, *, version: str | None = None) -> Iterator[Path]:
     """A new, empty folder to fill; it takes the place of `path` when the block ends well.
 
     Parameters
     ----------
-    edits : the version that the new folder is an edit of. It must still be in place, and is kept
-        until the next save, for `undo_edit`
+    version : the `version_of` the folder to replace; another one is left as it is, with an error
     """
     path = path.resolve()
     refuse_foreign(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with locked(path.parent):
+    with contextlib.ExitStack() as held, locked(path.parent):
+        if has_store(path):  # whoever edits it must not lose an edit
+            held.callback(WriterLock(path).release)
         _clear_leftovers(path)
-        if edits is not None and version_of(path) != edits:
+        if version is not None and version_of(path) != version:
             raise ModelFolderError(
-                f"The model at {path} was replaced while it was being edited. It is left as it is; "
-                "make the edit again."
+                f"The model at {path} was replaced while it was being opened. It is left as it is; "
+                "try again."
             )
         new = path.with_name(f".{path.name}.attnknn-saving-{secrets.token_hex(4)}")
         new.mkdir()
         try:
             yield new
             sync(new)
-            _swap(new, path, keeps_old=edits is not None)
+            _swap(new, path)
         except BaseException:
             shutil.rmtree(new, ignore_errors=True)
             raise
-
-
-@contextlib.contextmanager
-def locked(parent: Path, *, to_read: bool = False) -> Iterator[None]:
-    """Saves into `parent` wait for each other, and reads for saves, where the system can lock."""
-    with contextlib.ExitStack() as held:
-        with contextlib.suppress(ImportError, OSError):  # Windows, some network drives
-            import fcntl
-
-            handle = os.open(parent, os.O_RDONLY)
-            held.callback(os.close, handle)
-            fcntl.flock(handle, fcntl.LOCK_SH if to_read else fcntl.LOCK_EX)
-        yield
 
 
 def refuse_foreign(path: Path) -> None:
@@ -144,24 +134,7 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def undo_edit(path: Path) -> None:
-    """Put the model from before the last edit back in the place of `path`, whole or not at all."""
-    path = path.resolve()
-    refuse_foreign(path)
-    with locked(path.parent):
-        _clear_leftovers(path)
-        if not is_model(path):
-            raise ModelFolderError(f"There is no model folder at {path}.")
-        before = before_of(path)
-        if not is_model(before):
-            raise ModelFolderError(
-                f"There is no edit of {path} to take back: only the last one can be, until the "
-                "model is saved again."
-            )
-        _swap(before, path)
-
-
-def _swap(new: Path, path: Path, *, keeps_old: bool = False) -> None:
+def _swap(new: Path, path: Path) -> None:
     previous = previous_of(path)
     has_old = path.exists()
     if has_old:
@@ -175,21 +148,7 @@ def _swap(new: Path, path: Path, *, keeps_old: bool = False) -> None:
         if has_old:
             os.rename(previous, path)
         raise
-    if keeps_old:
-        _keep(previous, before_of(path))
     _clear_leftovers(path)
-
-
-def _keep(previous: Path, kept: Path) -> None:
-    shutil.rmtree(kept, ignore_errors=True)  # of an edit that changed nothing
-    try:
-        os.rename(previous, kept)
-    except OSError as error:
-        warnings.warn(
-            f"The edit is saved, but cannot be taken back: the model from before it could not be "
-            f"kept ({error}).",
-            stacklevel=2,
-        )
 
 
 def _clear_leftovers(path: Path) -> None:
@@ -198,12 +157,8 @@ def _clear_leftovers(path: Path) -> None:
     if previous.exists() and not path.exists():
         os.rename(previous, path)
     beside = path.parent.glob(f".{_plain(path.name)}.attnknn-*")
-    kept = before_of(path)
     for leftover in beside:
-        is_ours = leftover.name.startswith(
-            (previous.name, f".{path.name}.attnknn-saving-", f".{path.name}.attnknn-before-")
-        )
-        if is_ours and leftover != kept:
+        if leftover.name.startswith((previous.name, f".{path.name}.attnknn-saving-")):
             shutil.rmtree(leftover, ignore_errors=True)
 
 

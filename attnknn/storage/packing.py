@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnknn.errors import InvalidInputError, InvalidSettingError
+from attnknn.memory import Entries
 from attnknn.storage.attentions import pack_attention, tensors_of
 from attnknn.storage.contents import Contents
 from attnknn.storage.folder import FORMAT, VERSION
@@ -21,11 +22,30 @@ if TYPE_CHECKING:
     from attnknn.classifier import AttnKNNClassifier
 
 PARTS = ("attention", "memory", "encoder")
+EncoderParts = tuple[dict[str, Any], dict[str, NDArray[Any]]]
 
 
 def pack(classifier: AttnKNNClassifier, notes: dict[str, str]) -> Contents:
     """Everything that a folder must hold to give the same answers."""
-    encoder_settings, encoder_arrays = classifier.encoder_.to_settings()
+    contents = pack_parts(classifier, notes, encoder_parts(classifier))
+    contents.arrays.update(_entry_arrays(classifier.memory_.entries))
+    contents.lines.update(entry_lines(classifier.memory_.entries))
+    trust = classifier._trust_of_all()
+    if trust is not None:
+        contents.arrays["trust"] = trust
+    return contents
+
+
+def encoder_parts(classifier: AttnKNNClassifier) -> EncoderParts:
+    """The settings and arrays of the encoder, which no edit changes."""
+    return classifier.encoder_.to_settings()
+
+
+def pack_parts(
+    classifier: AttnKNNClassifier, notes: dict[str, str], encoder: EncoderParts
+) -> Contents:
+    """Everything but the entries and what follows from them."""
+    encoder_settings, encoder_arrays = encoder
     settings = {
         "format": FORMAT,
         "version": VERSION,
@@ -49,8 +69,8 @@ def pack(classifier: AttnKNNClassifier, notes: dict[str, str]) -> Contents:
         "notes": _notes(notes),
     }
     _check_json(settings)
-    contents = Contents(settings, lines=_lines(classifier), tensors=_tensors(classifier))
-    contents.arrays.update(_arrays(classifier))
+    contents = Contents(settings, tensors=_tensors(classifier))
+    contents.arrays.update(_part_arrays(classifier))
     contents.arrays.update({f"encoder_{name}": array for name, array in encoder_arrays.items()})
     return contents
 
@@ -93,6 +113,7 @@ def _memory(classifier: AttnKNNClassifier) -> dict[str, Any]:
     return {
         "part": part_to_plain("memory", memory),
         "metric": memory.metric_,
+        "width": int(memory.entries.embeddings.shape[1]),
         "has_center": memory.center_ is not None,
         "has_text_ids": memory.entries.ids.dtype == object,
         "has_payloads": memory.entries.payloads is not None,
@@ -101,9 +122,13 @@ def _memory(classifier: AttnKNNClassifier) -> dict[str, Any]:
     }
 
 
-def _arrays(classifier: AttnKNNClassifier) -> dict[str, NDArray[Any]]:
-    memory, transition = classifier.memory_, classifier.calibration_.transition
-    entries = memory.entries
+def _part_arrays(classifier: AttnKNNClassifier) -> dict[str, NDArray[Any]]:
+    center, transition = classifier.memory_.center_, classifier.calibration_.transition
+    arrays = {"center": center, "transition": transition}
+    return {name: array for name, array in arrays.items() if array is not None}
+
+
+def _entry_arrays(entries: Entries) -> dict[str, NDArray[Any]]:
     arrays: dict[str, NDArray[Any]] = {
         "embeddings": entries.embeddings,
         "labels": entries.labels,
@@ -111,13 +136,7 @@ def _arrays(classifier: AttnKNNClassifier) -> dict[str, NDArray[Any]]:
         "importance": entries.importance,
         "fresh": entries.fresh,
     }
-    optional: dict[str, NDArray[Any] | None] = {
-        "ids": None if entries.ids.dtype == object else entries.ids,
-        "center": memory.center_,
-        "transition": transition,
-        "trust": classifier._trust_of_all(),
-    }
-    return arrays | {name: array for name, array in optional.items() if array is not None}
+    return arrays if entries.ids.dtype == object else {**arrays, "ids": entries.ids}
 
 
 def _tensors(classifier: AttnKNNClassifier) -> dict[str, dict[str, Any]]:
@@ -128,8 +147,8 @@ def _tensors(classifier: AttnKNNClassifier) -> dict[str, dict[str, Any]]:
     return {name: trained for name, trained in tensors.items() if trained}
 
 
-def _lines(classifier: AttnKNNClassifier) -> dict[str, list[str]]:
-    entries = classifier.memory_.entries
+def entry_lines(entries: Entries) -> dict[str, list[str]]:
+    """Ids that are texts, subjects and payloads, each as one line of JSON; those there are."""
     lines = {}
     if entries.ids.dtype == object:
         lines["ids"] = [json.dumps(name) for name in entries.ids.tolist()]

@@ -8,8 +8,8 @@ import os
 import re
 import stat
 import warnings
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from attnknn.errors import ModelFolderError
 from attnknn.storage.contents import SETTINGS
-from attnknn.storage.folder import FORMAT, LARGEST_MANIFEST, MANIFEST, VERSION, locked, previous_of
+from attnknn.storage.folder import FORMAT, LARGEST_MANIFEST, MANIFEST, VERSION, previous_of
+from attnknn.storage.locking import locked
 
 NAME = re.compile(r"[a-z0-9_]{1,64}\.(json|jsonl|npy|safetensors)")
 # Read by a pattern, not by numpy, whose parser takes more than it writes and warns of it.
@@ -78,13 +79,23 @@ def _find(path: Path, *, is_settled: bool) -> Path:
 
 
 def _read_folder(path: Path, read: Callable[[ModelFolder], _Result]) -> _Result:
-    folder = ModelFolder(path)
+    from attnknn.storage.store import has_store, read_store
+
+    with refused_if_it_does_not_fit(path):
+        return read_store(path, read) if has_store(path) else read(ModelFolder(path))
+
+
+@contextmanager
+def refused_if_it_does_not_fit(path: Path) -> Iterator[None]:
+    """What goes wrong with contents that nobody checked one by one is an error of the folder."""
     try:
-        return read(folder)
+        yield
     except ModelFolderError:
         raise
     except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as error:
-        raise folder.refuse(f"its contents do not fit together ({error})") from error
+        raise ModelFolderError(
+            f"The model folder {path} cannot be used: its contents do not fit together ({error})."
+        ) from error
 
 
 class ModelFolder:
@@ -97,6 +108,11 @@ class ModelFolder:
     def refuse(self, why: str) -> ModelFolderError:
         """The error to raise, which names the folder."""
         return ModelFolderError(f"The model folder {self.path} cannot be used: {why}.")
+
+    @property
+    def has_trust(self) -> bool:
+        """Whether a folder of an attention that asks for trust holds it."""
+        return True
 
     def settings(self) -> dict[str, Any]:
         """What settings.json holds."""
@@ -163,7 +179,7 @@ class ModelFolder:
                 raise self.refuse(f"{MANIFEST} has no size and checksum for {name}")
         return files
 
-    def _open(self, name: str) -> _Opened:
+    def _open(self, name: str) -> Opened:
         if name not in self._files:
             raise self.refuse(f"{MANIFEST} does not list {name}")
         path, size = self.path / name, self._files[name]["bytes"]
@@ -175,7 +191,7 @@ class ModelFolder:
         if actual != size:
             file.close()
             raise self.refuse(f"{name} has {actual} bytes, {size} were written")
-        return _Opened(file, size)
+        return Opened(file, size)
 
     def _bytes(self, name: str) -> bytes:
         with self._open(name) as (file, _):
@@ -229,7 +245,7 @@ class ModelFolder:
         return np.empty(found_shape, dtype=wanted)
 
 
-class _Opened:
+class Opened:
     """An open file and its size; closed at the end of a `with`."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:

@@ -53,7 +53,7 @@ def unpack(folder: ModelFolder, cls: type[_Classifier]) -> _Classifier:
     classifier.value_head_ = None
     if stored.anything("value_head") is not None:
         classifier.value_head_ = unpack_head(folder, stored.of("value_head"), dim, n_classes)
-    if classifier.attention_.needs_trust:
+    if classifier.attention_.needs_trust and folder.has_trust:
         classifier._cache["trust_of_all"] = _trust(folder, len(classifier.memory_))
     classifier.calibration_ = _calibration(folder, stored.of("calibration"), n_classes)
     classifier.views_factor_ = stored.number("views_factor", least=1e-6, most=1e6)

@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +21,26 @@ LINES_AT_ONCE = 4096
 
 def write_files(contents: Contents, folder: Path) -> None:
     """Write everything to an empty folder, each file synced; the manifest comes last."""
-    files = {SETTINGS: _write(folder / SETTINGS, [_as_json(contents.settings)])}
+    files = {name: _write(folder / name, parts) for name, parts in files_of(contents)}
+    write_manifest(folder, {"version": VERSION, "files": files})
+
+
+def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    """Say what the folder holds."""
+    _write(folder / MANIFEST, [_as_json({"format": FORMAT, **manifest})])
+
+
+def files_of(contents: Contents) -> Iterator[tuple[str, Iterable[Any]]]:
+    """Each file's name and its bytes in parts."""
+    yield SETTINGS, [_as_json(contents.settings)]
     for name, array in contents.arrays.items():
-        files[f"{name}.npy"] = _write(folder / f"{name}.npy", _npy(array))
+        yield f"{name}.npy", npy(array)
     for name, lines in contents.lines.items():
-        files[f"{name}.jsonl"] = _write(folder / f"{name}.jsonl", _joined(lines))
+        yield f"{name}.jsonl", _joined(lines)
     for name, tensors in contents.tensors.items():
         from safetensors.torch import save
 
-        path = folder / f"{name}.safetensors"
-        files[path.name] = _write(path, [save(tensors)])
-    manifest = {"format": FORMAT, "version": VERSION, "files": files}
-    _write(folder / MANIFEST, [_as_json(manifest)])
+        yield f"{name}.safetensors", [save(tensors)]
 
 
 def _write(path: Path, parts: Iterable[Any]) -> dict[str, Any]:
@@ -46,7 +54,7 @@ def _write(path: Path, parts: Iterable[Any]) -> dict[str, Any]:
     return {"bytes": size, "sha256": digest.hexdigest()}
 
 
-def _npy(array: NDArray[Any]) -> Iterable[Any]:
+def npy(array: NDArray[Any]) -> Iterable[Any]:
     """The bytes of a .npy file: its header, then the numbers, which are not copied."""
     array = np.ascontiguousarray(array)
     header = io.BytesIO()

@@ -1,0 +1,169 @@
+"""What an edit has changed, found by comparing a classifier with what the store holds of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnknn.memory import Entries
+from attnknn.records import Booleans, Integers
+from attnknn.storage.packing import EncoderParts, entry_lines, pack_parts
+from attnknn.storage.store.state import digest_of
+from attnknn.storage.writing import files_of
+
+if TYPE_CHECKING:
+    from attnknn.classifier import AttnKNNClassifier
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a store knows of a classifier at one moment.
+
+    Parameters
+    ----------
+    parts : the files of what was fitted, by name
+    next_id : larger than every number that was an id
+    """
+
+    entries: Entries
+    classes: NDArray[Any]
+    parts: dict[str, bytes]
+    next_id: int
+
+    @classmethod
+    def of(
+        cls, classifier: AttnKNNClassifier, notes: dict[str, str], encoder: EncoderParts
+    ) -> Kept:
+        """Of a classifier as it is now."""
+        contents = pack_parts(classifier, notes, encoder)
+        memory = contents.settings["memory"]
+        next_id, memory["least_next_id"] = memory["least_next_id"], 0  # it is not a fitted part
+        parts = {name: b"".join(map(bytes, blocks)) for name, blocks in files_of(contents)}
+        return cls(classifier.memory_.entries, classifier.classes_, parts, next_id)
+
+    def labels(self, rows: Any = slice(None)) -> list[str]:
+        """The labels of some entries as JSON, which the order of the classes does not change."""
+        texts = [json.dumps(label) for label in self.classes.tolist()]
+        return [texts[code] for code in self.entries.labels[rows].tolist()]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What became of the entries.
+
+    Parameters
+    ----------
+    removed : (N before,) True for entries that are gone
+    changed : positions after, of entries that have another label, importance or freshness
+    changed_before : positions before, of the same
+    relabeled : how many of these have another label
+    added : positions after, of new entries
+    parts : files that are new or others now
+    dropped : names of files that are gone
+    """
+
+    removed: Booleans
+    changed: Integers
+    changed_before: Integers
+    relabeled: int
+    added: Integers
+    parts: dict[str, bytes]
+    dropped: list[str]
+
+    @property
+    def is_none(self) -> bool:
+        """Whether everything is as it was."""
+        touched = self.removed.any() or len(self.changed) or len(self.added)
+        return not (touched or self.parts or self.dropped)
+
+    def words(self) -> str:
+        """What was done, as 'Added 3 entries and forgot 1 entry'."""
+        said = []
+        n_weighed = len(self.changed) - self.relabeled
+        for verb, n in (
+            ("added", len(self.added)),
+            ("relabeled", self.relabeled),
+            ("forgot", int(self.removed.sum())),
+            ("changed the say of", n_weighed if not self.parts else 0),
+        ):
+            if n:
+                said.append(f"{verb} {n:,} {'entry' if n == 1 else 'entries'}")
+        if not said and (self.parts or self.dropped):
+            said = ["fitted anew"]
+        words = " and ".join(said) or "changed nothing"
+        return words[0].upper() + words[1:]
+
+    @classmethod
+    def between(cls, before: Kept, after: Kept) -> Change:
+        """The change from one moment to another."""
+        stays, n_same = _common(before.entries, after.entries)
+        old, new = np.flatnonzero(stays), np.arange(n_same)
+        is_relabeled = (
+            _recoded(before, after)[before.entries.labels[old]] != after.entries.labels[new]
+        )
+        is_changed = is_relabeled.copy()
+        for name in ("importance", "fresh"):
+            is_changed |= getattr(before.entries, name)[old] != getattr(after.entries, name)[new]
+        return cls(
+            removed=~stays,
+            changed=new[is_changed],
+            changed_before=old[is_changed],
+            relabeled=int(is_relabeled.sum()),
+            added=np.arange(n_same, len(after.entries)),
+            parts={n: c for n, c in after.parts.items() if before.parts.get(n) != c},
+            dropped=sorted(set(before.parts) - set(after.parts)),
+        )
+
+
+def rows_of(kept: Kept, positions: Integers) -> list[tuple[Any, ...]]:
+    """The values of table `rows` without `seq`, for some entries."""
+    entries = kept.entries.take(positions)
+    n = len(entries)
+    payloads = entry_lines(entries).get("payloads", [None] * n)
+    subjects = [""] * n if entries.subjects is None else entries.subjects.tolist()
+    embeddings = [row.astype("<f4").tobytes() for row in entries.embeddings]
+    digests = map(digest_of, embeddings, payloads)
+    ids, groups = entries.ids.tolist(), entries.groups.tolist()
+    return list(zip(ids, groups, subjects, payloads, embeddings, digests, strict=True))
+
+
+def versions_of(kept: Kept, positions: Integers) -> list[tuple[str, float, int]]:
+    """The label, importance and freshness of some entries."""
+    importance = kept.entries.importance[positions].tolist()
+    fresh = kept.entries.fresh[positions].astype(int).tolist()
+    return list(zip(kept.labels(positions), importance, fresh, strict=True))
+
+
+def sha256_of(content: bytes) -> str:
+    """The checksum of a part."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def _common(before: Entries, after: Entries) -> tuple[Booleans, int]:
+    """Which entries of before are still there, and how many that makes at the start of after.
+
+    Edits remove entries and append others, in order. Should they ever do anything else, what
+    follows the first surprise counts as removed and added.
+    """
+    if before.ids is after.ids and before.embeddings is after.embeddings:
+        return np.ones(len(before), dtype=bool), len(before)
+    now = set(after.ids.tolist())
+    stays = np.array([name in now for name in before.ids.tolist()], dtype=bool)
+    old = np.flatnonzero(stays)
+    n = min(len(old), len(after))
+    is_same = before.ids[old[:n]] == after.ids[:n]
+    is_same &= (before.embeddings[old[:n]] == after.embeddings[:n]).all(axis=1)
+    n_same = n if is_same.all() else int(is_same.argmin())
+    stays[old[n_same:]] = False
+    return stays, n_same
+
+
+def _recoded(before: Kept, after: Kept) -> Integers:
+    """The code after of each code before; -1 for a class that is gone."""
+    place = {label: code for code, label in enumerate(after.classes.tolist())}
+    return np.array([place.get(label, -1) for label in before.classes.tolist()], dtype=np.int64)

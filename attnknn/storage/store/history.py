@@ -1,0 +1,182 @@
+"""The log of a store, its snapshots, and the way back."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from attnknn.errors import InvalidSettingError, ModelFolderError
+from attnknn.storage.store.schema import transaction
+from attnknn.storage.store.state import head_of
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One line of the log.
+
+    Parameters
+    ----------
+    state : the edit that first made this state: `edit` itself, or an earlier one that came back
+    at : when, in coordinated universal time
+    by : who
+    action : 'create', 'edit', 'undo', 'rollback' or 'erase'
+    words : what was done
+    """
+
+    edit: int
+    state: int
+    at: str
+    by: str
+    action: str
+    words: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A state with a name: the one after `edit`."""
+
+    name: str
+    edit: int
+    at: str
+    by: str
+
+
+@dataclass(frozen=True)
+class Touched:
+    """What an edit did to one entry; a label is None where the entry was not there."""
+
+    id: Any
+    before: Any
+    after: Any
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self)
+
+
+def log_of(database: sqlite3.Connection) -> list[Edit]:
+    """Every edit, the first one first."""
+    query = "select edit, state, at, by, action, words from log order by edit"
+    return [Edit(*row) for row in database.execute(query)]
+
+
+def snapshots_of(database: sqlite3.Connection) -> list[Snapshot]:
+    """Every snapshot, in the order of their states."""
+    query = "select name, edit, at, by from snapshots order by edit, name"
+    return [Snapshot(*row) for row in database.execute(query)]
+
+
+def touched_by(database: sqlite3.Connection, edit: int) -> list[Touched]:
+    """The entries that an edit added, removed or changed; erased ones are no longer known."""
+    if not database.execute("select 1 from log where edit = ?", (edit,)).fetchone():
+        raise InvalidSettingError(f"There is no edit {edit}; the last one is {head_of(database)}.")
+    query = (
+        "select id, (select label from versions v where v.seq = rows.seq and v.until = :edit), "
+        "(select label from versions v where v.seq = rows.seq and v.since = :edit) "
+        "from rows where seq in (select seq from versions where since = :edit or until = :edit) "
+        "order by seq"
+    )
+    return [Touched(i, _label(b), _label(a)) for i, b, a in database.execute(query, {"edit": edit})]
+
+
+def _label(text: str | None) -> Any:
+    return None if text is None else json.loads(text)
+
+
+def write_log(
+    database: sqlite3.Connection,
+    edit: int,
+    state: int,
+    by: str,
+    action: str,
+    words: str,
+    next_id: int,
+) -> None:
+    """Append a line to the log."""
+    line = (edit, state, now(), by, action, words, next_id)
+    database.execute("insert into log values (?, ?, ?, ?, ?, ?, ?)", line)
+
+
+def now() -> str:
+    """The time as it is written down."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def take_snapshot(database: sqlite3.Connection, name: str, by: str) -> Snapshot:
+    """Give the state of now a name."""
+    if not name.strip():
+        raise InvalidSettingError("A snapshot must have a name.")
+    known = {snapshot.name: snapshot for snapshot in snapshots_of(database)}
+    if name in known:
+        raise InvalidSettingError(
+            f"There is a snapshot {name!r} already, of {known[name].at}. Choose another name."
+        )
+    taken = Snapshot(name, head_of(database), now(), by)
+    with transaction(database):
+        database.execute(
+            "insert into snapshots values (?, ?, ?, ?)", (name, taken.edit, taken.at, by)
+        )
+    return taken
+
+
+def edit_of_snapshot(database: sqlite3.Connection, name: str) -> int:
+    """The edit whose state a snapshot is."""
+    for snapshot in snapshots_of(database):
+        if snapshot.name == name:
+            return snapshot.edit
+    known = ", ".join(repr(snapshot.name) for snapshot in snapshots_of(database))
+    raise InvalidSettingError(
+        f"There is no snapshot {name!r}." + (f" Known: {known}." if known else " There is none.")
+    )
+
+
+def undo(database: sqlite3.Connection, by: str, where: object) -> Edit:
+    """Bring back the state from before the last edit that was not taken back yet; returns it."""
+    lines = log_of(database)
+    undone = lines[lines[-1].state]
+    if undone.edit == 0:
+        raise ModelFolderError(f"There is no edit of {where} to take back.")
+    before = lines[undone.edit - 1]
+    words = f"Took back edit {undone.edit}: {undone.words}"
+    _restore(database, before.edit, before.state, by, "undo", words)
+    return undone
+
+
+def roll_back(database: sqlite3.Connection, target: int, by: str, name: str) -> Edit:
+    """Bring back the state after the edit `target`; that can be undone."""
+    head = head_of(database)
+    if not 0 <= target <= head:
+        raise InvalidSettingError(f"There is no edit {target}; the last one is {head}.")
+    _restore(database, target, head + 1, by, "rollback", f"Rolled back to {name}")
+    return log_of(database)[-1]
+
+
+def _restore(
+    database: sqlite3.Connection, target: int, state: int, by: str, action: str, words: str
+) -> None:
+    with transaction(database):
+        head = head_of(database)
+        times = {"edit": head + 1, "target": target}
+        for table, columns in (
+            ("versions", "label, importance, fresh"),
+            ("parts", "made, sha256, content"),
+        ):
+            key = "seq" if table == "versions" else "name"
+            database.execute(
+                f"update {table} set until = :edit where until is null and since > :target", times
+            )
+            database.execute(
+                f"insert into {table} ({key}, since, until, {columns}) "
+                f"select {key}, :edit, null, {columns} from {table} "
+                "where since <= :target and until > :target and until <= :edit",
+                times,
+            )
+        next_id = database.execute("select max(next_id) from log").fetchone()[0]
+        write_log(database, head + 1, state, by, action, words, next_id)

@@ -1,0 +1,144 @@
+"""The tables of a store, and connections to them.
+
+Nothing is overwritten: an entry is a row of `rows`, which never changes, and what an edit may
+change of it is in `versions`, each valid from the edit `since` up to the edit `until`, without an
+end if it is valid now. `parts` are the files of everything that was fitted, kept the same way. So
+the state after any edit can be read, and an edit is taken back by making an old state valid again.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from attnknn.errors import ModelFolderError
+from attnknn.storage.folder import STORE
+
+WAIT = 30.0  # seconds for another process to finish a commit
+TABLES = (
+    "create table log (edit integer primary key, state integer not null, at text not null, "
+    "by text not null, action text not null, words text not null, next_id integer not null)",
+    "create table rows (seq integer primary key, id not null, grp integer not null, subject text, "
+    "payload text, embedding blob not null, digest integer not null)",
+    "create table versions (seq integer not null, since integer not null, until integer, "
+    "label text not null, importance real not null, fresh integer not null, "
+    "primary key (seq, since)) without rowid",
+    "create table parts (name text not null, since integer not null, until integer, "
+    "made integer not null, sha256 text not null, content blob not null, "
+    "primary key (name, since))",
+    "create table snapshots (name text primary key, edit integer not null, at text not null, "
+    "by text not null)",
+    "create table cache (name text primary key, edit integer not null, content blob not null)",
+    "create index ends on versions (until)",
+    "create index subjects on rows (subject)",
+)
+
+
+def create_store(folder: Path) -> sqlite3.Connection:
+    """A new store in an empty folder, open for writing."""
+    database = _connect(folder, "rwc")
+    database.execute("pragma journal_mode = wal")
+    for table in TABLES:
+        database.execute(table)
+    return database
+
+
+def open_to_write(folder: Path) -> sqlite3.Connection:
+    """The store of a folder; each commit waits until it is on the disk."""
+    database = _connect(folder, "rw")
+    try:
+        _check_tables(database, folder)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+@contextmanager
+def open_to_read(folder: Path) -> Iterator[sqlite3.Connection]:
+    """The store of a folder as it is now; edits that come later are not seen."""
+    with refused_if_damaged(folder), closing(_connect_to_read(folder)) as database:
+        database.execute("begin")
+        _check_tables(database, folder)
+        yield database
+
+
+@contextmanager
+def refused_if_damaged(folder: Path) -> Iterator[None]:
+    """Errors of SQLite become errors about the folder."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise ModelFolderError(
+            f"The model folder {folder} cannot be used: {STORE} fails ({error})."
+        ) from error
+
+
+@contextmanager
+def transaction(database: sqlite3.Connection) -> Iterator[None]:
+    """All statements or none; on the disk when the block has ended."""
+    database.execute("begin immediate")
+    try:
+        yield
+    except BaseException:
+        database.execute("rollback")
+        raise
+    database.execute("commit")
+
+
+def _connect_to_read(folder: Path) -> sqlite3.Connection:
+    database = _connect(folder, "ro")
+    try:
+        database.execute("select count(*) from sqlite_master").fetchone()
+    except sqlite3.OperationalError:
+        database.close()
+        if (folder / f"{STORE}-wal").exists():
+            raise
+        return _connect(folder, "ro&immutable=1")  # a folder that this user may not write to
+    return database
+
+
+def _connect(folder: Path, mode: str) -> sqlite3.Connection:
+    path = folder / STORE
+    if not mode.startswith("rwc"):
+        _refuse_irregular(path, folder)
+    try:
+        address = f"file:{quote(str(path.resolve()))}?mode={mode}"
+        database = sqlite3.connect(address, uri=True, timeout=WAIT, isolation_level=None)
+        database.execute("pragma trusted_schema = off")
+        if mode.startswith("rw"):
+            database.execute("pragma synchronous = full")
+            database.execute("pragma secure_delete = on")
+    except sqlite3.Error as error:
+        raise ModelFolderError(
+            f"The model folder {folder} cannot be used: {STORE} cannot be opened ({error})."
+        ) from error
+    return database
+
+
+def _refuse_irregular(path: Path, folder: Path) -> None:
+    try:
+        is_file = stat.S_ISREG(os.lstat(path).st_mode)
+    except OSError:
+        is_file = False
+    if not is_file:
+        raise ModelFolderError(f"The model folder {folder} cannot be used: it has no file {STORE}.")
+
+
+def _check_tables(database: sqlite3.Connection, folder: Path) -> None:
+    """A store holds our tables and nothing else: no trigger, no view."""
+    try:
+        found = database.execute("select sql from sqlite_master where sql is not null").fetchall()
+    except sqlite3.DatabaseError as error:
+        raise ModelFolderError(
+            f"The model folder {folder} cannot be used: {STORE} is damaged ({error})."
+        ) from error
+    if {row[0].lower() for row in found} != set(TABLES):
+        raise ModelFolderError(
+            f"The model folder {folder} cannot be used: {STORE} has other tables than ours."
+        )

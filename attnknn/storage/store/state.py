@@ -1,0 +1,174 @@
+"""The model in a store as it was after one of its edits."""
+
+from __future__ import annotations
+
+import io
+import json
+import sqlite3
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnknn.storage.folder import STORE
+from attnknn.storage.reading import ModelFolder, Opened
+
+VALID = "since <= :edit and (until is null or until > :edit)"
+TRUST = "trust.npy"
+
+
+def head_of(database: sqlite3.Connection) -> int:
+    """The number of the last edit."""
+    return int(database.execute("select max(edit) from log").fetchone()[0])
+
+
+def digest_of(embedding: bytes, payload: str | None) -> int:
+    """A checksum of what is kept of a row."""
+    return zlib.crc32((payload or "").encode(), zlib.crc32(embedding))
+
+
+class StoredModel(ModelFolder):
+    """Hands out what a folder of files would, from the tables of a store.
+
+    Parameters
+    ----------
+    database : within a transaction, so that all of it is of one moment
+    edit : the state after this edit
+    """
+
+    def __init__(self, path: Path, database: sqlite3.Connection, edit: int) -> None:
+        self.path, self.edit = path, edit
+        self._contents = self._read_parts(database)
+        self._files = {
+            name: {"bytes": len(content), "sha256": sha256}
+            for name, (content, sha256) in self._contents.items()
+        }
+        self._next_id = self._read_next_id(database)
+        self._read_rows(database)
+        self._trust = self._read_trust(database)
+
+    @property
+    def has_trust(self) -> bool:
+        """Whether trust is known for this state; it follows from the entries."""
+        return self._trust is not None
+
+    def settings(self) -> dict[str, Any]:
+        """The settings, with the next id as of this edit."""
+        settings = super().settings()
+        if isinstance(settings.get("memory"), dict):
+            settings["memory"]["least_next_id"] = self._next_id
+        return settings
+
+    def array(self, name: str, dtype: Any, shape: tuple[int | None, ...]) -> NDArray[Any]:
+        """A column of the entries, or an array of the parts."""
+        if name == "trust" and self._trust is not None:
+            return self._fitting(name, self._trust, dtype, shape)
+        if name not in self._columns:
+            return super().array(name, dtype, shape)
+        return self._fitting(name, self._columns[name], dtype, shape)
+
+    def lines(self, name: str, n_lines: int) -> list[Any]:  # noqa: ARG002  (all there are)
+        """Ids, subjects or payloads, one for each entry."""
+        if name != "payloads":
+            return self._texts[name]
+        nothing = "null"
+        return [
+            self._json((text or nothing).encode(), "a payload", numbers="any")
+            for text in self._texts[name]
+        ]
+
+    def _open(self, name: str) -> Opened:
+        if name not in self._contents:
+            raise self.refuse(f"{STORE} does not hold {name}")
+        content = self._contents[name][0]
+        return Opened(io.BytesIO(content), len(content))
+
+    def _fitting(
+        self, name: str, array: NDArray[Any], dtype: Any, shape: tuple[int | None, ...]
+    ) -> NDArray[Any]:
+        fits = array.ndim == len(shape) and all(
+            want is None or want == have for want, have in zip(shape, array.shape, strict=True)
+        )
+        if not fits or array.dtype != dtype:
+            raise self.refuse(f"the {name} in {STORE} do not fit")
+        return array
+
+    def _read_parts(self, database: sqlite3.Connection) -> dict[str, tuple[bytes, str]]:
+        query = f"select name, content, sha256 from parts where {VALID}"
+        found = database.execute(query, {"edit": self.edit}).fetchall()
+        if not all(isinstance(row[1], bytes) and isinstance(row[2], str) for row in found):
+            raise self.refuse(f"{STORE} holds parts that are not bytes")
+        return {name: (content, sha256) for name, content, sha256 in found}
+
+    def _read_next_id(self, database: sqlite3.Connection) -> int:
+        query = "select next_id from log where edit = ?"
+        found = database.execute(query, (self.edit,)).fetchone()
+        if found is None:
+            raise self.refuse(f"there is no edit {self.edit}")
+        return int(found[0])
+
+    def _read_rows(self, database: sqlite3.Connection) -> None:
+        query = (
+            "select seq, id, grp, subject, payload, embedding, digest, label, importance, fresh "
+            f"from versions join rows using (seq) where {VALID} order by seq"
+        )
+        found = database.execute(query, {"edit": self.edit}).fetchall()
+        columns = list(zip(*found, strict=True)) if found else [()] * 10
+        seqs, ids, groups, subjects, payloads, embeddings, digests, labels, importance, fresh = (
+            columns
+        )
+        if any(map(_is_damaged, embeddings, payloads, digests)):
+            raise self.refuse(f"an entry in {STORE} is not what was written (its checksum differs)")
+        self.seqs = np.array(seqs, dtype=np.int64)
+        self._columns: dict[str, NDArray[Any]] = {
+            "embeddings": self._embeddings(embeddings),
+            "labels": self._codes(labels),
+            "groups": np.array(groups, dtype=np.int64),
+            "importance": np.array(importance, dtype=np.float64),
+            "fresh": np.array(fresh, dtype=np.bool_),
+        }
+        self._texts: dict[str, list[Any]] = {
+            "subjects": list(subjects),
+            "payloads": list(payloads),
+        }
+        if self.settings()["memory"]["has_text_ids"]:
+            self._texts["ids"] = list(ids)
+        else:
+            self._columns["ids"] = np.array(ids, dtype=np.int64)
+
+    def _embeddings(self, blobs: tuple[Any, ...]) -> NDArray[np.float32]:
+        widths = {len(blob) for blob in blobs}
+        if not blobs:
+            return np.zeros((0, self._width()), dtype=np.float32)
+        if len(widths) != 1 or min(widths) % 4:
+            raise self.refuse(f"the embeddings in {STORE} have different lengths")
+        flat = np.frombuffer(b"".join(blobs), dtype="<f4").astype(np.float32)
+        return flat.reshape(len(blobs), -1)
+
+    def _width(self) -> int:
+        """Numbers per embedding where no entry tells."""
+        return int(self.settings()["memory"]["width"])
+
+    def _codes(self, labels: tuple[Any, ...]) -> NDArray[np.int64]:
+        classes = super().settings().get("classes", {}).get("values", [])
+        code = {json.dumps(label): place for place, label in enumerate(classes)}
+        try:
+            return np.array([code[label] for label in labels], dtype=np.int64)
+        except KeyError as error:
+            raise self.refuse(
+                f"an entry in {STORE} has the label {error}, which is no class"
+            ) from None
+
+    def _read_trust(self, database: sqlite3.Connection) -> NDArray[np.float64] | None:
+        query = "select content from cache where name = ? and edit = ?"
+        found = database.execute(query, (TRUST, self.edit)).fetchone()
+        if found is None or len(found[0]) != 8 * len(self.seqs):
+            return None
+        return np.frombuffer(found[0], dtype="<f8").astype(np.float64)
+
+
+def _is_damaged(embedding: Any, payload: Any, digest: Any) -> bool:
+    is_kind = isinstance(embedding, bytes) and isinstance(payload, str | None)
+    return not is_kind or digest_of(embedding, payload) != digest

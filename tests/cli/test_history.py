@@ -1,0 +1,91 @@
+"""`attnknn log`, `undo`, `snapshot`, `rollback`, and `forget --subject` with its receipt."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attnknn import AttnKNNClassifier
+
+from .samples import animals, fit_quickly, refused, run, write
+
+
+def size(model: Path) -> int:
+    return len(AttnKNNClassifier.load(model).memory_)
+
+
+@pytest.fixture
+def owned(tmp_path: Path) -> Path:
+    """A model whose rows belong to three keepers, one of them to nobody."""
+    table = animals(30).assign(keeper=[["Ann Ash", "Bob Beech", ""][i % 3] for i in range(30)])
+    train = write(table, tmp_path / "train.csv")
+    fit_quickly(train, tmp_path / "model", "--subject-column", "keeper")
+    return tmp_path / "model"
+
+
+def test_the_log_tells_who_did_what(model: Path) -> None:
+    assert "has never been edited" in run("log", model).stdout
+    run("forget", model, "id-0-000", "--by", "ann")
+    run("undo", model, "--by", "bob")
+    lines = run("log", model).stdout.splitlines()
+    assert lines[0].split() == ["edit", "at", "by", "words"]
+    assert lines[2].split()[0::2] == ["1", "ann", "1"]
+    assert lines[3].endswith("bob  Took back edit 1: Forgot 1 entry")
+    as_json = [json.loads(line) for line in run("log", model, "--json").stdout.splitlines()]
+    assert [line["action"] for line in as_json] == ["create", "edit", "undo"]
+    entry = json.loads(run("log", model, "--edit", "1", "--json").stdout)
+    assert (entry["id"], entry["after"]) == ("id-0-000", None)
+    assert "-" in run("log", model, "--edit", "1").stdout.splitlines()[1]
+    assert "There is no edit 9" in refused("log", model, "--edit", "9")
+    assert "no model folder" in refused("log", model.parent / "nothing")
+
+
+def test_snapshots_are_taken_listed_and_gone_back_to(model: Path) -> None:
+    run("forget", model, "id-0-000")
+    said = run("snapshot", model, "monday", "--by", "ann").stdout
+    assert said == "Snapshot monday is the state after edit 1.\n"
+    run("forget", model, "id-0-001", "id-0-002")
+    assert run("snapshot", model).stdout.startswith("monday  edit 1  ")
+    assert run("rollback", model, "monday").stdout == (
+        "Rolled back to snapshot monday; model now holds 59 entries (edit 3).\n"
+    )
+    assert size(model) == 59
+    assert run("undo", model).stdout.startswith("Taken back: rolled back to snapshot monday")
+    assert size(model) == 57
+    run("rollback", model, "--edit", "0")
+    assert size(model) == 60
+    assert "no snapshot 'tuesday'. Known: 'monday'" in refused("rollback", model, "tuesday")
+    assert run("rollback", model).exit_code == 2
+    assert run("rollback", model, "monday", "--edit", "1").exit_code == 2
+
+
+def test_a_subject_is_erased_with_a_receipt(owned: Path, tmp_path: Path) -> None:
+    done = run("forget", owned, "--subject", "Ann Ash", "--receipt", tmp_path / "receipt.json")
+    assert done.stdout.startswith("Erased 10 entries of subject Ann Ash (")
+    assert "found in none" in done.stdout
+    receipt = json.loads((tmp_path / "receipt.json").read_text())
+    assert receipt["is_complete"]
+    assert len(receipt["ids"]) == 10
+    assert size(owned) == 20
+    assert not any(b"Ann Ash" in file.read_bytes() for file in owned.iterdir())
+    assert "No entry is of the subject 'Ann Ash'" in refused(
+        "forget", owned, "--subject", "Ann Ash"
+    )
+    assert run("forget", owned).exit_code == 2
+    assert run("forget", owned, "x", "--subject", "y").exit_code == 2
+    assert run("forget", owned, "x", "--receipt", tmp_path / "r.json").exit_code == 2
+
+
+def test_rows_that_are_added_have_their_subject_too(owned: Path, tmp_path: Path) -> None:
+    more = animals(4, seed=3).assign(keeper=["Ann Ash", "Cid", "Cid", ""])
+    run("add", owned, write(more, tmp_path / "more.csv"))
+    entries = AttnKNNClassifier.load(owned).memory_.entries
+    assert entries.subjects[-4:].tolist() == ["Ann Ash", "Cid", "Cid", ""]
+    assert entries.groups[-4] == entries.groups[0]
+    assert not any("keeper" in payload for payload in entries.payloads)
+    bare = write(animals(4, seed=5), tmp_path / "bare.csv")
+    assert "keeper" in refused("add", owned, bare)
+    assert np.isin(["weight"], AttnKNNClassifier.load(owned).feature_names_in_).all()

@@ -1,0 +1,152 @@
+"""After an erasure nothing of a person is left in the folder, and the receipt says so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attnknn import AttnKNNClassifier, open_for_editing
+from attnknn.encoders import TableEncoder
+from attnknn.errors import ModelFolderError, UnknownEntryError
+from attnknn.storage.store import erasing
+
+from .samples import assert_same, fitted, labels, payloads, people, rows
+
+WHO = "person-3"
+THEIRS = [i for i, name in enumerate(people()) if name == WHO]
+
+
+def traces(path: Path, needles: list[bytes]) -> list[str]:
+    """Files of the folder, and of the one around it, that hold any of these bytes."""
+    files = [file for file in path.parent.rglob("*") if file.is_file()]
+    return [file.name for file in files if any(n in file.read_bytes() for n in needles)]
+
+
+def needles_of(classifier: AttnKNNClassifier) -> list[bytes]:
+    embeddings = classifier.memory_.entries.embeddings
+    texts = [payloads()[i].encode() for i in THEIRS]
+    return [*(embeddings[i].tobytes() for i in THEIRS), *texts, WHO.encode()]
+
+
+def test_every_trace_goes_and_answers_are_those_without(path: Path) -> None:
+    needles = needles_of(fitted())
+    with open_for_editing(path, by="ann") as model:
+        model.relabel(THEIRS[:1], "cat")
+        model.forget(THEIRS[1:2])  # gone from the state of now, not from earlier ones
+        model.snapshot("before")
+        with model.edit(f"asked by {WHO}"):
+            model.relabel([1], "cat")
+        assert traces(path, needles)
+        receipt = model.forget(subject=WHO)
+        assert traces(path, needles) == []  # while it is open too
+        assert_same(model.classifier, fitted().relabel([1], "cat").forget(THEIRS))
+    assert traces(path, needles) == []
+    assert sorted(receipt.ids) == THEIRS
+    assert receipt.is_complete
+    assert receipt.n_answers == 35
+    assert receipt.seen_by == ["attention and calibration", "the center of the embeddings"]
+    assert "`refit` clears attention and calibration" in str(receipt)
+    assert json.loads(json.dumps(receipt.to_dict()))["is_complete"] is True
+    with open_for_editing(path) as model:
+        assert [line.words for line in model.log()][-2:] == [
+            *("(erased)", "Erased 5 entries of a subject")
+        ]
+        with pytest.raises(UnknownEntryError, match="No entry is of the subject 'person-3'"):
+            model.forget(subject=WHO)
+        with pytest.raises(UnknownEntryError):
+            model.forget(subject="")
+
+
+def test_no_way_back_brings_them_back(path: Path) -> None:
+    with open_for_editing(path) as model:
+        model.relabel([1], "cat")
+        model.forget(subject=WHO)
+        assert model.undo().words == "Relabeled 1 entry"
+        assert_same(model.classifier, fitted().forget(THEIRS))
+        with pytest.raises(ModelFolderError, match="no edit"):
+            model.undo()
+        model.rollback(0)
+        assert_same(model.classifier, fitted().forget(THEIRS))
+
+
+def test_parts_that_were_fitted_without_them_have_not_seen_them(path: Path) -> None:
+    with open_for_editing(path) as model:
+        model.add(rows(2, seed=2), ["ant", "bee"], subjects=["late", "late"])
+        assert model.forget(subject="late").seen_by == []
+        model.add(rows(2, seed=2), ["ant", "bee"], subjects=["late", "late"])
+        model.refit()
+        model.forget([1])
+        receipt = model.forget(subject="late")
+        assert receipt.seen_by == ["attention and calibration"]
+        assert "Only a new `fit`" not in receipt.remedy
+        model.add(rows(2, seed=2), ["ant", "bee"], subjects=["late", "late"])
+        assert model.forget(subject="late").remedy == "No fitted part had seen these entries."
+
+
+def test_a_new_class_that_was_theirs_is_said(path: Path) -> None:
+    with open_for_editing(path) as model:
+        model.add(rows(1, seed=2), ["dog"], subjects=["late"])
+        assert model.forget(subject="late").seen_by == ["attention and calibration"]
+
+
+def test_a_fitted_encoder_needs_a_new_fit(tmp_path: Path) -> None:
+    clf = AttnKNNClassifier(encoder=TableEncoder(), attention="distance", random_state=0)
+    clf.fit(rows(), labels(), subjects=people()).save(tmp_path / "model")
+    with open_for_editing(tmp_path / "model") as model:
+        receipt = model.forget(subject=WHO)
+    assert "the encoder" in receipt.seen_by
+    assert "Only a new `fit` clears the center of the embeddings, the encoder." in receipt.remedy
+
+
+def test_what_others_hold_too_is_no_trace(tmp_path: Path) -> None:
+    clf = AttnKNNClassifier(attention="distance", calibration=None, n_neighbors=3)
+    X = np.repeat(rows(4), 2, axis=0)
+    clf.fit(X, list("aabbaabb"), subjects=["x", "y"] * 4, payloads=["the same text"] * 8)
+    clf.save(tmp_path / "model")
+    with open_for_editing(tmp_path / "model") as model:
+        receipt = model.forget(subject="x")
+    assert receipt.is_complete
+    assert traces(tmp_path / "model", [b"the same text"])  # of the others
+
+
+def test_a_trace_that_is_left_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(erasing, "finish_erasure", lambda *_: None)
+    with open_for_editing(path) as model:
+        receipt = model.forget(subject=WHO)
+    assert receipt.found_in
+    assert not receipt.is_complete
+
+
+def test_an_erasure_that_was_cut_short_is_finished_when_next_opened(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needles = needles_of(fitted())
+    with monkeypatch.context() as patch:
+        patch.setattr(erasing, "finish_erasure", lambda *_: None)
+        with open_for_editing(path) as model:
+            model.forget(subject=WHO)
+            model.database.execute("pragma wal_checkpoint(truncate)")
+    with open_for_editing(path):
+        pass
+    assert traces(path, needles) == []
+
+
+def test_a_reader_delays_an_erasure_and_is_told_of(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from attnknn.storage.store import schema
+
+    monkeypatch.setattr(schema, "WAIT", 0.05)
+    with open_for_editing(path) as model:
+        model.forget([1])
+        with schema.open_to_read(path) as reader:
+            reader.execute("select count(*) from rows").fetchone()
+            with pytest.raises(ModelFolderError, match="another process is reading"):
+                model.forget(subject=WHO)
+            assert len(model.classifier.memory_) == 34
+    with open_for_editing(path) as model:
+        assert len(model.classifier.memory_) == 34
+    assert traces(path, needles_of(fitted())) == []
