@@ -109,11 +109,12 @@ def check_labels(y: Any) -> NDArray[Any]:
 def _first_missing(labels: NDArray[Any]) -> int | None:
     if labels.dtype.kind not in "fO":
         return None
-    is_missing = np.array([_is_missing(label) for label in labels.tolist()], dtype=bool)
+    is_missing = np.array([is_missing(label) for label in labels.tolist()], dtype=bool)
     return int(np.flatnonzero(is_missing)[0]) if is_missing.any() else None
 
 
-def _is_missing(label: Any) -> bool:
+def is_missing(label: Any) -> bool:
+    """Whether `label` stands for none: None, NaN, or what pandas has for it."""
     if label is None or (isinstance(label, float) and math.isnan(label)):
         return True
     return type(label).__name__ in ("NAType", "NaTType")

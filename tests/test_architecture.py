@@ -38,7 +38,7 @@ ROOMS = [
     ["storage"],
     ["editing", "promises"],
     ["classifier"],
-    ["audit", "durable", "what_if"],
+    ["audit", "drift", "durable", "what_if"],
     ["datasets"],
     ["evaluation"],
     ["experiments"],
