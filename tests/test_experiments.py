@@ -17,6 +17,7 @@ from attnknn import datasets  # noqa: E402
 from attnknn.evaluation.protocol import run  # noqa: E402
 from experiments import __main__ as experiments  # noqa: E402
 from experiments import audit as audits  # noqa: E402
+from experiments import drift  # noqa: E402
 from experiments.bars import bars  # noqa: E402
 from experiments.image_bars import image_bars  # noqa: E402
 from experiments.images.recipe import Recipe  # noqa: E402
@@ -162,3 +163,22 @@ def test_cleanlab_ranks_the_same_entries_first():
     probabilities = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.1, 0.9]])
     observed, is_wrong = np.array([0, 0, 1, 1]), np.array([False, True, False, False])
     assert audits.cleanlab_scores(probabilities, observed, is_wrong)["self_confidence"] == 1.0
+
+
+def test_drift_is_measured_and_told_in_tables(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(drift, "CASES", ((1, 30),))
+    for name in ("iris", "normal"):
+        assert drift.main(["run", "--only", name, "--seeds", "1", "--folder", str(tmp_path)]) == 0
+    report = next(r for r in drift.known_reports(tmp_path) if r["dataset"] == "iris")
+    assert report["changes"]["noise"]["rows"] is not None
+    assert len(report["quiet"]) == drift.ORDERS
+    assert drift.main(["table", "--folder", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "| iris | noise | 1 |" in told
+    assert "| 1 | 30 |" in told
+    assert {path.stem for path in tmp_path.iterdir()} == {"iris-0", "normal-1-30"}
+
+
+def test_delays_are_medians_with_those_that_never_came():
+    assert drift._median([None, None]) == "never"
+    assert drift._median([0, 9, None]) == "6 rows (at most 10, 2 of 3)"

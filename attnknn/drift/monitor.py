@@ -103,7 +103,7 @@ class DriftMonitor:
         rows, labels = self._rows.watch(scores.rows), self._labels.watch_some(scores.labels)
         self._note("rows", rows)
         self._note("labels", labels)
-        n_labels = int((~np.isnan(scores.labels)).sum())
+        n_labels = self._labels.capital.n_rows
         watched = Watched(self.n_rows, rows, labels, n_labels, self.alarms, self.bound)
         self.n_rows += len(scores.rows)
         return watched

@@ -15,7 +15,6 @@ WORDS = {
     ("labels", True): "labels agree less with the answers than those of the entries do",
     ("labels", False): "labels agree more with the answers than those of the entries do",
 }
-MOST_SHOWN = math.log(1e6)  # of a capital
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class Watched:
     ----------
     first : number of rows of the stream before this call
     rows, labels : the two kinds of bets
-    n_labels : rows of this call that had a label
+    n_labels : rows of the stream that had a label, up to the last of this call
     alarms : all that stand, also those of earlier calls
     bound : the capital that raises an alarm
     """
@@ -91,7 +90,7 @@ class Watched:
             return " ".join(str(alarm) for alarm in self.alarms)
         n_rows = self.first + len(self.rows.p_values)
         capital = f"the capital is {_capital(self.rows)} for rows"
-        if self.labels.log_capital[-1] != 0.0:
+        if self.n_labels:
             capital += f" and {_capital(self.labels)} for labels"
         return f"No alarm in {n_rows:,} rows: {capital}, and an alarm takes {self.bound:,.0f}."
 
@@ -100,4 +99,5 @@ class Watched:
 
 
 def _capital(track: Track) -> str:
-    return f"{math.exp(min(track.log_capital[-1], MOST_SHOWN)):,.2g}"
+    capital = math.exp(track.log_capital[-1])
+    return f"{capital:.2g}" if capital < 10 else f"{capital:,.0f}"

@@ -30,8 +30,8 @@ def test_every_command_has_a_help_text() -> None:
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys\nfrom attnknn.cli import main\n"
-        "for name in ('', 'fit', 'predict', 'explain', 'evaluate', 'report', 'vit', 'vit train',"
-        " 'demo'):\n"
+        "for name in ('', 'fit', 'predict', 'explain', 'evaluate', 'monitor', 'report', 'vit',"
+        " 'vit train', 'demo'):\n"
         "    main([*name.split(), '--help'], standalone_mode=False)\n"
         "heavy = {'numpy', 'pandas', 'torch', 'sklearn', 'faiss', 'matplotlib', 'rich'}\n"
         "sys.exit(repr(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"

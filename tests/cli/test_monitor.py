@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 
 from attnknn import AttnKNNClassifier
-from attnknn.cli.files import base, text
+from attnknn.cli.files import text
 from attnknn.drift import DriftMonitor
 
 from .samples import animals, refused, run, write
@@ -57,8 +57,7 @@ def test_drift_is_exit_code_3_and_a_sentence(model: Path, drifted: Path) -> None
 def test_the_table_holds_what_python_gives(
     n_at_once: int, model: Path, quiet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (base, text):
-        monkeypatch.setattr(module, "ROWS_AT_ONCE", n_at_once, raising=False)
+    monkeypatch.setattr(text.TextSource.parts, "__defaults__", (n_at_once,))
     watched(model, quiet, "-o", tmp_path / "p.csv")
     found, table = pd.read_csv(tmp_path / "p.csv"), animals(30, seed=3)
     monitor = DriftMonitor(AttnKNNClassifier.load(model), random_state=0)
