@@ -79,10 +79,8 @@ class DriftMonitor:
     def _begin(self, clf: AttnKNNClassifier, false_alarms: float, seed: int) -> None:
         self._clf, self._watched_parts = clf, (clf.memory_, clf.attention_)
         self.false_alarms, self._seed = false_alarms, seed
-        self.n_rows, self.alarms = 0, ()
-
-    n_rows: int
-    alarms: tuple[Alarm, ...]
+        self.n_rows = 0
+        self.alarms: tuple[Alarm, ...] = ()
 
     @property
     def bound(self) -> float:
