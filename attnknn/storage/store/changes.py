@@ -152,15 +152,25 @@ def _common(before: Entries, after: Entries) -> tuple[Booleans, int]:
     """
     if before.ids is after.ids and before.embeddings is after.embeddings:
         return np.ones(len(before), dtype=bool), len(before)
-    now = set(after.ids.tolist())
-    stays = np.array([name in now for name in before.ids.tolist()], dtype=bool)
-    old = np.flatnonzero(stays)
-    n = min(len(old), len(after))
-    is_same = before.ids[old[:n]] == after.ids[:n]
-    is_same &= (before.embeddings[old[:n]] == after.embeddings[:n]).all(axis=1)
+    stays = _still_there(before.ids, after.ids)
+    still = before if stays.all() else before.take(stays)
+    n = min(len(still), len(after))
+    is_same = still.ids[:n] == after.ids[:n]
+    is_same &= (still.embeddings[:n] == after.embeddings[:n]).all(axis=1)
     n_same = n if is_same.all() else int(is_same.argmin())
-    stays[old[n_same:]] = False
+    stays[np.flatnonzero(stays)[n_same:]] = False
     return stays, n_same
+
+
+def _still_there(before: NDArray[Any], after: NDArray[Any]) -> Booleans:
+    """Which ids of before are among those of after."""
+    n = len(before)
+    if n <= len(after) and (before == after[:n]).all():
+        return np.ones(n, dtype=bool)
+    if before.dtype != object:
+        return np.isin(before, after, assume_unique=True)
+    now = set(after.tolist())
+    return np.array([name in now for name in before.tolist()], dtype=bool)
 
 
 def _recoded(before: Kept, after: Kept) -> Integers:
