@@ -27,6 +27,8 @@ FILE = click.Path(path_type=Path)
 @click.argument("rows", type=FILE)
 @click.option("--forget", multiple=True, help="Ids of entries to forget, as 3,5,7.")
 @click.option("--relabel", multiple=True, help="An entry and its new label, as 3=cat; repeatable.")
+@click.option("--add", type=FILE, help="A file of labeled rows to remember too.")
+@click.option("-t", "--target", help="Column of the labels in it. [default: as in fit]")
 @click.option("--limit", type=click.IntRange(0), default=10, help="Rows shown, at most.")
 @click.option("--format", "style", type=click.Choice(["table", "json"]), default="table")
 @new_classes_option
@@ -36,12 +38,14 @@ def whatif(
     rows: Path,
     forget: tuple[str, ...],
     relabel: tuple[str, ...],
+    add: Path | None,
+    target: str | None,
     limit: int,
     style: str,
     new_classes: bool,
     separator: str | None,
 ) -> None:
-    """Show how the answers for ROWS would change if entries were forgotten or relabeled.
+    """Show how the answers for ROWS would change if entries were forgotten, relabeled or added.
 
     The model is not changed. The answers are exactly those that the edit would give.
     """
@@ -49,14 +53,18 @@ def whatif(
     from attnknn.cli.models import ask
     from attnknn.what_if import what_if
 
-    if not (forget or relabel):
-        raise click.UsageError("Name an edit to try with --forget or --relabel.")
+    if not (forget or relabel or add):
+        raise click.UsageError("Name an edit to try with --forget, --relabel or --add.")
     asked = ask(model, rows, separator)
     ids = asked.classifier.memory_.entries.ids
     labels = LabelReader(asked.classifier.classes_, new_classes)
     names, X = _all_rows(asked)
     found = what_if(
-        asked.classifier, X, forget=listed_ids(forget, ids), relabel=_pairs(relabel, ids, labels)
+        asked.classifier,
+        X,
+        forget=listed_ids(forget, ids),
+        relabel=_pairs(relabel, ids, labels),
+        add=None if add is None else _labeled(asked, add, target, labels, separator),
     )
     if style == "json":
         click.echo(json.dumps(_record(found, names), indent=1))
@@ -66,17 +74,41 @@ def whatif(
 
 def _all_rows(asked: Asked) -> tuple[list[str], Any]:
     """What the rows are called, and all of them as the classifier takes them."""
-    import numpy as np
-    import pandas as pd
-
     names: list[str] = []
     parts: list[Any] = []
     for part, X in asked.parts():
         column, values = asked.names(part)
         names += [f"{column} {value}" for value in values]
         parts.append(X)
+    return names, _joined(parts)
+
+
+def _joined(parts: list[Any]) -> Any:
+    import numpy as np
+    import pandas as pd
+
     is_table = isinstance(parts[0], pd.DataFrame)
-    return names, pd.concat(parts, ignore_index=True) if is_table else np.concatenate(parts)
+    return pd.concat(parts, ignore_index=True) if is_table else np.concatenate(parts)
+
+
+def _labeled(
+    asked: Asked, rows: Path, target: str | None, labels: LabelReader, separator: str | None
+) -> tuple[Any, NDArray[Any]]:
+    """All rows of a file with their labels."""
+    import numpy as np
+
+    from attnknn.cli.files import open_rows
+    from attnknn.cli.models import asking
+    from attnknn.cli.target import target_of
+
+    notes = asked.queries.notes
+    source = open_rows(rows, separator=separator, column=lambda: notes.get("text"))
+    column = target_of(source, notes, target)
+    parts, read = [], []
+    for part, X in asking(asked.classifier, notes, source).parts():
+        parts.append(X)
+        read.append(labels.read_column(part, column))
+    return _joined(parts), np.concatenate(read)
 
 
 def _pairs(texts: Iterable[str], ids: NDArray[Any], labels: LabelReader) -> dict[Any, Any]:

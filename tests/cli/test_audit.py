@@ -191,6 +191,21 @@ def test_whatif_says_what_would_change_and_changes_nothing(model: Path, rows: Pa
     assert labels_of(model) == old
 
 
+def test_whatif_of_rows_that_come_is_what_adding_them_gives(
+    model: Path, rows: Path, labeled: Path, tmp_path: Path
+) -> None:
+    tried = json.loads(run("whatif", model, rows, "--add", labeled, "--format", "json").stdout)
+    assert len(labels_of(model)) == 60
+    run("add", model, labeled)
+    run("predict", model, rows, "--proba", "-o", tmp_path / "answers.csv")
+    answers = pd.read_csv(tmp_path / "answers.csv")
+    after = np.array([row["after"] for row in tried["rows"]])
+    found = answers.iloc[:, -3:].to_numpy()
+    np.testing.assert_allclose(after, found, atol=1e-6)
+    wild = write(animals(3, seed=4).assign(kind="yeti"), tmp_path / "wild.csv")
+    assert "Line 2 has the label 'yeti'" in refused("whatif", model, rows, "--add", wild)
+
+
 def test_whatif_refuses_what_it_cannot_read(model: Path, rows: Path) -> None:
     assert run("whatif", model, rows).exit_code == 2
     assert run("whatif", model, rows, "--relabel", "bird").exit_code == 2
