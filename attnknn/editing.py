@@ -65,7 +65,7 @@ class EditsMixin:
         a new class has the probability that the vote gives it.
         """
         self._check_fitted("add")
-        labels = check_labels(y)
+        labels = check_labels(y, are_all=False)
         if ids is None and self.memory_.entries.ids.dtype == object:
             raise InvalidInputError("This memory's ids are strings: give `ids` for the new rows.")
         rows = self._encoded(X, reset=False)
@@ -106,7 +106,7 @@ class EditsMixin:
         """Give the entries with these `ids` the labels `y`, one each or one for all."""
         self._check_fitted("relabel")
         wanted = np.atleast_1d(np.asarray(ids))
-        labels = check_labels(np.atleast_1d(np.asarray(y)))
+        labels = check_labels(np.atleast_1d(np.asarray(y)), are_all=False)
         if np.ndim(y) == 0:
             labels = np.repeat(labels, len(wanted))
         if len(labels) != len(wanted):

@@ -268,3 +268,10 @@ class TestKeptLists:
         clf.forget(clf.memory_.entries.ids)
         clf.add([[0.0] * 4, [1.0] * 4], [0, 1])
         assert clf.leave_one_out_proba().shape == (2, 3)
+
+
+def test_a_few_rows_of_many_classes_are_no_reason_to_warn():
+    X, y = blobs(60)
+    clf = AttnKNNClassifier(5, attention="distance", random_state=0).fit(X, y)
+    clf.add(X[:30], np.arange(30)).relabel(np.arange(30), np.arange(30))
+    assert clf.classes_.tolist() == list(range(30))
