@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from attnknn.likelihood import Calibration, Fitted, Free, Likelihood, Trial
+from attnknn.likelihood import TINY, Calibration, Fitted, Free, Likelihood, Trial, most_noise
 from attnknn.records import Floats, Integers
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "LabelNoise",
     "Trial",
     "as_it_is",
+    "confusions_now",
     "fit",
     "fit_under",
     "rule_of_thumb",
@@ -33,6 +34,8 @@ BEYOND_NOISE = 2.0  # standard errors by which a richer model must be better
 MOST_ROWS = 10_000  # a few scalars need no more
 ROWS_TO_START = 1_000  # rows on which starts are tried
 MOST_CELLS = 2_000_000  # rows × classes held at once
+MOST_NEIGHBORS_TO_SEE_NOISE = 64  # more of them smooth wrong labels away
+HALVINGS = 30  # of the range that a maximum is looked for in
 
 
 def sample_of(
@@ -94,6 +97,59 @@ def fit_under(
     problem = Likelihood(trial, fixed | {"label_noise": noise.label_noise})
     free = Free(exponent=fits_map, noise=True)
     return problem.solve(free, _best_start(trial, fixed), noise.transition)
+
+
+def confusions_now(calibration: Calibration, probabilities: Floats, own: Integers) -> Floats | None:
+    """Chance (C, C) of each label of these rows (column) for each true one (row); None: no noise.
+
+    Noise was estimated in a fit, and edits since may have corrected labels or brought wrong ones.
+    The confusions keep their kind and get the strength that makes the labels most likely:
+    T(s) = 1 + s (T − 1) for the T that was fitted, with s = 1 where nothing has changed. The map of
+    the fit is too sharp for votes of corrected neighbors, so the probabilities may be blunted or
+    sharpened by an exponent of their own, fitted along.
+
+    Parameters
+    ----------
+    probabilities : (n, C) of the true labels of fresh rows, judged by the others
+    own : (n,) their labels now
+
+    >>> sure = np.array([[0.99, 0.01], [0.01, 0.99]])
+    >>> confusions_now(Calibration(label_noise=0.25), sure, np.array([0, 1]))
+    array([[1., 0.],
+           [0., 1.]])
+    """
+    from scipy.optimize import minimize_scalar
+
+    fitted = calibration.confusions(probabilities.shape[1])
+    if fitted is None:
+        return None
+
+    def strength_at(log_exponent: float) -> tuple[float, float]:
+        sharpened = Calibration(math.exp(log_exponent)).probabilities(probabilities)
+        return _most_likely_strength(sharpened, own, fitted)
+
+    best = minimize_scalar(lambda x: -strength_at(x)[1], bounds=(-1.5, 1.5), method="bounded").x
+    nothing = np.eye(len(fitted))
+    return nothing + strength_at(float(best))[0] * (fitted - nothing)
+
+
+def _most_likely_strength(
+    probabilities: Floats, own: Integers, fitted: Floats
+) -> tuple[float, float]:
+    """The s where Σ log((1 − s) p + s (p T)) of the labels is largest, and that sum.
+
+    Its slope in s only falls, so the range is halved by its sign.
+    """
+    chance = np.maximum(probabilities[np.arange(len(own)), own], TINY)
+    change = np.einsum("nc,cn->n", probabilities, fitted[:, own]) - chance
+    most_wrong = float((1 - fitted.diagonal()).max())
+    low, high = 0.0, max(1.0, most_noise(max(len(fitted) - 1, 1)) / max(most_wrong, TINY))
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        rises = (change / np.maximum(chance + middle * change, TINY)).sum() > 0
+        low, high = (middle, high) if rises else (low, middle)
+    strength = round(low, 6)
+    return strength, float(np.log(np.maximum(chance + strength * change, TINY)).sum())
 
 
 def as_it_is(trial: Trial) -> Fitted:

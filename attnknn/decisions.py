@@ -84,12 +84,12 @@ def _unsure(best: NDArray[Any]) -> str:
 def familiarity(nearest: Floats, known: Floats) -> Floats:
     """Share (B,) of fresh entries, the row counted with them, at least as far from all others.
 
-    Of rows like the fresh entries at most a share t has a familiarity of t or less: exactly so, if
-    row and fresh entries are exchangeable. That needs the *nearest* entry, which is why no other
-    distance is taken. Were the row remembered too, each fresh entry might have it for its nearest;
-    but no entry is nearer to the row than `nearest`, so whoever is at least that far from the
-    others stays so. Comparing with leave-one-out distances is therefore the full conformal test.
-    And it is the distance by which one added example makes its surroundings familiar at once.
+    Of rows like the fresh entries at most a share t has a familiarity of t or less, if row and
+    fresh entries are exchangeable. Were the row remembered too, the distance of a fresh entry could
+    only fall; so this share is at least the p-value of the full conformal test. With the *nearest*
+    entry the two are equal: no entry is nearer to the row than `nearest`, so whoever is at least
+    that far from the others stays so. And it is the distance by which one added example makes its
+    surroundings familiar at once.
 
     Parameters
     ----------

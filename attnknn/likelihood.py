@@ -89,6 +89,15 @@ class Calibration:
         return -np.log(np.maximum(likely, TINY))
 
 
+def most_noise(n_others: int) -> float:
+    """The strongest symmetric noise that is considered; beyond, labels say what they are not.
+
+    >>> most_noise(1)
+    0.475
+    """
+    return 0.95 * n_others / (n_others + 1)
+
+
 def surprise_of_any(observed: Floats, prior: Floats) -> float:
     """The loss of one row as likely anywhere and of any label as the prior (C,) says.
 
@@ -253,7 +262,7 @@ class Likelihood:
         return losses, gradient, sum(part.surprise for part in parts)
 
     def _named(self, values: Floats) -> _Numbers:
-        most = 0.95 * self.n_others / (self.n_others + 1)  # beyond, labels say what they are not
+        most = most_noise(self.n_others)
         level = 1 / (1 + math.exp(-min(max(values[3], -30.0), 30.0)))
         is_held = "label_noise" in self.fixed
         return _Numbers(

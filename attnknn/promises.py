@@ -192,8 +192,8 @@ class PromisesMixin:
         if key not in self._cache:
             judged = self._verdicts()
             is_familiar = familiarity_of_entries(judged.nearest) > max_strangeness
-            confusions = self.calibration_.confusions(len(self.classes_))
-            self._cache[key] = confidence_for_risk(judged.part(is_familiar), max_risk, confusions)
+            answered = judged.part(is_familiar)
+            self._cache[key] = confidence_for_risk(answered, max_risk, self._confusions())
         return max(least, self._cache[key])
 
     def _thresholds(self, promise: Promise, rows: tuple[Any, ArrayLike] | None) -> Floats:
@@ -210,9 +210,26 @@ class PromisesMixin:
             judged = self._verdicts(everyone=promise.by_class)
             ids = self.memory_.entries.ids[judged.rows]
             scores = promise.scores_of_examples(judged.probabilities, ids)
-            confusions = self.calibration_.confusions(len(self.classes_))
-            self._cache[promise] = promise.thresholds(scores, judged.own, self.classes_, confusions)
+            self._cache[promise] = promise.thresholds(
+                scores, judged.own, self.classes_, self._confusions()
+            )
         return self._cache[promise]
+
+    def _confusions(self) -> Floats | None:
+        """Chance (C, C) of each label (column) for each true one (row), as the entries are now.
+
+        Where too many neighbors vote to see wrong labels it stays what it was in the fit.
+        """
+        from attnknn.calibration import MOST_NEIGHBORS_TO_SEE_NOISE, confusions_now
+
+        if self.n_neighbors_ > MOST_NEIGHBORS_TO_SEE_NOISE:
+            return self.calibration_.confusions(len(self.classes_))
+        if "confusions" not in self._cache:
+            judged = self._verdicts()
+            self._cache["confusions"] = confusions_now(
+                self.calibration_, judged.probabilities, judged.own
+            )
+        return self._cache["confusions"]
 
     def _members_by_jackknife(self, X: Any, promise: Promise) -> Booleans:
         from attnknn.conformal.jackknife import Jackknife

@@ -16,6 +16,7 @@ from attnknn.calibration import (
     Calibration,
     Trial,
     as_it_is,
+    confusions_now,
     fit,
     fit_under,
     rule_of_thumb,
@@ -262,3 +263,22 @@ def test_scores_left_as_they_are_have_the_losses_of_their_shares():
     assert (fitted.temperature, fitted.prior_score) == (1.0, 0.0)
     shares = Likelihood(trial, {}).shares(1.0, 0.0)
     assert fitted.losses == pytest.approx(-np.log(shares[np.arange(40), trial.own]))
+
+
+@pytest.mark.parametrize("kind", ["symmetric", "by class"])
+def test_the_noise_of_now_is_what_corrections_leave(kind, rng):
+    p = rng.dirichlet(np.full(3, 0.2), 6000)
+    true = (p.cumsum(axis=1) > rng.random((6000, 1))).argmax(axis=1)
+    by_class = np.array([[0.7, 0.3, 0.0], [0.0, 0.9, 0.1], [0.1, 0.1, 0.8]])
+    fitted = (
+        Calibration(label_noise=0.3) if kind == "symmetric" else Calibration(1.0, 0.2, by_class)
+    )
+    observed = (fitted.confusions(3)[true].cumsum(axis=1) > rng.random((6000, 1))).argmax(axis=1)
+    left = np.where(np.arange(6000) < 3000, true, observed)
+    too_sure = Calibration(exponent=1.5).probabilities(p)
+    for probabilities in (p, too_sure):
+        for labels, strength in ((observed, 1.0), (left, 0.5), (true, 0.0)):
+            found = confusions_now(fitted, probabilities, labels)
+            expected = np.eye(3) + strength * (fitted.confusions(3) - np.eye(3))
+            assert found == pytest.approx(expected, abs=0.04)
+    assert confusions_now(Calibration(), p, observed) is None

@@ -108,6 +108,34 @@ def test_wrong_labels_do_not_make_the_sets_of_true_ones_larger(rng):
     assert set_size(whole.members) > set_size(sets.members) + 0.5
 
 
+def test_sets_and_risks_follow_labels_that_are_corrected(rng):
+    X, y = blobs(900, n_classes=4, spread=0.6)
+    noisy = np.where(rng.random(900) < 0.3, (y + rng.integers(1, 4, 900)) % 4, y)
+    test, truth = blobs(3000, n_classes=4, spread=0.6, seed=1)
+    clf = AttnKNNClassifier(32, attention="distance", random_state=0).fit(X, noisy)
+    before = clf.predict_set(test, 0.9)
+    assert set_coverage(truth, before.members) == pytest.approx(0.9, abs=0.04)
+    assert clf._confusions()[0, 0] == pytest.approx(1 - clf.label_noise_, abs=0.02)
+    wrong = np.flatnonzero(noisy != y)
+    clf.relabel(wrong, y[wrong])
+    assert clf.label_noise_ > 0.2  # as it was fitted
+    assert clf._confusions()[0, 0] > 0.97
+    for way in ({}, {"score": "aps", "random_state": 0}, {"by_class": True}):
+        after = clf.predict_set(test, 0.9, **way)
+        assert set_coverage(truth, after.members) == pytest.approx(0.9, abs=0.03)
+    decisions = clf.decide(test, max_risk=0.1)
+    assert (decisions.predicted != truth)[decisions.is_answered].mean() < 0.1
+
+
+def test_where_many_vote_the_noise_is_that_of_the_fit(monkeypatch, rng):
+    X, y = blobs(900, n_classes=4, spread=0.5)
+    noisy = np.where(rng.random(900) < 0.3, (y + rng.integers(1, 4, 900)) % 4, y)
+    clf = AttnKNNClassifier(32, attention="distance", random_state=0).fit(X, noisy)
+    clf.relabel(np.arange(900), y)
+    monkeypatch.setattr("attnknn.calibration.MOST_NEIGHBORS_TO_SEE_NOISE", 5)
+    assert clf._confusions()[0, 0] == pytest.approx(1 - clf.label_noise_)
+
+
 def test_only_fresh_entries_are_examples():
     clf = fitted(attention="learned")
     assert 0 < clf.fresh_.sum() < 90

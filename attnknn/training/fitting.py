@@ -18,6 +18,7 @@ from attnknn.attention import (
 )
 from attnknn.calibration import (
     LEAST_NOISE,
+    MOST_NEIGHBORS_TO_SEE_NOISE,
     Calibration,
     Fitted,
     LabelNoise,
@@ -45,7 +46,6 @@ BEYOND_NOISE = 1.64  # standard errors by which learned attention must be better
 ROWS_TO_CHOOSE_K = 2_000
 FEWEST_NEIGHBORS = 4
 # A vote of hundreds is so smooth that it predicts noisy labels as well without noise as with it.
-MOST_NEIGHBORS_TO_SEE_NOISE = 64
 
 CalibrationName = Literal["auto", "scores"]
 

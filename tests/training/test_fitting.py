@@ -9,8 +9,8 @@ import pytest
 from strategies import blobs
 
 from attnknn import AttnKNNClassifier, DistanceAttention, LearnedAttention
-from attnknn.calibration import fit
-from attnknn.training.fitting import MOST_NEIGHBORS_TO_SEE_NOISE, FitSettings, _Fitting, _halvings
+from attnknn.calibration import MOST_NEIGHBORS_TO_SEE_NOISE, fit
+from attnknn.training.fitting import FitSettings, _Fitting, _halvings
 
 
 def stretches(n=400):
