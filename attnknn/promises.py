@@ -45,6 +45,7 @@ class PromisesMixin:
         def _check_remembers(self, method: str) -> None: ...
         def _counts(self) -> Integers: ...
         def _everyone(self) -> Any: ...
+        def _has_trained_encoder(self) -> bool: ...
         def _parts(self) -> Any: ...
         def _trust(self) -> Trust | None: ...
         def _answers(self, X: Any, method: str) -> Iterator[list[Answer]]: ...
@@ -207,13 +208,22 @@ class PromisesMixin:
                 )
             return promise.thresholds(promise.scores_of_examples(probabilities), own, self.classes_)
         if promise not in self._cache:
-            judged = self._verdicts(everyone=promise.by_class)
+            fresh = self._fresh_among_all() if promise.by_class else None
+            judged = self._verdicts(everyone=promise.by_class, trained_on=fresh is not None)
             ids = self.memory_.entries.ids[judged.rows]
             scores = promise.scores_of_examples(judged.probabilities, ids)
             self._cache[promise] = promise.thresholds(
-                scores, judged.own, self.classes_, self._confusions()
+                scores, judged.own, self.classes_, self._confusions(), fresh
             )
         return self._cache[promise]
+
+    def _fresh_among_all(self) -> Booleans | None:
+        """Which entries (N,) are fresh, where the others can help to tell classes apart.
+
+        An encoder draws the rows that it was trained on to their classes: those cannot.
+        """
+        fresh = self.memory_.entries.fresh
+        return None if fresh.all() or self._has_trained_encoder() else fresh
 
     def _confusions(self) -> Floats | None:
         """Chance (C, C) of each label (column) for each true one (row), as the entries are now.
@@ -253,15 +263,19 @@ class PromisesMixin:
             uniform=promise.uniform_of_queries(len(views[0])),
         )
 
-    def _verdicts(self, *, everyone: bool = False) -> Verdicts:
-        """What the others say of fresh entries: of a sample of them, or of `everyone`."""
+    def _verdicts(self, *, everyone: bool = False, trained_on: bool = False) -> Verdicts:
+        """What the others say of fresh entries: of a sample of them, or of `everyone`.
+
+        With `trained_on` also of those that are not fresh.
+        """
         from attnknn.leave_one_out import verdicts
 
-        fresh = np.flatnonzero(self.memory_.entries.fresh)
-        is_sample = len(fresh) > MOST_JUDGED and not everyone
-        key = "verdicts_of_some" if is_sample else "verdicts"
+        entries = self.memory_.entries
+        rows = np.flatnonzero(entries.fresh | trained_on)
+        is_sample = len(rows) > MOST_JUDGED and not everyone
+        key = ("verdicts", is_sample, trained_on)
         if key not in self._cache:
-            rows = self._some(fresh) if is_sample else fresh
+            rows = self._some(rows) if is_sample else rows
             self._cache[key] = verdicts(self._judged(rows), self._parts())
         return self._cache[key]
 

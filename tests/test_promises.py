@@ -136,6 +136,21 @@ def test_where_many_vote_the_noise_is_that_of_the_fit(monkeypatch, rng):
     assert clf._confusions()[0, 0] == pytest.approx(1 - clf.label_noise_)
 
 
+def test_by_class_entries_that_were_trained_on_help_where_fresh_ones_are_few():
+    X, y = blobs(420, n_classes=6, spread=1.0)
+    test, truth = blobs(3000, n_classes=6, spread=1.0, seed=1)
+    clf = AttnKNNClassifier(16, attention=ATTENTIONS["learned"], random_state=0).fit(X, y)
+    assert np.bincount(y[clf.fresh_]).min() < 19 < np.bincount(y).min()
+    sets = clf.predict_set(test, 0.95, by_class=True)
+    held = sets.members[np.arange(3000), truth]
+    assert held.mean() == pytest.approx(0.95, abs=0.03)
+    assert min(held[truth == c].mean() for c in range(6)) > 0.88
+    with pytest.raises(InvalidInputError, match="at least 99 examples of each class; `2` has 70"):
+        clf.predict_set(test, 0.99, by_class=True)
+    with pytest.raises(InvalidInputError, match="19 fresh examples of each class"):
+        clf.predict_set(test, 0.95, by_class=True, method="jackknife+")
+
+
 def test_only_fresh_entries_are_examples():
     clf = fitted(attention="learned")
     assert 0 < clf.fresh_.sum() < 90

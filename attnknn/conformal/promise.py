@@ -13,7 +13,7 @@ from attnknn._validation import Limits, check_flag
 from attnknn.conformal.scores import SetScore, make_score
 from attnknn.conformal.thresholds import fewest_examples, label_weights, thresholds
 from attnknn.errors import InvalidInputError, InvalidSettingError
-from attnknn.records import Floats, Integers
+from attnknn.records import Booleans, Floats, Integers
 
 SHARE = Limits(above=0, below=1)
 EXAMPLES, QUERIES = 0, 1  # streams of chance
@@ -47,31 +47,48 @@ class Promise:
         return self._uniform(QUERIES, n)
 
     def thresholds(
-        self, scores: Floats, own: Integers, classes: NDArray[Any], confusions: Floats | None = None
+        self,
+        scores: Floats,
+        own: Integers,
+        classes: NDArray[Any],
+        confusions: Floats | None = None,
+        fresh: Booleans | None = None,
     ) -> Floats:
         """The threshold (C,) of each class, or an error where examples are too few."""
-        self.check_examples(own, classes, confusions)
-        return thresholds(scores, own, self.coverage, by_class=self.by_class, confusions=confusions)
+        self.check_examples(own, classes, confusions, fresh)
+        return thresholds(
+            scores, own, self.coverage, by_class=self.by_class, confusions=confusions, fresh=fresh
+        )
 
     def check_examples(
-        self, own: Integers, classes: NDArray[Any], confusions: Floats | None = None
+        self,
+        own: Integers,
+        classes: NDArray[Any],
+        confusions: Floats | None = None,
+        fresh: Booleans | None = None,
     ) -> None:
-        """An error where judged rows with these labels are too few for the promise."""
+        """An error where judged rows with these labels are too few for the promise.
+
+        Parameters
+        ----------
+        fresh : (n,) which of them are; None: all
+        """
         fewest = fewest_examples(self.coverage)
-        if not self.by_class:
-            if len(own) < fewest:
+        if self.by_class:
+            counts = label_weights(own, len(classes), confusions).sum(axis=0)
+            rarest = int(counts.argmin())
+            of = "fresh examples of" if fresh is None else "examples of"
+            if counts[rarest] < fewest:
                 raise InvalidInputError(
-                    f"`coverage={self.coverage}` needs at least {fewest} fresh examples; there are "
-                    f"{len(own)}. Ask for less coverage."
+                    f"`coverage={self.coverage}` by class needs at least {fewest} {of} each class; "
+                    f"`{classes[rarest]}` has {max(counts[rarest], 0):.0f}. Ask for less coverage, "
+                    "or use `by_class=False`."
                 )
-            return
-        counts = label_weights(own, len(classes), confusions).sum(axis=0)
-        rarest = int(counts.argmin())
-        if counts[rarest] < fewest:
+        n_fresh = len(own) if fresh is None else int(fresh.sum())
+        if n_fresh < fewest:
             raise InvalidInputError(
-                f"`coverage={self.coverage}` by class needs at least {fewest} fresh examples of "
-                f"each class; `{classes[rarest]}` has {max(counts[rarest], 0):.0f}. Ask for less "
-                "coverage, or use `by_class=False`."
+                f"`coverage={self.coverage}` needs at least {fewest} fresh examples; there are "
+                f"{n_fresh}. Ask for less coverage."
             )
 
     def _uniform(self, stream: int, n: int) -> Floats | None:

@@ -11,6 +11,12 @@ observed label (column) for each true one (row), and annotators go by the true l
 so each judged row counts for every label c with the weight T⁻¹[observed, c] (Sesia, Wang and Tong
 2024). Without noise that is one for its own label. To take the observed labels for true would ask
 sets to hold wrong labels too, and make them far too large.
+
+Fresh rows may be too few for thresholds by class. Then all rows, fresh or not, say how scores are
+spread within each class, and the fresh ones of all classes together say how far to go: the level of
+a row is the share of its class that scores at most as much, and the threshold of each class stands
+where enough fresh rows stay below in level. Rows that attention was trained on score too well, but
+alike in all classes; over all rows coverage is that of fresh rows alone, by class nearly so.
 """
 
 from __future__ import annotations
@@ -21,7 +27,7 @@ from fractions import Fraction
 import numpy as np
 
 from attnknn.errors import InvalidInputError
-from attnknn.records import Floats, Integers
+from attnknn.records import Booleans, Floats, Integers
 
 TOLERANCE = 1e-9  # in rows: a coverage such as 0.07 is no exact binary number
 
@@ -68,6 +74,7 @@ def thresholds(
     *,
     by_class: bool = False,
     confusions: Floats | None = None,
+    fresh: Booleans | None = None,
 ) -> Floats:
     """The threshold (C,) of each class: one for all, or each by the rows of that class.
 
@@ -77,6 +84,8 @@ def thresholds(
     own : (n,) their observed labels
     confusions : (C, C) chance of each observed label (column) for each true one (row); None takes
         the observed labels for true
+    fresh : (n,) by class only: rows that say how far to go, where the others only say how scores
+        are spread; None: all are
 
     >>> scores = np.array([[0.1, 0.9], [0.3, 0.7], [0.6, 0.4], [0.8, 0.2]])
     >>> thresholds(scores, np.array([0, 0, 1, 1]), 0.6).tolist()
@@ -86,13 +95,38 @@ def thresholds(
     """
     n_classes = scores.shape[1]
     weights = label_weights(own, n_classes, confusions)
-    columns = [scores[:, [c]] for c in range(n_classes)] if by_class else [scores]
-    shares = [weights[:, [c]] for c in range(n_classes)] if by_class else [weights]
-    found = [
-        threshold(part[share != 0], coverage, share[share != 0])
-        for part, share in zip(columns, shares, strict=True)
-    ]
-    return np.array(found if by_class else found * n_classes)
+    if not by_class:
+        return np.full(n_classes, _of_those_that_count(scores, weights, coverage))
+    level = coverage if fresh is None else _level(scores, weights, coverage, fresh)
+    return np.array(
+        [_of_those_that_count(scores[:, c], weights[:, c], level) for c in range(n_classes)]
+    )
+
+
+def _of_those_that_count(scores: Floats, weights: Floats, coverage: float) -> float:
+    counts = weights != 0
+    return threshold(scores[counts], coverage, weights[counts])
+
+
+def _level(scores: Floats, weights: Floats, coverage: float, fresh: Booleans) -> float:
+    """The level within its class that enough fresh rows of all classes stay below."""
+    levels = [_levels(scores[:, c], weights[:, c])[fresh] for c in range(scores.shape[1])]
+    return _of_those_that_count(np.column_stack(levels), weights[fresh], coverage)
+
+
+def _levels(scores: Floats, weights: Floats) -> Floats:
+    """The share (n,) of a class that scores at most as much as each row, which counts half itself.
+
+    Negative weights may make the sum fall again: what counts is what all later ones keep.
+
+    >>> _levels(np.array([0.1, 0.4, 0.2, 0.3]), np.ones(4)).tolist()
+    [0.125, 0.875, 0.375, 0.625]
+    """
+    order = np.argsort(scores, kind="stable")
+    mass = weights[order].cumsum()
+    kept = np.minimum.accumulate(mass[::-1])[::-1]
+    last = np.searchsorted(scores[order], scores, side="right") - 1  # of equal ones
+    return (kept[last] - weights / 2) / max(float(mass[-1]), TOLERANCE)
 
 
 def label_weights(own: Integers, n_classes: int, confusions: Floats | None = None) -> Floats:

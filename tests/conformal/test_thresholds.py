@@ -79,6 +79,38 @@ def test_each_class_is_covered_where_that_is_asked_for(rng):
         assert (abs(last - 0.8) < 0.04) == by_class
 
 
+def too_well(scores, own, fresh):
+    """The scores of rows that a part was trained on: those of their own labels are halved."""
+    seen = scores.copy()
+    seen[np.arange(len(own)), own] *= np.where(fresh, 1.0, 0.5)
+    return seen
+
+
+def test_few_fresh_rows_of_each_class_are_enough_with_others_that_score_too_well(rng):
+    p, own = simulated(rng, 12_000)
+    p = np.where(np.arange(4) == 3, 0.3 * p, p)  # the last class is told too little of
+    p /= p.sum(axis=1, keepdims=True)
+    scores, half, fresh = Lac().of_all(p), 6000, rng.random(6000) < 0.15
+    seen = too_well(scores[:half], own[:half], fresh)
+    found = thresholds(seen, own[:half], 0.8, by_class=True, fresh=fresh)
+    inside = covered(members(scores[half:], found), own[half:])
+    of_class = [inside[own[half:] == c].mean() for c in range(4)]
+    assert of_class == pytest.approx([0.8] * 4, abs=0.06)
+    taken_as_fresh = thresholds(seen, own[:half], 0.8, by_class=True)
+    assert covered(members(scores[half:], taken_as_fresh), own[half:]).mean() < 0.7
+
+
+def test_thresholds_of_few_fresh_rows_are_unbiased_in_small_classes(rng):
+    """A class of 30 rows has steps of 3 %: coverage is at least as asked, by half a step."""
+    hits = []
+    for _ in range(200):
+        own, scores = np.repeat(np.arange(20), 30), rng.random((600, 20))
+        fresh = rng.random(600) < 0.3
+        found = thresholds(scores, own, 0.9, by_class=True, fresh=fresh)
+        hits.append(np.minimum(found, 1.0).mean())  # of uniform scores
+    assert 0.9 < np.mean(hits) < 0.9 + 1 / 30
+
+
 CONFUSED = {
     "symmetric": Calibration(label_noise=0.3),
     "by class": Calibration(
