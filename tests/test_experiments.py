@@ -17,7 +17,7 @@ from attnknn import datasets  # noqa: E402
 from attnknn.evaluation.protocol import run  # noqa: E402
 from experiments import __main__ as experiments  # noqa: E402
 from experiments import audit as audits  # noqa: E402
-from experiments import drift  # noqa: E402
+from experiments import coverage, drift, out_of_scope  # noqa: E402
 from experiments.bars import bars  # noqa: E402
 from experiments.image_bars import image_bars  # noqa: E402
 from experiments.images.recipe import Recipe  # noqa: E402
@@ -156,6 +156,45 @@ def test_the_audit_is_measured_and_held_to_its_bars(tmp_path, capsys):
     assert "expected errors within 10 %" in capsys.readouterr().out
     assert audits.main(["bars", "--folder", str(tmp_path)]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["iris-20-distance-0.json"]
+
+
+def test_coverage_is_measured_before_and_after_edits_and_held_to_its_bars(
+    tmp_path, capsys, monkeypatch
+):
+    chosen = ["--only", "digits", "--seeds", "1", "--attention", "distance"]
+    assert coverage.main(["run", *chosen, "--folder", str(tmp_path)]) == 0
+    report = coverage.known_reports(tmp_path)[0]
+    assert report["edits"] == {"add": 143, "forget": 114, "relabel": 28}
+    assert report["after"]["entries"] == report["before"]["entries"] + 143 - 114
+    for state in coverage.STATES:
+        assert report[state]["lac"]["all"][0]["coverage"] == pytest.approx(0.9, abs=0.06)
+        assert report[state]["aps"]["by_class"]["coverage"] == pytest.approx(0.9, abs=0.06)
+    printed = capsys.readouterr().out
+    assert printed.count("coverage within") == 12
+    assert printed.count("below their 1 % quantile") == 4
+    monkeypatch.setattr(coverage, "DATASETS", ("digits",))
+    assert "| digits, 1 | 28 of 1,294 |" in coverage.table([report])
+
+
+def test_what_edits_change_is_planned_apart():
+    y = np.repeat(np.arange(10), 1000)
+    plan = coverage.plan_edits(y, 10, seed=0)
+    touched = np.concatenate([plan.added, plan.forgotten, plan.wrong])
+    assert len(np.unique(touched)) == len(touched) == coverage.N_EDITS
+    assert not np.isin(plan.added, plan.remembered).any()
+    assert (np.flatnonzero(plan.observed != y) == np.sort(plan.wrong)).all()
+
+
+def test_how_well_strangers_are_told_comes_with_an_interval(rng):
+    places = rng.normal(size=(40, 8))
+    X = (places[:, None] + 0.3 * rng.normal(size=(40, 15, 8))).reshape(-1, 8)
+    found = out_of_scope.on_training_rows(X, np.repeat(np.arange(40), 15), seed=0)
+    assert found["nearest distance"][0] > 0.95
+    for value, lower, upper in found.values():
+        assert lower <= value <= upper
+    report = {**dict.fromkeys(out_of_scope.PARTS, found), "dataset": "blobs", "seed": 0}
+    assert "| nearest distance | 0." in out_of_scope.table([report])
+    assert next(out_of_scope.bars([report])).is_met == (found["nearest distance"][0] >= 0.965)
 
 
 def test_cleanlab_ranks_the_same_entries_first():

@@ -1,0 +1,190 @@
+"""`python -m experiments.out_of_scope` measures who tells strangers: rows of no remembered class.
+
+CLINC150 has questions that belong to none of its 150 intents. Each measure ranks rows; its AUROC is
+the chance that an out-of-scope row looks stranger than one in scope. What might replace the
+distance to the nearest entry is compared without the test rows: on training rows, where whole
+classes are kept out of memory and are the strangers, and on the calibration part of the data with
+its hundred out-of-scope rows. Data is looked for in ATTNKNN_DATA. Runs are resumable;
+`python -m experiments.out_of_scope bars` prints the bars, `page` writes the table of docs/sets.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import roc_auc_score
+
+from attnknn import AttnKNNClassifier, datasets
+from attnknn.errors import AttnKNNError
+from attnknn.evaluation.protocol import versions
+from attnknn.records import Booleans, Floats, Integers
+from experiments.bars import Bar
+from experiments.pages import ROOT, replace_between
+
+RESULTS = Path(__file__).parent / "results" / "out_of_scope"
+DATASET = "clinc150"
+LEAST_AUROC = 0.965
+N_RESAMPLES = 1000
+STRANGE_CLASSES = 30  # kept out of memory where measures are compared on training rows
+MEAN_OF = (2, 3, 5, 10)  # nearest distances
+MAX_STRANGENESS = (0.01, 0.05)
+PARTS = {
+    "test": "test rows",
+    "calibration": "calibration part",
+    "training": "classes kept out of training rows",
+}
+
+
+def measures(clf: AttnKNNClassifier, X: Any) -> dict[str, Floats]:
+    """How strange each row is, by several measures; the library's own comes first."""
+    distances, _ = clf.kneighbors(X, max(MEAN_OF))
+    decisions = clf.decide(X, max_strangeness=0)
+    return {
+        "nearest distance": distances[:, 0],
+        **{f"mean of {k} distances": distances[:, :k].mean(axis=1) for k in MEAN_OF},
+        "1 − confidence": 1 - decisions.confidence,
+        "1 − familiarity": 1 - decisions.familiarity,
+    }
+
+
+def aurocs(
+    known: dict[str, Floats], strange: dict[str, Floats], seed: int
+) -> dict[str, list[float]]:
+    """For each measure its AUROC and a 95 % interval: both groups of rows are resampled."""
+    rng = np.random.default_rng(seed)
+    n_known, n_strange = len(known["nearest distance"]), len(strange["nearest distance"])
+    is_strange = np.repeat([False, True], [n_known, n_strange])
+    draws = [
+        np.concatenate(
+            [rng.integers(0, n_known, n_known), n_known + rng.integers(0, n_strange, n_strange)]
+        )
+        for _ in range(N_RESAMPLES)
+    ]
+    return {
+        name: _with_interval(is_strange, np.concatenate([known[name], strange[name]]), draws)
+        for name in known
+    }
+
+
+def _with_interval(is_strange: Booleans, values: Floats, draws: list[Integers]) -> list[float]:
+    resampled = [auroc(is_strange, values[draw]) for draw in draws]
+    ends = np.quantile(resampled, [0.025, 0.975])
+    return [float(roc_auc_score(is_strange, values)), *map(float, ends)]
+
+
+def auroc(is_strange: Booleans, values: Floats) -> float:
+    """The same number as scikit-learn's, from ranks; quick enough for many resamples.
+
+    >>> auroc(np.array([False, False, True]), np.array([0.1, 0.4, 0.3]))
+    0.5
+    """
+    known, strange = np.sort(values[~is_strange]), values[is_strange]
+    below = np.searchsorted(known, strange, side="left")
+    as_far = np.searchsorted(known, strange, side="right")
+    return float((below + as_far).mean() / 2 / len(known))
+
+
+def measure(dataset: datasets.Dataset, seed: int) -> dict[str, Any]:
+    """The measures on test rows against out-of-scope rows, and on training rows alone."""
+    clf = AttnKNNClassifier(64, random_state=seed).fit(dataset.X_train, dataset.y_train)
+    inside, outside = dataset.X_test, dataset.extras["x_out_of_scope_test"]
+    others = [dataset.extras[f"x_{part}calibration"] for part in ("", "out_of_scope_")]
+    decisions = clf.decide(inside), clf.decide(outside)
+    return {
+        "dataset": dataset.name,
+        "checksum": dataset.checksum,
+        "seed": seed,
+        "kept": clf.fit_report_.attention,
+        "versions": versions(),
+        "rows": [len(inside), len(outside)],
+        "test": aurocs(measures(clf, inside), measures(clf, outside), seed),
+        "calibration": aurocs(*(measures(clf, rows) for rows in others), seed),
+        "refused": {
+            str(most): [float((of.familiarity <= most).mean()) for of in decisions]
+            for most in MAX_STRANGENESS
+        },
+        "training": on_training_rows(dataset.X_train, dataset.y_train, seed),
+    }
+
+
+def on_training_rows(X: Any, y: Integers, seed: int) -> dict[str, list[float]]:
+    """AUROCs where some classes are strangers and a fifth of the other rows are not remembered.
+
+    By distance attention: distances do not depend on the attention, and confidence little.
+    """
+    rng = np.random.default_rng(seed)
+    strangers = rng.permutation(np.unique(y))[:STRANGE_CLASSES]
+    is_strange = np.isin(y, strangers)
+    is_asked = ~is_strange & (rng.random(len(y)) < 0.2)
+    is_kept = ~is_strange & ~is_asked
+    clf = AttnKNNClassifier(64, attention="distance", random_state=seed)
+    clf.fit(X[is_kept], y[is_kept])
+    return aurocs(measures(clf, X[is_asked]), measures(clf, X[is_strange]), seed)
+
+
+def bars(reports: list[dict[str, Any]]) -> Iterator[Bar]:
+    """What each report is held to."""
+    for report in reports:
+        where = f"{report['dataset']}, out-of-scope rows, seed {report['seed']}"
+        value = report["test"]["nearest distance"]
+        what = f"{where}: AUROC by the nearest distance ≥ {LEAST_AUROC}"
+        yield Bar(what, _shown(value, 4), value[0] >= LEAST_AUROC)
+
+
+def table(reports: list[dict[str, Any]]) -> str:
+    """AUROC of each measure where it was measured, of the first seed, as Markdown."""
+    lines = [["measure", *PARTS.values()], ["---", *["--:"] * len(PARTS)]]
+    for name in reports[0]["test"]:
+        lines.append([name, *[_shown(reports[0][part][name]) for part in PARTS]])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _shown(value: list[float], digits: int = 3) -> str:
+    return "{:.{n}f} [{:.{n}f}, {:.{n}f}]".format(*value, n=digits)
+
+
+def known_reports(folder: Path = RESULTS) -> list[dict[str, Any]]:
+    """The reports that runs left."""
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parse, run, print."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.out_of_scope", description=__doc__)
+    parser.add_argument("command", nargs="?", choices=["run", "bars", "page"], default="run")
+    parser.add_argument("--seeds", type=int, default=1, help="so many, from 0")
+    parser.add_argument("--folder", type=Path, default=RESULTS)
+    options = parser.parse_args(arguments)
+    if options.command == "run":
+        try:
+            _run(options.folder, options.seeds)
+        except AttnKNNError as error:
+            print(error, file=sys.stderr)
+            return 1
+    reports = known_reports(options.folder)
+    if options.command == "page":
+        replace_between(ROOT / "docs" / "sets.md", "out-of-scope", table(reports))
+        return 0
+    for bar in bars(reports):
+        print(bar)
+    return 0
+
+
+def _run(folder: Path, n_seeds: int) -> None:
+    for seed in range(n_seeds):
+        path = folder / f"{DATASET}-{seed}.json"
+        if path.exists():
+            continue
+        report = measure(datasets.load(DATASET), seed)
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
