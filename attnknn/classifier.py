@@ -153,12 +153,8 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
 
     def predict_proba(self, X: Any) -> Floats:
         """Class probabilities (n, C) of each row of `X`; columns follow `classes_`."""
-        from attnknn.ensembling import probabilities_of
-
-        calibration = self._calibration_of_answers("predict_proba")
-        answers = self._answers(X, "predict_proba")
-        found = [probabilities_of(of_views, calibration) for of_views in answers]
-        return np.concatenate(found) if found else np.zeros((0, len(self.classes_)))
+        self._check_fitted("predict_proba")
+        return self._probabilities(self._views(X, "predict_proba"))
 
     def embed(self, X: Any) -> NDArray[Any]:
         """The embeddings (n, D) of the rows of `X`."""
@@ -364,10 +360,21 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
 
     def _answers(self, X: Any, method: str) -> Iterator[list[Answer]]:
         """Answers for blocks of queries, one for each view of them."""
-        views = self._views(X, method)
+        return self._answers_to(self._views(X, method))
+
+    def _answers_to(self, views: list[NDArray[np.float32]]) -> Iterator[list[Answer]]:
+        """The same for prepared queries."""
         parts = self._parts()
         for start in range(0, len(views[0]), ROWS_AT_ONCE):
             yield [parts.answer(view[start : start + ROWS_AT_ONCE]) for view in views]
+
+    def _probabilities(self, views: list[NDArray[np.float32]]) -> Floats:
+        """Probabilities (n, C) of prepared queries, seen in one view or several."""
+        from attnknn.ensembling import probabilities_of
+
+        calibration = self._calibration_of_answers("predict_proba")
+        found = [probabilities_of(answers, calibration) for answers in self._answers_to(views)]
+        return np.concatenate(found) if found else np.zeros((0, len(self.classes_)))
 
     def _views(self, X: Any, method: str) -> list[NDArray[np.float32]]:
         """Prepared queries (n, D) as they are or, if the encoder has views, in each of them."""

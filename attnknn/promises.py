@@ -52,6 +52,7 @@ class PromisesMixin:
         def _calibration_of_answers(self, method: str) -> Calibration: ...
         def _codes(self, labels: NDArray[Any]) -> Integers: ...
         def _views(self, X: Any, method: str) -> list[NDArray[np.float32]]: ...
+        def _probabilities(self, views: list[NDArray[np.float32]]) -> Floats: ...
         def predict_proba(self, X: Any) -> Floats: ...
 
     def predict_set(
@@ -83,7 +84,8 @@ class PromisesMixin:
             'raps' fewer long ones; or a score of `attnknn.conformal`
         calibration_rows : rows and labels for 'split', none of which may be remembered
         random_state : a number randomizes 'aps' and 'raps', which then cover exactly and not a
-            little more; None does not
+            little more; None does not. With the same number a row has the same set, asked about
+            alone or among others
 
         Examples
         --------
@@ -109,7 +111,9 @@ class PromisesMixin:
             inside = self._members_by_jackknife(X, promise)
         else:
             limits = self._thresholds(promise, calibration_rows)
-            inside = members(promise.scores_of_queries(self.predict_proba(X)), limits)
+            views = self._views(X, "predict_set")
+            scores = promise.scores_of_queries(self._probabilities(views), views[0])
+            inside = members(scores, limits)
         return PredictionSets(
             inside, self.classes_, promise.coverage, promise.by_class, method, limits
         )
@@ -260,7 +264,7 @@ class PromisesMixin:
             views[0],
             promise.coverage,
             by_class=promise.by_class,
-            uniform=promise.uniform_of_queries(len(views[0])),
+            uniform=promise.uniform_of_queries(views[0]),
         )
 
     def _verdicts(self, *, everyone: bool = False, trained_on: bool = False) -> Verdicts:

@@ -84,6 +84,19 @@ def test_sets_are_a_record_for_people_and_for_metrics():
     assert sets.thresholds.shape == (3,)
 
 
+@pytest.mark.parametrize("method", ["leave_one_out", "jackknife+"])
+def test_a_randomized_set_is_the_same_for_a_row_alone_and_among_others(method):
+    X, y = blobs(150, spread=0.6, seed=1)
+    clf = AttnKNNClassifier(6, attention="distance", random_state=0).fit(*blobs(300, spread=0.6))
+    asked = {"coverage": 0.5, "score": "aps", "method": method, "random_state": 0}
+    together = clf.predict_set(X, **asked).members
+    alone = np.concatenate([clf.predict_set(row[None], **asked).members for row in X])
+    assert (alone == together).mean() > 0.99  # but for rounding
+    assert set_coverage(y, alone) == pytest.approx(0.5, abs=0.12)
+    other = clf.predict_set(X, **(asked | {"random_state": 1})).members
+    assert (other != together).any()
+
+
 def test_split_sets_go_by_the_rows_that_are_given():
     clf = fitted()
     X, y = blobs(300, spread=1.2, seed=2)

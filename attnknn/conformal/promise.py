@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,6 @@ from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.records import Booleans, Floats, Integers
 
 SHARE = Limits(above=0, below=1)
-EXAMPLES, QUERIES = 0, 1  # streams of chance
 
 
 @dataclass(frozen=True)
@@ -31,20 +31,29 @@ class Promise:
     score: SetScore
     seed: int | None = None
 
-    def scores_of_queries(self, probabilities: Floats) -> Floats:
-        """Scores (n, C) of rows that are asked about."""
-        return self.score.of_all(probabilities, self.uniform_of_queries(len(probabilities)))
+    def scores_of_queries(self, probabilities: Floats, queries: NDArray[np.float32]) -> Floats:
+        """Scores (n, C) of rows that are asked about, with their embeddings (n, D)."""
+        return self.score.of_all(probabilities, self.uniform_of_queries(queries))
 
     def scores_of_examples(self, probabilities: Floats, ids: NDArray[Any] | None = None) -> Floats:
         """Scores (n, C) of judged rows; chance goes by their ids, not by the order they are in."""
-        uniform = self._uniform(EXAMPLES, len(probabilities))
-        if uniform is not None and ids is not None:
+        if self.seed is None:
+            return self.score.of_all(probabilities)
+        uniform = np.random.default_rng(self.seed).random(len(probabilities))
+        if ids is not None:
             uniform = uniform[np.argsort(np.argsort(ids))]
         return self.score.of_all(probabilities, uniform)
 
-    def uniform_of_queries(self, n: int) -> Floats | None:
-        """(n,) numbers in [0, 1) that randomize the scores of queries, or None."""
-        return self._uniform(QUERIES, n)
+    def uniform_of_queries(self, queries: NDArray[np.float32]) -> Floats | None:
+        """(n,) numbers in [0, 1) that randomize the scores of queries (n, D), or None.
+
+        They are drawn by what a query is, and not by its place: rows that are asked about one at a
+        time would otherwise all get the same number.
+        """
+        if self.seed is None:
+            return None
+        key = self.seed.to_bytes(8, "big")
+        return np.array([_uniform(query.tobytes(), key) for query in queries])
 
     def thresholds(
         self,
@@ -91,10 +100,11 @@ class Promise:
                 f"{n_fresh}. Ask for less coverage."
             )
 
-    def _uniform(self, stream: int, n: int) -> Floats | None:
-        if self.seed is None:
-            return None
-        return np.random.default_rng([self.seed, stream]).random(n)
+
+def _uniform(content: bytes, key: bytes) -> float:
+    """A number in [0, 1) that looks drawn at random, the same for the same content and key."""
+    digest = hashlib.blake2b(content, digest_size=8, key=key).digest()
+    return (int.from_bytes(digest, "big") >> 11) / 2**53
 
 
 def make_promise(
