@@ -213,9 +213,16 @@ class Trust:
             if self.has_groups:
                 group = self.groups[rows[part]][:, None, None]
                 is_row |= (self.groups[who] == group) & (group != NO_GROUP)
-            is_row &= self.table.mask[judges[part]]
-            weights = np.where(is_row, self.weights[judges[part]], 0.0)
-            is_alike = self.table.labels[judges[part]] == self.own[judges[part]][..., None]
-            say[part] = weights.sum(axis=2)
-            vouched[part] = np.where(is_alike, weights, 0.0).sum(axis=2)
+            self._count(np.nonzero(is_row), judges[part], say[part], vouched[part])
         return say, vouched
+
+    def _count(
+        self, places: tuple[Integers, ...], judges: Integers, say: Floats, vouched: Floats
+    ) -> None:
+        """Add to say and vouched (b, K) the weights of the few `places` (row, judge, neighbor)."""
+        row, judge, neighbor = places
+        who = judges[row, judge]
+        weights = np.where(self.table.mask[who, neighbor], self.weights[who, neighbor], 0.0)
+        is_alike = self.table.labels[who, neighbor] == self.own[who]
+        np.add.at(say, (row, judge), weights)
+        np.add.at(vouched, (row, judge), np.where(is_alike, weights, 0.0))

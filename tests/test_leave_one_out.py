@@ -156,3 +156,22 @@ def test_parts_of_the_judged_keep_in_step():
     assert part.own.tolist() == everyone.own[[3, 1]].tolist()
     assert part.groups.tolist() == [1, 0]
     assert part.nearest(2).situation.squared.shape == (2, 2)
+
+
+@pytest.mark.parametrize("has_groups", [False, True])
+def test_what_a_row_vouches_for_is_what_plain_loops_find(has_groups):
+    X, y = blobs(40)
+    groups = np.arange(40) // 3 if has_groups else None
+    memory = NumpyMemory().remember(make_entries(X, y, groups=groups))
+    everyone = judge(memory, np.bincount(y), 8)
+    trust, judges = Trust(everyone, first_look()), everyone.situation.neighbors.positions
+    say, vouched = trust._say_of(everyone.rows, judges)
+    assert say.any()
+    for row, place in np.ndindex(judges.shape):
+        who, expected = judges[row, place], [0.0, 0.0]
+        for at, other in enumerate(trust.table.positions[who]):
+            is_left_out = other == row or (has_groups and other // 3 == row // 3)
+            if is_left_out and trust.table.mask[who, at]:
+                expected[0] += trust.weights[who, at]
+                expected[1] += trust.weights[who, at] * (y[other] == y[who])
+        assert [say[row, place], vouched[row, place]] == pytest.approx(expected)
