@@ -54,7 +54,7 @@ class TableMLP(ClassifierMixin, BaseEstimator):
         inputs = self.encoder_.inputs(X)
         generator = np.random.default_rng(self.random_state)
         alone = np.full(len(codes), NO_GROUP)
-        is_trained_on = trained_rows(alone, self.encoder_.holdout, len(codes), generator)
+        is_trained_on = trained_rows(codes, alone, self.encoder_.holdout, len(codes), generator)
         seed = int(generator.integers(2**31))
         trials = [
             self._train(inputs, codes, is_trained_on, seed, network)

@@ -52,7 +52,7 @@ def teach_encoder(
     teach, rows = _course(encoder.fit(X), X)
     _check_lengths(encoder.name, len(rows), len(codes))
     generator = np.random.default_rng(random_state)
-    is_trained_on = trained_rows(groups, encoder.holdout, sys.maxsize, generator)
+    is_trained_on = trained_rows(codes, groups, encoder.holdout, sys.maxsize, generator)
     outcome = teach(
         encoder,
         rows,

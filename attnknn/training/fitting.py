@@ -301,7 +301,7 @@ class _Fitting:
             is_trained_on = ~self.known_fresh[judged.rows]
         else:
             is_trained_on = trained_rows(
-                judged.groups, attention.holdout, attention.max_rows, self.generator
+                judged.own, judged.groups, attention.holdout, attention.max_rows, self.generator
             )
         fresh = np.flatnonzero(~is_trained_on)
         fresh = fresh[sample_of(len(fresh), len(self.counts), self.generator)]

