@@ -17,7 +17,7 @@ from attnknn import datasets  # noqa: E402
 from attnknn.evaluation.protocol import run  # noqa: E402
 from experiments import __main__ as experiments  # noqa: E402
 from experiments import audit as audits  # noqa: E402
-from experiments import coverage, drift, out_of_scope  # noqa: E402
+from experiments import coverage, drift, new_classes, out_of_scope  # noqa: E402
 from experiments.bars import bars  # noqa: E402
 from experiments.image_bars import image_bars  # noqa: E402
 from experiments.images.recipe import Recipe  # noqa: E402
@@ -221,3 +221,32 @@ def test_drift_is_measured_and_told_in_tables(tmp_path, capsys, monkeypatch):
 def test_delays_are_medians_with_those_that_never_came():
     assert drift._median([None, None]) == "never"
     assert drift._median([0, 9, None]) == "6 rows (at most 10, 2 of 3)"
+
+
+def test_new_classes_are_measured_and_held_to_their_bars(tmp_path, capsys, monkeypatch):
+    folder = ["--folder", str(tmp_path / "reports")]
+    chosen = ["--only", "digits", "--new", "3", "--seeds", "2", "--attention", "distance"]
+    assert new_classes.main(["run", *chosen, *folder]) == 0
+    report = new_classes.known_reports(tmp_path / "reports")[0]
+    assert len(report["new_classes"]) == len(report["5 examples"]["new"]) == 3
+    assert set(report["before"]["new"]) == {0.0}  # a class without entries is never answered
+    assert 0.3 < np.mean(report["5 examples"]["new"]) < np.mean(report["10 examples"]["new"])
+    out = capsys.readouterr().out
+    assert "distance, 5 examples: accuracy of new classes ≥ 0.64: 0." in out
+    assert len(out.splitlines()) == 3
+    page = tmp_path / "page.md"
+    page.write_text("<!-- new-classes -->\n<!-- /new-classes -->\n")
+    monkeypatch.setattr(new_classes, "PAGE", page)
+    assert new_classes.main(["page", *folder]) == 0
+    assert [line.count("|") for line in page.read_text().splitlines()] == [0, 7, 7, 7, 7, 0]
+
+
+def test_rows_of_new_classes_are_chosen_by_the_seed():
+    y = np.repeat(np.arange(6), 20)
+    new, rows = new_classes.chosen_rows(y, 2, 10, seed=1)
+    again, same = new_classes.chosen_rows(y, 2, 10, seed=1)
+    assert (rows == same).all()
+    assert (new == again).all()
+    assert (y[rows] == new[:, None]).all()
+    assert len(np.unique(rows)) == 20
+    assert (new_classes.chosen_rows(y, 2, 10, seed=2)[1] != rows).any()
