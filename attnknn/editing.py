@@ -14,7 +14,7 @@ from attnknn._atomic import all_or_nothing
 from attnknn._validation import check_labels, check_same_kind
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.memory.entries import Told, make_entries
-from attnknn.records import Booleans, Integers
+from attnknn.records import Booleans, Floats, Integers
 
 if TYPE_CHECKING:
     from attnknn.attention import Attention
@@ -118,6 +118,12 @@ class EditsMixin:
             positions = self.memory_.positions_of(wanted)
             self._admit(labels, self.memory_.entries.embeddings[positions])
             self.memory_.relabel(wanted, self._codes(labels))
+        return self
+
+    def _fade(self, fading: Floats | None) -> Self:
+        """Set what age leaves of the importance of each entry (N,), in the order remembered."""
+        with self._edit():
+            self.memory_.fade(fading)
         return self
 
     def refit(self) -> Self:

@@ -72,7 +72,7 @@ def situation_of(
         queries=queries,
         neighbors=neighbors,
         squared=squared(neighbors.distances, memory.metric_),
-        importance=memory.entries.importance[neighbors.positions],
+        importance=memory.entries.importance_now[neighbors.positions],
         entries=memory.entries.embeddings,
         trust=trust,
     )

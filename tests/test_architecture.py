@@ -39,6 +39,7 @@ ROOMS = [
     ["editing", "promises"],
     ["classifier"],
     ["audit", "drift", "durable", "what_if"],
+    ["forgetting"],
     ["datasets"],
     ["evaluation"],
     ["experiments"],

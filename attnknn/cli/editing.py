@@ -40,11 +40,15 @@ def edit(model: EditableModel, words: str = "") -> Iterator[AttnKNNClassifier]:
         yield model.classifier
         if not len(model.classifier.memory_):
             raise InvalidInputError("These are all entries: a model must remember at least one.")
+    tell(model)
+
+
+def tell(model: EditableModel, words: str = "") -> None:
+    """Make an edit ready for readers and say what was done, in `words` or in those of the log."""
     model.keep_trust()
     done, n_entries = model.log()[-1], len(model.classifier.memory_)
-    click.echo(
-        f"{done.words}; {model.path.name} now holds {counted(n_entries)} (edit {done.edit})."
-    )
+    holds = f"{model.path.name} now holds {counted(n_entries)}"
+    click.echo(f"{words or done.words}; {holds} (edit {done.edit}).")
 
 
 def counted(n_entries: int, noun: str = "entry", nouns: str = "entries") -> str:

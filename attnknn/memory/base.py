@@ -168,6 +168,10 @@ class Memory(ABC, BaseEstimator):
             raise InvalidInputError("`ids` must not hold one id twice with two different labels.")
         self.entries = replace(self.entries, labels=changed)
 
+    def fade(self, fading: Floats | None) -> None:
+        """Set what age leaves of the importance of each entry, (N,); None: all of it."""
+        self.entries = replace(self.entries, fading=fading)
+
     def recode(self, codes: Integers) -> None:
         """Give label code c the new code `codes[c]`: the classes are in another order."""
         self.entries = replace(self.entries, labels=codes[self.entries.labels])

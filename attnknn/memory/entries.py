@@ -30,6 +30,7 @@ class Entries:
     importance : (N,) positive; a neighbor's log importance is added to its score
     fresh : (N,) True where no learned part was trained on the entry
     payloads : (N,) objects shown with the evidence, or None for no payloads at all
+    fading : (N,) above 0, up to 1: what age has left of the importance, or None where nothing fades
     subjects : (N,) texts that say whose the entries are, "" for nobody's; None for none at all
     """
 
@@ -41,6 +42,12 @@ class Entries:
     fresh: Booleans
     payloads: NDArray[np.object_] | None = None
     subjects: NDArray[np.object_] | None = None
+    fading: Floats | None = None
+
+    @property
+    def importance_now(self) -> Floats:
+        """(N,) what age has left of the importance of each entry."""
+        return self.importance if self.fading is None else self.importance * self.fading
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -62,13 +69,19 @@ class Entries:
         """These entries followed by the `other` ones."""
         if not (len(self) and len(other)):
             return self if len(self) else other
-        for name, nothing in (("payloads", None), ("subjects", NOBODY)):
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if mine is None and theirs is not None:
-                return _filled(self, name, nothing).joined(other)
-            if mine is not None and theirs is None:
-                return self.joined(_filled(other, name, nothing))
-        return self._mapped(lambda name, mine: np.concatenate([mine, getattr(other, name)]))
+        mine, theirs = self._filled_like(other), other._filled_like(self)
+        return mine._mapped(lambda name, array: np.concatenate([array, getattr(theirs, name)]))
+
+    def _filled_like(self, other: Entries) -> Entries:
+        """The same entries with what only `other` has written out."""
+        n = len(self)
+        nothing: dict[str, Any] = {
+            "payloads": _no_payloads(n),
+            "subjects": np.full(n, NOBODY, dtype=object),
+            "fading": np.ones(n),
+        }
+        missing = {name: array for name, array in nothing.items() if getattr(self, name) is None}
+        return replace(self, **{n: a for n, a in missing.items() if getattr(other, n) is not None})
 
     def _mapped(self, change: Callable[[str, NDArray[Any]], NDArray[Any]]) -> Entries:
         arrays = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -199,12 +212,6 @@ def _checked_subjects(subjects: ArrayLike) -> NDArray[np.object_]:
     """Whose the rows are, as texts: 7 and "7" are one person."""
     names = np.asarray(subjects, dtype=object)
     return np.array([str(name) for name in names.ravel()], dtype=object).reshape(names.shape)
-
-
-def _filled(entries: Entries, name: str, value: Any) -> Entries:
-    """The entries with one value in the place of an array that they do not have."""
-    filled: dict[str, Any] = {name: np.full(len(entries), value, dtype=object)}
-    return replace(entries, **filled)
 
 
 def _no_payloads(n: int) -> NDArray[np.object_]:

@@ -118,6 +118,7 @@ def _memory(classifier: AttnKNNClassifier) -> dict[str, Any]:
         "has_text_ids": memory.entries.ids.dtype == object,
         "has_payloads": memory.entries.payloads is not None,
         "has_subjects": memory.entries.subjects is not None,
+        "has_fading": memory.entries.fading is not None,
         "least_next_id": int(classifier.__dict__.get("_least_next_id", 0)),
     }
 
@@ -136,7 +137,11 @@ def _entry_arrays(entries: Entries) -> dict[str, NDArray[Any]]:
         "importance": entries.importance,
         "fresh": entries.fresh,
     }
-    return arrays if entries.ids.dtype == object else {**arrays, "ids": entries.ids}
+    if entries.ids.dtype != object:
+        arrays["ids"] = entries.ids
+    if entries.fading is not None:
+        arrays["fading"] = entries.fading
+    return arrays
 
 
 def _tensors(classifier: AttnKNNClassifier) -> dict[str, dict[str, Any]]:

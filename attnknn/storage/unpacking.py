@@ -160,6 +160,7 @@ def _entries(folder: ModelFolder, stored: Fields, n_classes: int) -> Entries:
         fresh=folder.array("fresh", np.bool_, (n,)),
         payloads=payloads,
         subjects=_texts(folder, "subjects", n) if stored.flag("has_subjects") else None,
+        fading=_fading(folder, n) if stored.flag("has_fading") else None,
     )
     _check_entries(folder, entries, n_classes)
     return entries
@@ -172,6 +173,13 @@ def _texts(folder: ModelFolder, name: str, n: int) -> NDArray[Any]:
     array = np.full(n, "", dtype=object)
     array[:] = texts
     return array
+
+
+def _fading(folder: ModelFolder, n: int) -> NDArray[np.float64]:
+    fading = folder.array("fading", np.float64, (n,))
+    if not ((fading > 0) & (fading <= 1)).all():
+        raise folder.refuse("fading.npy must hold numbers above 0, up to 1")
+    return fading
 
 
 def _check_entries(folder: ModelFolder, entries: Entries, n_classes: int) -> None:

@@ -233,7 +233,7 @@ def _expect_true(memory: Memory, reference: Memory, queries: np.ndarray, found: 
 
 
 def _expect_as_if(one: Memory, other: Memory, case: Case, what: str) -> None:
-    for name in ("ids", "labels", "groups", "importance", "fresh"):
+    for name in ("ids", "labels", "groups", "importance_now", "fresh"):
         same = np.array_equal(getattr(one.entries, name), getattr(other.entries, name))
         _expect(same, f"{what} must leave the `{name}` as they should be.")
     if one.is_exact:

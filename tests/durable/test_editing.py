@@ -15,6 +15,7 @@ import pytest
 from attnknn import AttnKNNClassifier, LearnedAttention, open_for_editing
 from attnknn.durable import EditableModel, edits_of, touched_by
 from attnknn.errors import InvalidInputError, InvalidSettingError, ModelFolderError
+from attnknn.forgetting import weigh_by_age
 from attnknn.storage import load_notes, save_classifier
 
 from .samples import answers, assert_same, fitted, labels, people, rows
@@ -297,3 +298,16 @@ def test_rows_of_one_subject_are_a_group_also_those_that_come_later() -> None:
         clf.forget(subject="person-1")
     with pytest.raises(InvalidSettingError, match="one of the two"):
         clf.forget([1], subject="x")
+
+
+def test_what_age_leaves_is_stored_too(path: Path) -> None:
+    expected = fitted()
+    weigh_by_age(expected, 10.0)
+    with open_for_editing(path) as model:
+        with model.edit() as classifier:
+            weigh_by_age(classifier, 10.0)
+        model.add(rows(1, seed=2), ["ant"])
+        assert_same(AttnKNNClassifier.load(path), expected.add(rows(1, seed=2), ["ant"]))
+        assert model.log()[1].words == "Changed the say of 39 entries"
+        model.rollback(0)
+        assert_same(model.classifier, fitted())

@@ -61,7 +61,7 @@ class Change:
     removed : (N before,) True for entries that are gone
     changed : positions after, of entries that have another label, importance or freshness
     changed_before : positions before, of the same
-    relabeled : how many of these have another label
+    n_relabeled, n_weighed : how many of these have another label, another say
     added : positions after, of new entries
     parts : files that are new or others now
     dropped : names of files that are gone
@@ -70,7 +70,8 @@ class Change:
     removed: Booleans
     changed: Integers
     changed_before: Integers
-    relabeled: int
+    n_relabeled: int
+    n_weighed: int
     added: Integers
     parts: dict[str, bytes]
     dropped: list[str]
@@ -84,12 +85,11 @@ class Change:
     def words(self) -> str:
         """What was done, as 'Added 3 entries and forgot 1 entry'."""
         said = []
-        n_weighed = len(self.changed) - self.relabeled
         for verb, n in (
             ("added", len(self.added)),
-            ("relabeled", self.relabeled),
+            ("relabeled", self.n_relabeled),
             ("forgot", int(self.removed.sum())),
-            ("changed the say of", n_weighed if not self.parts else 0),
+            ("changed the say of", self.n_weighed),
         ):
             if n:
                 said.append(f"{verb} {n:,} {'entry' if n == 1 else 'entries'}")
@@ -106,14 +106,17 @@ class Change:
         is_relabeled = (
             _recoded(before, after)[before.entries.labels[old]] != after.entries.labels[new]
         )
-        is_changed = is_relabeled.copy()
-        for name in ("importance", "fresh"):
-            is_changed |= getattr(before.entries, name)[old] != getattr(after.entries, name)[new]
+        is_weighed, is_judged = (
+            getattr(before.entries, name)[old] != getattr(after.entries, name)[new]
+            for name in ("importance_now", "fresh")
+        )
+        is_changed = is_relabeled | is_weighed | is_judged
         return cls(
             removed=~stays,
             changed=new[is_changed],
             changed_before=old[is_changed],
-            relabeled=int(is_relabeled.sum()),
+            n_relabeled=int(is_relabeled.sum()),
+            n_weighed=int(is_weighed.sum()),
             added=np.arange(n_same, len(after.entries)),
             parts={n: c for n, c in after.parts.items() if before.parts.get(n) != c},
             dropped=sorted(set(before.parts) - set(after.parts)),
@@ -132,11 +135,12 @@ def rows_of(kept: Kept, positions: Integers) -> list[tuple[Any, ...]]:
     return list(zip(ids, groups, subjects, payloads, embeddings, digests, strict=True))
 
 
-def versions_of(kept: Kept, positions: Integers) -> list[tuple[str, float, int]]:
-    """The label, importance and freshness of some entries."""
-    importance = kept.entries.importance[positions].tolist()
-    fresh = kept.entries.fresh[positions].astype(int).tolist()
-    return list(zip(kept.labels(positions), importance, fresh, strict=True))
+def versions_of(kept: Kept, positions: Integers) -> list[tuple[str, float, float, int]]:
+    """The label, importance, what age left of it, and freshness of some entries."""
+    entries = kept.entries.take(positions)
+    fading = np.ones(len(entries)) if entries.fading is None else entries.fading
+    numbers = entries.importance.tolist(), fading.tolist(), entries.fresh.astype(int).tolist()
+    return list(zip(kept.labels(positions), *numbers, strict=True))
 
 
 def sha256_of(content: bytes) -> str:

@@ -165,7 +165,7 @@ def _restore(
         head = head_of(database)
         times = {"edit": head + 1, "target": target}
         for table, columns in (
-            ("versions", "label, importance, fresh"),
+            ("versions", "label, importance, fading, fresh"),
             ("parts", "made, sha256, content"),
         ):
             key = "seq" if table == "versions" else "name"

@@ -111,14 +111,14 @@ class StoredModel(ModelFolder):
 
     def _read_rows(self, database: sqlite3.Connection) -> None:
         query = (
-            "select seq, id, grp, subject, payload, embedding, digest, label, importance, fresh "
+            "select seq, id, grp, subject, payload, embedding, digest, "
+            "label, importance, fading, fresh "
             f"from versions join rows using (seq) where {VALID} order by seq"
         )
         found = database.execute(query, {"edit": self.edit}).fetchall()
-        columns = list(zip(*found, strict=True)) if found else [()] * 10
-        seqs, ids, groups, subjects, payloads, embeddings, digests, labels, importance, fresh = (
-            columns
-        )
+        columns = list(zip(*found, strict=True)) if found else [()] * 11
+        seqs, ids, groups, subjects, payloads, embeddings, digests, *versions = columns
+        labels, importance, fading, fresh = versions
         if any(map(_is_damaged, embeddings, payloads, digests)):
             raise self.refuse(f"an entry in {STORE} is not what was written (its checksum differs)")
         self.seqs = np.array(seqs, dtype=np.int64)
@@ -127,6 +127,7 @@ class StoredModel(ModelFolder):
             "labels": self._codes(labels),
             "groups": np.array(groups, dtype=np.int64),
             "importance": np.array(importance, dtype=np.float64),
+            "fading": np.array(fading, dtype=np.float64),
             "fresh": np.array(fresh, dtype=np.bool_),
         }
         self._texts: dict[str, list[Any]] = {

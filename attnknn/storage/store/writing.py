@@ -102,7 +102,7 @@ def _insert_rows(
 
 
 def _insert_versions(database: sqlite3.Connection, versions: list[tuple[object, ...]]) -> None:
-    database.executemany("insert into versions values (?, ?, null, ?, ?, ?)", versions)
+    database.executemany("insert into versions values (?, ?, null, ?, ?, ?, ?)", versions)
 
 
 def _end_part(database: sqlite3.Connection, name: str, edit: int) -> int:

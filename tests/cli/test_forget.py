@@ -1,0 +1,91 @@
+"""`attnknn forget` by a policy: what it costs, what it changes, and how it is taken back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attnknn import AttnKNNClassifier
+from attnknn.forgetting import drop_least_valuable
+
+from .samples import refused, run
+
+
+def state_of(model: Path) -> tuple[list[str], list[float]]:
+    entries = AttnKNNClassifier.load(model).memory_.entries
+    return entries.ids.tolist(), entries.importance_now.tolist()
+
+
+def test_the_newest_are_kept_and_the_edit_is_taken_back(model: Path) -> None:
+    old = state_of(model)
+    said = run("forget", model, "--keep-newest", 20).stdout.splitlines()
+    assert said[0].startswith("Leave-one-out, 60 fresh entries: accuracy 0.")
+    assert said[1] == "Forgot 40 of 60 entries, the oldest; model now holds 20 entries (edit 1)."
+    ids = AttnKNNClassifier.load(model).memory_.entries.ids.tolist()
+    assert ids == [f"id-0-{row:03d}" for row in range(40, 60)]
+    said = run("undo", model).stdout
+    assert said == "Taken back: forgot 40 entries (edit 1).\n"
+    assert state_of(model) == old
+
+
+def test_a_budget_drops_the_least_valuable(model: Path) -> None:
+    expected = AttnKNNClassifier.load(model)
+    drop_least_valuable(expected, 25)
+    assert "those of least value; " in run("forget", model, "--budget", 25).stdout
+    ids = AttnKNNClassifier.load(model).memory_.entries.ids.tolist()
+    assert ids == expected.memory_.entries.ids.tolist()
+
+
+def test_a_half_life_is_stored_and_taken_back(model: Path) -> None:
+    old = state_of(model)
+    said = run("forget", model, "--half-life", "10").stdout
+    assert "Halved the importance of entries with every 10 of age; " in said
+    fading = AttnKNNClassifier.load(model).memory_.entries.fading
+    assert fading is not None
+    assert np.allclose(fading, 0.5 ** (np.arange(59, -1, -1) / 10))
+    assert run("undo", model).stdout == "Taken back: changed the say of 59 entries (edit 1).\n"
+    assert state_of(model) == old
+
+
+@pytest.mark.parametrize("policy", [("--keep-newest", 9), ("--budget", 9), ("--half-life", 3)])
+def test_a_dry_run_says_what_it_costs_and_changes_nothing(model: Path, policy) -> None:
+    old = state_of(model)
+    said = run("forget", model, *policy, "--dry-run").stdout
+    assert "Leave-one-out, 60 fresh entries: accuracy" in said
+    assert said.endswith("if it were done; nothing was changed.\n")
+    assert state_of(model) == old
+    assert "no edit of" in refused("undo", model)
+
+
+def test_a_budget_that_is_kept_already_saves_nothing(model: Path) -> None:
+    old = state_of(model)
+    said = run("forget", model, "--budget", 60).stdout
+    assert said.endswith("Forgot nothing: 60 entries are no more than asked for.\n")
+    assert state_of(model) == old
+
+
+def test_classes_are_emptied_only_if_asked(model: Path) -> None:
+    assert "must be at least 3 to keep" in refused("forget", model, "--keep-newest", 2)
+    assert run("forget", model, "--keep-newest", 2, "--empty-classes").exit_code == 0
+    assert len(AttnKNNClassifier.load(model).memory_) == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("id-0-000", "--budget", 9),
+        ("--budget", 9, "--keep-newest", 9),
+        ("id-0-000", "--dry-run"),
+        ("id-0-000", "--empty-classes"),
+        ("--half-life", 9, "--empty-classes"),
+        ("--half-life", 0),
+        ("--budget", 0),
+    ],
+)
+def test_one_thing_is_asked_at_a_time(model: Path, arguments) -> None:
+    old = state_of(model)
+    assert run("forget", model, *arguments).exit_code == 2
+    assert state_of(model) == old
