@@ -17,7 +17,7 @@ from attnknn import datasets  # noqa: E402
 from attnknn.evaluation.protocol import run  # noqa: E402
 from experiments import __main__ as experiments  # noqa: E402
 from experiments import audit as audits  # noqa: E402
-from experiments import coverage, drift, new_classes, out_of_scope  # noqa: E402
+from experiments import coverage, drift, forgetting, new_classes, out_of_scope  # noqa: E402
 from experiments.bars import bars  # noqa: E402
 from experiments.image_bars import image_bars  # noqa: E402
 from experiments.images.recipe import Recipe  # noqa: E402
@@ -250,3 +250,17 @@ def test_rows_of_new_classes_are_chosen_by_the_seed():
     assert (y[rows] == new[:, None]).all()
     assert len(np.unique(rows)) == 20
     assert (new_classes.chosen_rows(y, 2, 10, seed=2)[1] != rows).any()
+
+
+def test_forgetting_is_measured_at_every_budget(tmp_path, capsys, monkeypatch):
+    folder = ["--folder", str(tmp_path / "reports")]
+    assert forgetting.main(["run", "--only", "iris", "--seeds", "2", *folder]) == 0
+    report = forgetting.known_reports(tmp_path / "reports")[0]
+    assert set(report["policies"]) == {"least value", "random", "newest"}
+    assert all(set(found) == {"50%", "25%", "10%"} for found in report["policies"].values())
+    assert capsys.readouterr().out.count("| iris, 2 seeds |") == 6
+    page = tmp_path / "page.md"
+    page.write_text("<!-- forgetting -->\n<!-- /forgetting -->\n")
+    monkeypatch.setattr(forgetting, "PAGE", page)
+    assert forgetting.main(["page", *folder]) == 0
+    assert page.read_text().count("| iris, 2 seeds | least value") == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -62,3 +64,11 @@ def test_payloads_that_come_later_leave_the_earlier_ones_empty() -> None:
     memory.add(make_entries([[2.0]], [1], first_id=1, payloads=["two"]))
     memory.add(make_entries([[3.0]], [1], first_id=2))
     assert memory.entries.payloads.tolist() == [None, "two", None]
+
+
+def test_entries_that_fade_join_those_that_do_not():
+    old = replace(make_entries([[0.0], [1.0]], [0, 1]), fading=np.array([0.25, 0.5]))
+    new = make_entries([[2.0]], [1], ids=[7], importance=[3.0])
+    assert old.joined(new).fading.tolist() == [0.25, 0.5, 1.0]
+    assert new.joined(old).importance_now.tolist() == [3.0, 0.25, 0.5]
+    assert new.joined(make_entries([[3.0]], [0], ids=[8])).fading is None

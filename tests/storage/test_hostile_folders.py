@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from attnknn import AttnKNNClassifier
 from attnknn.errors import ModelFolderError
+from attnknn.forgetting import weigh_by_age
 from attnknn.storage import load_notes
 
 from .samples import (
@@ -164,6 +165,20 @@ def test_numbers_that_make_no_sense_are_refused(
 ) -> None:
     change_array(saved, name, array)
     refuses(saved, match)
+
+
+@pytest.mark.parametrize("wrong", [0.0, 1.5, np.nan])
+def test_fading_that_makes_no_sense_is_refused(wrong: float, tmp_path: Path) -> None:
+    classifier = quick().fit(rows(), labels())
+    weigh_by_age(classifier, 5)
+    classifier.save(tmp_path / "model")
+    change_array(tmp_path / "model", "fading", np.full(N, wrong))
+    refuses(tmp_path / "model", "fading.npy must hold numbers above 0")
+
+
+def test_a_folder_that_does_not_speak_of_fading_has_none(saved: Path) -> None:
+    change_settings(saved, lambda settings: settings["memory"].pop("has_fading"))
+    assert AttnKNNClassifier.load(saved).memory_.entries.fading is None
 
 
 def put(*path_and_value: Any) -> Callable[[dict[str, Any]], None]:

@@ -1,0 +1,171 @@
+"""What forgetting costs: budgets of 50, 25 and 10 % by three ways to choose who stays.
+
+    python -m experiments.forgetting                 measure what has no report yet
+    python -m experiments.forgetting page            write the table into docs/forgetting.md
+
+The classifier is fitted on all training rows, in an order that the seed shuffles; then entries go
+until the budget is kept, least valuable first, oldest first or at random, each budget from the one
+before, and the test rows are asked, as the fitted parts are and after a `refit`. Rows here do not
+change with time, so that the newest are as good as any. Distance attention, so that all of it takes
+minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attnknn import AttnKNNClassifier, datasets
+from attnknn.encoders import make_encoder
+from attnknn.errors import AttnKNNError
+from attnknn.evaluation.protocol import versions
+from attnknn.forgetting import drop_least_valuable, keep_newest
+from attnknn.metrics import accuracy, nll
+from experiments.pages import ROOT, replace_between
+
+RESULTS = Path(__file__).parent / "results" / "forgetting"
+PAGE = ROOT / "docs" / "forgetting.md"
+DATASETS = ("letter", "banking77")
+BUDGETS = (0.5, 0.25, 0.1)
+Reports = list[dict[str, Any]]
+Policy = Callable[[AttnKNNClassifier, int], Any]
+
+
+def measure(dataset: datasets.Dataset, seed: int) -> dict[str, Any]:
+    """Fit once; forget by each policy, down from one budget to the next."""
+    generator = np.random.default_rng(seed)
+    order = generator.permutation(len(dataset.y_train))
+    encoder = make_encoder("tabular" if dataset.kind == "table" else "identity")
+    rows = np.asarray(encoder.fit(dataset.X_train, dataset.y_train).transform(dataset.X_train))
+    asked = np.asarray(encoder.transform(dataset.X_test)), dataset.y_test
+    clf = AttnKNNClassifier(64, attention="distance", random_state=seed)
+    clf.fit(rows[order], dataset.y_train[order])
+    found = {name: _by_budget(clf, policy, asked) for name, policy in policies(generator).items()}
+    return {
+        "dataset": dataset.name,
+        "checksum": dataset.checksum,
+        "seed": seed,
+        "entries": len(rows),
+        "versions": versions(),
+        "everything": scores_of(clf, asked),
+        "policies": found,
+    }
+
+
+def policies(generator: np.random.Generator) -> dict[str, Policy]:
+    """The ways to choose who stays."""
+
+    def at_random(clf: AttnKNNClassifier, n: int) -> Any:
+        return keep_newest(clf, n, times=generator.permutation(len(clf.memory_)))
+
+    return {"least value": drop_least_valuable, "random": at_random, "newest": keep_newest}
+
+
+def _by_budget(
+    clf: AttnKNNClassifier, policy: Policy, asked: tuple[Any, Any]
+) -> dict[str, dict[str, float]]:
+    left, found = copy(clf), {}
+    for budget in BUDGETS:
+        started = time.perf_counter()
+        done = policy(left, round(budget * len(clf.memory_)))
+        found[f"{budget:.0%}"] = {
+            "seconds": round(time.perf_counter() - started, 1),
+            "leave_one_out_accuracy_lost": done.fresh.accuracy_lost,
+            **scores_of(left, asked),
+            **{f"refit_{name}": v for name, v in scores_of(copy(left).refit(), asked).items()},
+        }
+    return found
+
+
+def scores_of(clf: AttnKNNClassifier, asked: tuple[Any, Any]) -> dict[str, float]:
+    """Accuracy and log-loss of the test rows."""
+    probabilities = clf.predict_proba(asked[0])
+    own = np.searchsorted(clf.classes_, asked[1])
+    return {
+        "accuracy": round(accuracy(own, probabilities), 5),
+        "log_loss": round(nll(own, probabilities), 5),
+    }
+
+
+def table(reports: Reports) -> str:
+    """Markdown: what is left of accuracy and log-loss, a line for each data set and policy."""
+    head = ["data", "who goes first", "all", *(f"{budget:.0%}" for budget in BUDGETS)]
+    lines = [head, ["---", "---", *["--:"] * (len(head) - 2)]]
+    for name in dict.fromkeys(report["dataset"] for report in reports):
+        chosen = [report for report in reports if report["dataset"] == name]
+        everything = _cell([report["everything"] for report in chosen])
+        for policy in chosen[0]["policies"]:
+            for prefix, words in (("", ""), ("refit_", ", then refit")):
+                by_budget = [
+                    _cell([report["policies"][policy][f"{b:.0%}"] for report in chosen], prefix)
+                    for b in BUDGETS
+                ]
+                of_seeds = f"{name}, {len(chosen)} seeds"
+                lines.append([of_seeds, policy + words, everything, *by_budget])
+    words = (
+        "Test rows: accuracy in percent / log-loss, when so much of the memory is left, each "
+        "budget from the one before. Distance attention, means over seeds (`python -m "
+        "experiments.forgetting`, then `page`).\n"
+    )
+    return "\n".join([words, *(f"| {' | '.join(line)} |" for line in lines)])
+
+
+def _cell(found: list[dict[str, float]], prefix: str = "") -> str:
+    right = 100 * np.mean([scores[f"{prefix}accuracy"] for scores in found])
+    loss = np.mean([scores[f"{prefix}log_loss"] for scores in found])
+    return f"{right:.1f} / {loss:.3f}"
+
+
+def known_reports(folder: Path = RESULTS) -> Reports:
+    """The reports that runs left."""
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parse, run, print."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.forgetting",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("command", nargs="?", choices=["run", "page"], default="run")
+    parser.add_argument("--only", metavar="DATASET", choices=datasets.names())
+    parser.add_argument("--seeds", type=int, default=3, help="so many, from 0")
+    parser.add_argument("--folder", type=Path, default=RESULTS)
+    options = parser.parse_args(arguments)
+    if options.command == "run":
+        try:
+            _run(options)
+        except AttnKNNError as error:
+            print(error, file=sys.stderr)
+            return 1
+    reports = known_reports(options.folder)
+    if options.command == "page":
+        replace_between(PAGE, "forgetting", table(reports))
+        return 0
+    print(table(reports))
+    return 0
+
+
+def _run(options: argparse.Namespace) -> None:
+    options.folder.mkdir(parents=True, exist_ok=True)
+    for name in [options.only] if options.only else DATASETS:
+        dataset = datasets.load(name)
+        for seed in range(options.seeds):
+            path = options.folder / f"{name}-{seed}.json"
+            if path.exists():
+                continue
+            print(path.stem, file=sys.stderr, flush=True)
+            path.write_text(json.dumps(measure(dataset, seed), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
