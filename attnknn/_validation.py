@@ -116,8 +116,8 @@ def check_labels(y: Any, *, are_all: bool = True) -> NDArray[Any]:
 def _first_missing(labels: NDArray[Any]) -> int | None:
     if labels.dtype.kind not in "fO":
         return None
-    is_missing = np.array([is_missing(label) for label in labels.tolist()], dtype=bool)
-    return int(np.flatnonzero(is_missing)[0]) if is_missing.any() else None
+    places = (row for row, label in enumerate(labels.tolist()) if is_missing(label))
+    return next(places, None)
 
 
 def is_missing(label: Any) -> bool:

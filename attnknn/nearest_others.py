@@ -74,7 +74,10 @@ class NearestOthers:
         newcomers = np.arange(len(memory) - n_new, len(memory))
         reach = np.concatenate([self._reach[self._slots], np.full(n_new, -np.inf)])
         self._slots = np.concatenate([self._slots, self._take_slots(n_new)])
-        found = memory.reached(memory.entries.embeddings[newcomers], reach)
+        width = min(self.width, len(memory) - 1)
+        queries = memory.entries.embeddings[newcomers]
+        positions, keys, found = memory.ranked_and_reached(queries, width, reach, newcomers)
+        self._write(newcomers, positions, keys)
         groups = memory.entries.groups
         theirs = groups[newcomers[found.queries]]
         found = found.part((theirs == NO_GROUP) | (theirs != groups[found.positions]))
@@ -82,7 +85,7 @@ class NearestOthers:
         is_at_end = found.keys == reach[found.positions]
         self._take_in(memory, found.part(~is_at_end), newcomers)
         again = np.unique(found.positions[is_at_end])
-        self._search(memory, np.concatenate([again, newcomers]))
+        self._search(memory, again)
         self._embeddings = memory.entries.embeddings
 
     def forgot(self, memory: Memory, positions: Integers) -> None:
@@ -149,12 +152,18 @@ class NearestOthers:
 
     def _search(self, memory: Memory, rows: Integers) -> None:
         """Lists of the entries at `rows`, found anew."""
-        slots, n = self._slots[rows], len(memory)
-        self._lists[slots], self._keys[slots], self._reach[slots] = FREE, np.inf, np.inf
-        width = min(self.width, n - 1)
+        width = min(self.width, len(memory) - 1)
         if width < 1 or not len(rows):
+            slots = self._slots[rows]
+            self._lists[slots], self._keys[slots], self._reach[slots] = FREE, np.inf, np.inf
             return
-        positions, keys = memory.ranked(memory.entries.embeddings[rows], width, exclude=rows)
+        queries = memory.entries.embeddings[rows]
+        self._write(rows, *memory.ranked(queries, width, exclude=rows))
+
+    def _write(self, rows: Integers, positions: Integers, keys: Floats) -> None:
+        """Lists of the entries at `rows`, as a search found them."""
+        slots, width = self._slots[rows], positions.shape[1]
+        self._lists[slots], self._keys[slots], self._reach[slots] = FREE, np.inf, np.inf
         is_found = np.isfinite(keys)
         self._lists[slots, :width] = np.where(is_found, self._slots[positions], FREE)
         self._keys[slots, :width] = np.where(is_found, keys, np.inf)

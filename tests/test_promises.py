@@ -156,7 +156,7 @@ def test_by_class_entries_that_were_trained_on_help_where_fresh_ones_are_few():
     assert np.bincount(y[clf.fresh_]).min() < 19 < np.bincount(y).min()
     sets = clf.predict_set(test, 0.95, by_class=True)
     held = sets.members[np.arange(3000), truth]
-    assert held.mean() == pytest.approx(0.95, abs=0.03)
+    assert held.mean() == pytest.approx(0.95, abs=0.055)  # 63 fresh rows: 0.027 is their chance
     assert min(held[truth == c].mean() for c in range(6)) > 0.88
     with pytest.raises(InvalidInputError, match="at least 99 examples of each class; `2` has 70"):
         clf.predict_set(test, 0.99, by_class=True)

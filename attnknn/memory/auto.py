@@ -125,6 +125,12 @@ class AutoMemory(Memory):
         """As in `Memory`, by the memory chosen."""
         return self.chosen_.reached(queries, reach)
 
+    def ranked_and_reached(
+        self, queries: Vectors, k: int, reach: Floats, exclude: Integers
+    ) -> tuple[Integers, Floats, Reached]:
+        """As in `Memory`, by the memory chosen."""
+        return self.chosen_.ranked_and_reached(queries, k, reach, exclude)
+
     @property
     def n_bytes(self) -> int:
         """What the embeddings, and the index beside them, take."""

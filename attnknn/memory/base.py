@@ -132,6 +132,16 @@ class Memory(ABC, BaseEstimator):
         """
         return reached_plainly(queries, self.entries.embeddings, reach, self.metric_)
 
+    def ranked_and_reached(
+        self, queries: Vectors, k: int, reach: Floats, exclude: Integers
+    ) -> tuple[Integers, Floats, Reached]:
+        """`ranked` and `reached` for the same queries, in one pass where that saves work.
+
+        What `exclude` leaves out of the search need not be among the pairs that are reached.
+        """
+        positions, keys = self.ranked(queries, k, exclude=exclude)
+        return positions, keys, self.reached(queries, reach)
+
     def add(self, entries: Entries) -> None:
         """Remember `entries` too; their ids must be new."""
         self._check_remembers("add")

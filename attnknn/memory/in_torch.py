@@ -104,6 +104,12 @@ class TorchMemory(NumpyMemory):
         self, queries: Vectors, k: int, exclude: Integers | None
     ) -> tuple[Integers, Floats]:
         found = self._candidates(queries, _with_margin(k), exclude)
+        return self._settled(queries, found, k, exclude)
+
+    def _settled(
+        self, queries: Vectors, found: Candidates, k: int, exclude: Integers | None
+    ) -> tuple[Integers, Floats]:
+        """The `k` nearest, from candidates where these are enough and else from all entries."""
         positions, keys = self._decide(queries, found.columns, k)
         is_certain = self._slack.threshold(queries, keys[:, -1]) > found.rest
         doubtful = np.flatnonzero(~(is_certain | (found.rest == -np.inf)))
@@ -143,12 +149,14 @@ class TorchMemory(NumpyMemory):
 
     def _candidates(self, queries: Vectors, m: int, exclude: Integers | None) -> Candidates:
         """The entries with the largest bounds, at least `m` of them where there are so many."""
-        parts = []
-        for first, bounds in self._bounds(queries, exclude):
-            found = self._largest(bounds, m)
-            positions = np.where(found.columns < 0, -1, found.columns + first)
-            parts.append(Candidates(positions, found.values, found.rest))
-        return merged(parts, m)
+        chunks = self._bounds(queries, exclude)
+        return merged([self._largest_from(first, bounds, m) for first, bounds in chunks], m)
+
+    def _largest_from(self, first: int, bounds: Tensor, m: int) -> Candidates:
+        """The entries with the largest bounds of a chunk that begins with the entry `first`."""
+        found = self._largest(bounds, m)
+        positions = np.where(found.columns < 0, -1, found.columns + first)
+        return Candidates(positions, found.values, found.rest)
 
     def _largest(self, bounds: Tensor, m: int) -> Candidates:
         if bounds.device.type != "cpu":
@@ -218,19 +226,41 @@ class TorchMemory(NumpyMemory):
             bounds -= self._slack.penalties
         return bounds
 
+    def ranked_and_reached(
+        self, queries: Vectors, k: int, reach: Floats, exclude: Integers
+    ) -> tuple[Integers, Floats, Reached]:
+        """As in `Memory`: one product serves both."""
+        is_small = len(queries) * self.entries.embeddings.size <= SMALL
+        if is_small or len(queries) == 1 or self._slack.overflows(queries):
+            return super().ranked_and_reached(queries, k, reach, exclude)
+        positions = np.empty((len(queries), k), dtype=np.int64)
+        keys = np.empty((len(queries), k))
+        pairs = []
+        for rows in self._blocks(len(queries)):
+            look = _Look(queries[rows], reach, self._slack)
+            own = exclude[rows][look.order]
+            parts = []
+            for first, bounds in self._bounds(look.queries, own):
+                parts.append(self._largest_from(first, bounds, _with_margin(k)))
+                look.at(first, bounds, len(self))
+            back = rows.start + look.order
+            found = merged(parts, _with_margin(k))
+            positions[back], keys[back] = self._settled(look.queries, found, k, own)
+            pairs.append(self._within(look, rows.start))
+        return positions, keys, Reached.joined(pairs)
+
     def _reached_block(self, queries: Vectors, reach: Floats, start: int) -> Reached:
-        lowest, half = lowest_bounds(queries, reach, self._slack)
-        order = np.argsort(lowest)  # alike ones side by side: one look serves many
-        rows, positions = [], []
-        for first, bounds in self._bounds(queries[order], None):
-            stop = min(first + bounds.shape[1], len(self))
-            values = bounds[:, : stop - first].cpu().numpy()
-            row, column = pairs_above(values, lowest[order], half[first:stop])
-            rows.append(order[row])
-            positions.append(column + first)
-        row, position = np.concatenate(rows), np.concatenate(positions)
-        keys = keys_of_pairs(queries, self.entries.embeddings, row, position, self.metric_)
-        return Reached(row + start, position, keys).part(keys <= reach[position])
+        look = _Look(queries, reach, self._slack)
+        for first, bounds in self._bounds(look.queries, None):
+            look.at(first, bounds, len(self))
+        return self._within(look, start)
+
+    def _within(self, look: _Look, start: int) -> Reached:
+        """Of the pairs that bounds do not rule out those in reach; queries count from `start`."""
+        row, position = look.pairs()
+        keys = keys_of_pairs(look.queries, self.entries.embeddings, row, position, self.metric_)
+        found = Reached(look.order[row] + start, position, keys)
+        return found.part(keys <= look.reach[position])
 
     def _bounds(self, queries: Vectors, exclude: Integers | None) -> Iterator[tuple[int, Tensor]]:
         """For each chunk of entries its first position and what bounds the similarities (B, C).
@@ -302,6 +332,33 @@ class TorchMemory(NumpyMemory):
         if self.metric_ == "inner_product":
             return None
         return torch.from_numpy(self._slack.penalties).to(self._vectors.device)
+
+
+class _Look:
+    """Collects the pairs of queries (B, D) and entries that may be within the entries' reach.
+
+    The queries are put in order: those with alike bounds side by side, so that one look serves
+    many.
+    """
+
+    def __init__(self, queries: Vectors, reach: Floats, slack: Slack) -> None:
+        lowest, self._half = lowest_bounds(queries, reach, slack)
+        self.order = np.argsort(lowest)
+        self.queries, self.reach, self._lowest = queries[self.order], reach, lowest[self.order]
+        self._rows: list[Integers] = []
+        self._positions: list[Integers] = []
+
+    def at(self, first: int, bounds: Tensor, n: int) -> None:
+        """Look at a chunk of the `n` entries that begins with the entry `first`."""
+        stop = min(first + bounds.shape[1], n)
+        values = bounds[:, : stop - first].cpu().numpy()
+        row, column = pairs_above(values, self._lowest, self._half[first:stop])
+        self._rows.append(row)
+        self._positions.append(column + first)
+
+    def pairs(self) -> tuple[Integers, Integers]:
+        """Which of the queries, in their order here, and which entry."""
+        return np.concatenate(self._rows), np.concatenate(self._positions)
 
 
 def _with_margin(k: int) -> int:

@@ -159,8 +159,8 @@ def _entries(folder: ModelFolder, stored: Fields, n_classes: int) -> Entries:
         importance=folder.array("importance", np.float64, (n,)),
         fresh=folder.array("fresh", np.bool_, (n,)),
         payloads=payloads,
-        subjects=_texts(folder, "subjects", n) if stored.flag("has_subjects") else None,
-        fading=_fading(folder, n) if stored.flag("has_fading") else None,
+        subjects=_texts(folder, "subjects", n) if _says(stored, "has_subjects") else None,
+        fading=_fading(folder, n) if _says(stored, "has_fading") else None,
     )
     _check_entries(folder, entries, n_classes)
     return entries
@@ -173,6 +173,11 @@ def _texts(folder: ModelFolder, name: str, n: int) -> NDArray[Any]:
     array = np.full(n, "", dtype=object)
     array[:] = texts
     return array
+
+
+def _says(stored: Fields, name: str) -> bool:
+    """Older folders do not speak of it."""
+    return name in stored and stored.flag(name)
 
 
 def _fading(folder: ModelFolder, n: int) -> NDArray[np.float64]:

@@ -150,3 +150,25 @@ def test_any_vectors_get_the_answer_of_the_reference(vectors, k, metric, data) -
     assert_same(
         fast.search_prepared(asked, k, exclude=own), plain.search_prepared(asked, k, exclude=own)
     )
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine", "inner_product"])
+def test_one_pass_ranks_and_reaches_as_two_do(metric, rng):
+    vectors = rng.normal(size=(3000, 24))
+    memory = TorchMemory().remember(
+        make_entries(vectors, np.zeros(3000), groups=rng.integers(-1, 400, 3000)), metric
+    )
+    rows = np.arange(2400, 3000)
+    queries = memory.entries.embeddings[rows]
+    assert len(queries) * memory.entries.embeddings.size > in_torch.SMALL
+    reach = memory.ranked(memory.entries.embeddings, 9, exclude=np.arange(3000))[1][:, -1]
+    positions, keys, found = memory.ranked_and_reached(queries, 9, reach, rows)
+    expected, expected_keys = memory.ranked(queries, 9, exclude=rows)
+    np.testing.assert_array_equal(positions, expected)
+    np.testing.assert_array_equal(keys, expected_keys)
+    left_out = set(zip(*memory._left_out(rows), strict=True))
+    plain = memory.reached(queries, reach)
+    pairs = zip(plain.queries.tolist(), plain.positions.tolist(), strict=True)
+    assert {pair for pair in pairs if pair not in left_out} == set(
+        zip(found.queries.tolist(), found.positions.tolist(), strict=True)
+    )
