@@ -158,7 +158,7 @@ def test_by_class_entries_that_were_trained_on_help_where_fresh_ones_are_few():
     held = sets.members[np.arange(3000), truth]
     assert held.mean() == pytest.approx(0.95, abs=0.055)  # 63 fresh rows: 0.027 is their chance
     assert min(held[truth == c].mean() for c in range(6)) > 0.88
-    with pytest.raises(InvalidInputError, match="at least 99 examples of each class; `2` has 70"):
+    with pytest.raises(InvalidInputError, match=r"at least 99 examples of each class; `.` has 70"):
         clf.predict_set(test, 0.99, by_class=True)
     with pytest.raises(InvalidInputError, match="19 fresh examples of each class"):
         clf.predict_set(test, 0.95, by_class=True, method="jackknife+")
