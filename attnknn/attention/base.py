@@ -127,6 +127,9 @@ class Attention(ABC, BaseEstimator):
     def reorder_classes(self, order: Integers) -> None:
         """Class `order[i]` becomes class i."""
 
+    def forget_copies(self, embeddings: NDArray[np.float32]) -> None:
+        """Forget what is a copy of one of these embeddings (n, D); most attentions keep none."""
+
     def copy(self) -> Self:
         """A copy that an edit may change."""
         return copy(self)

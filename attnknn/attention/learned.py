@@ -152,6 +152,10 @@ class LearnedAttention(Attention):
         mean = torch.from_numpy(embeddings.mean(axis=0, dtype=np.float64)).float()
         self.module_ = self.module_.with_class(mean)
 
+    def forget_copies(self, embeddings: NDArray[np.float32]) -> None:
+        """A prototype that is the only entry a class has had becomes no direction at all."""
+        self.module_ = self.module_.without_prototypes(embeddings)
+
     def reorder_classes(self, order: Integers) -> None:
         """Class `order[i]` becomes class i; prototypes move along."""
         self.module_ = self.module_.reordered(order)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnknn.records import Integers
@@ -98,6 +100,19 @@ class NeighborScores(nn.Module):
             state["prototypes"] = torch.cat([state["prototypes"], prototype[None]])
         wider.load_state_dict(state)
         return wider
+
+    def without_prototypes(self, vectors: NDArray[np.float32]) -> NeighborScores:
+        """The same module with zeros for the prototypes that are one of these vectors (n, D)."""
+        if not self.shape.prototypes:
+            return self
+        changed = NeighborScores(self.shape)
+        state = dict(self.state_dict())
+        known = {vector.tobytes() for vector in vectors}
+        is_one = [row.tobytes() in known for row in state["prototypes"].numpy()]
+        state["prototypes"] = state["prototypes"].clone()
+        state["prototypes"][torch.tensor(is_one)] = 0.0
+        changed.load_state_dict(state)
+        return changed
 
     def reordered(self, order: Integers) -> NeighborScores:
         """The same module with class `order[i]` as class i."""

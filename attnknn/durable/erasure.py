@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from attnknn.encoders import IdentityEncoder, TextEncoder
 from attnknn.errors import UnknownEntryError
 from attnknn.records import Floats
 from attnknn.storage.store import erasing, history
+from attnknn.storage.store.erasing import Owned
 from attnknn.storage.store.schema import refused_if_damaged
 
 if TYPE_CHECKING:
@@ -22,24 +22,21 @@ if TYPE_CHECKING:
 ANSWERS_TO_COMPARE = 200
 SHORTEST = 8  # bytes; shorter contents are found anywhere by chance
 
-Erased = list[tuple[Any, bytes, str]]  # id, embedding and payload of each entry
-
 
 def erase(model: EditableModel, subject: str) -> Receipt:
     """Remove every trace of a subject's entries from the folder of a model."""
     database, classifier = model.database, model.classifier
-    seqs = erasing.seqs_of_subject(database, subject)
-    if not seqs or not subject:
+    gone = erasing.owned_by(database, subject)
+    if not gone or not subject:
         raise UnknownEntryError(f"No entry is of the subject {subject!r}.")
-    gone = erasing.contents_of(database, seqs)
-    seen = _seen_by(model, seqs)
-    still_there = classifier.memory_.entries.ids[np.isin(model.seqs, seqs)]
+    seen = _seen_by(model, subject)
+    embeddings, texts = _only_theirs(model, subject, gone)
     with all_or_nothing(classifier), refused_if_damaged(model.path):
-        if len(still_there):
-            classifier.forget(still_there)
+        _forget(model, gone)
         edited = _answers(classifier)
-        names = [subject, *(name for name, _, _ in gone if isinstance(name, str))]
-        erasing.erase(database, seqs, names, by=model.by, words=_words(len(seqs)))
+        names = [subject, *(entry.id for entry in gone if isinstance(entry.id, str))]
+        words = _words(len(gone))
+        erasing.erase(database, subject, embeddings, names, by=model.by, words=words)
     n_cached = _erase_cached(classifier, gone)
     try:
         with refused_if_damaged(model.path):
@@ -49,16 +46,27 @@ def erase(model: EditableModel, subject: str) -> Receipt:
     rebuilt = _answers(model.classifier)
     return Receipt(
         subject=subject,
-        ids=[name for name, _, _ in gone],
+        ids=[entry.id for entry in gone],
         at=history.now(),
         by=model.by,
         n_cached=n_cached,
         searched=sorted(path.name for path in model.path.iterdir()),
-        found_in=erasing.files_that_hold(model.path, _needles(model.classifier, gone)),
+        found_in=erasing.files_that_hold(model.path, [*embeddings, *texts]),
         n_answers=len(rebuilt),
         answers_agree=bool(np.allclose(edited, rebuilt, rtol=0, atol=1e-6)),
         seen_by=seen,
     )
+
+
+def _forget(model: EditableModel, gone: list[Owned]) -> None:
+    """Take the entries out of the classifier, as far as it still has them."""
+    classifier = model.classifier
+    is_theirs = np.isin(model.seqs, [entry.seq for entry in gone])
+    if is_theirs.any():
+        classifier.forget(classifier.memory_.entries.ids[is_theirs])
+    vectors = [np.frombuffer(entry.embedding, dtype="<f4").astype(np.float32) for entry in gone]
+    classifier.attention_ = classifier.attention_.copy()
+    classifier.attention_.forget_copies(np.stack(vectors))
 
 
 def _words(n: int) -> str:
@@ -75,25 +83,27 @@ def _answers(classifier: AttnKNNClassifier) -> Floats:
     return classifier._parts().answer(queries).probabilities
 
 
-def _needles(classifier: AttnKNNClassifier, gone: Erased) -> list[bytes]:
-    """Bytes that must be nowhere: contents of the erased entries that no other entry has."""
-    entries = classifier.memory_.entries
-    kept = {row.astype("<f4").tobytes() for row in entries.embeddings}
-    payloads = [] if entries.payloads is None else entries.payloads.tolist()
-    kept_texts = "\n".join(json.dumps(payload) for payload in payloads)
-    embeddings = {embedding for _, embedding, _ in gone if any(embedding)}
-    texts = {payload.strip('"') for _, _, payload in gone}
-    unknown = [text.encode() for text in texts if text not in kept_texts]
-    needles = [*(embeddings - kept), *unknown]
-    return [needle for needle in needles if len(needle) >= SHORTEST]
+def _only_theirs(
+    model: EditableModel, subject: str, gone: list[Owned]
+) -> tuple[list[bytes], list[bytes]]:
+    """Embeddings and texts that must be nowhere afterward: no other entry has them."""
+    embeddings, payloads = erasing.contents_of_others(model.database, subject)
+    others = "\n".join(payloads)
+    vectors = {entry.embedding for entry in gone if any(entry.embedding)} - embeddings
+    texts = {entry.payload.strip('"') for entry in gone}
+    unknown = [text.encode() for text in texts if text not in others]
+    return (
+        [vector for vector in vectors if len(vector) >= SHORTEST],
+        [text for text in unknown if len(text) >= SHORTEST],
+    )
 
 
-def _erase_cached(classifier: AttnKNNClassifier, gone: Erased) -> int:
+def _erase_cached(classifier: AttnKNNClassifier, gone: list[Owned]) -> int:
     """Erase embeddings of texts from the user's cache that became one of these entries."""
     encoder = classifier.encoder_
     if not (isinstance(encoder, TextEncoder) and encoder.cache):
         return 0
-    known = {embedding for _, embedding, _ in gone}
+    known = {entry.embedding for entry in gone}
 
     def is_erased(vectors: Any) -> Any:
         prepared = classifier.memory_.prepare(vectors)
@@ -102,9 +112,9 @@ def _erase_cached(classifier: AttnKNNClassifier, gone: Erased) -> int:
     return encoder.forget_embeddings(is_erased)
 
 
-def _seen_by(model: EditableModel, seqs: list[int]) -> list[str]:
-    """The fitted parts that had seen some of these entries."""
-    parts = part_names(erasing.seen_by(model.database, seqs))
+def _seen_by(model: EditableModel, subject: str) -> list[str]:
+    """The fitted parts that had seen entries of a subject."""
+    parts = part_names(erasing.seen_by(model.database, subject))
     is_fitted = not isinstance(model.classifier.encoder_, IdentityEncoder | TextEncoder)
-    were_there = erasing.were_there(model.database, seqs, 0)  # no edit fits the encoder again
+    were_there = erasing.were_there(model.database, subject, 0)  # no edit fits the encoder again
     return [*parts, ENCODER] if is_fitted and were_there else parts

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attnknn import AttnKNNClassifier, open_for_editing
+from attnknn import AttnKNNClassifier, LearnedAttention, open_for_editing
 from attnknn.encoders import TableEncoder
 from attnknn.errors import ModelFolderError, UnknownEntryError
 from attnknn.storage.store import erasing
@@ -90,6 +90,22 @@ def test_a_new_class_that_was_theirs_is_said(path: Path) -> None:
     with open_for_editing(path) as model:
         model.add(rows(1, seed=2), ["dog"], subjects=["late"])
         assert model.forget(subject="late").seen_by == ["attention and calibration"]
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_a_prototype_that_is_their_only_row_goes_too(tmp_path: Path, metric: str) -> None:
+    clf = AttnKNNClassifier(8, attention=LearnedAttention(epochs=1), metric=metric, random_state=0)
+    clf.fit(rows(), labels()).save(tmp_path / "model")
+    with open_for_editing(tmp_path / "model") as model:
+        model.add(rows(1, seed=2), ["dog"], subjects=["late"])
+        needle = model.classifier.memory_.entries.embeddings[-1].tobytes()
+        assert needle in model.classifier.attention_.module_.prototypes.detach().numpy().tobytes()
+        model.forget([1])
+        receipt = model.forget(subject="late")
+        assert receipt.is_complete
+        assert traces(tmp_path / "model", [needle]) == []
+        model.rollback(1)
+        assert traces(tmp_path / "model", [needle]) == []
 
 
 def test_a_fitted_encoder_needs_a_new_fit(tmp_path: Path) -> None:

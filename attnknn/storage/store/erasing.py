@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from attnknn.errors import ModelFolderError
+from attnknn.storage.store.changes import sha256_of
 from attnknn.storage.store.history import log_of, write_log
 from attnknn.storage.store.schema import transaction
 from attnknn.storage.store.state import head_of
@@ -16,50 +17,75 @@ UNFINISHED = "erasure"  # in the cache while freed pages may still hold what was
 SHORTEST = 4  # letters of a name that is looked for in the log
 
 
-def seqs_of_subject(database: sqlite3.Connection, subject: str) -> list[int]:
-    """The entries of a subject, in whatever state they are."""
-    query = "select seq from rows where subject = ? order by seq"
-    return [row[0] for row in database.execute(query, (subject,))]
+@dataclass(frozen=True)
+class Owned:
+    """An entry of a subject, in whatever state it is."""
+
+    seq: int
+    id: Any
+    embedding: bytes
+    payload: str
 
 
-def contents_of(database: sqlite3.Connection, seqs: Iterable[int]) -> list[tuple[Any, bytes, str]]:
-    """Ids, embeddings and payloads of some entries."""
-    query = "select id, embedding, coalesce(payload, '') from rows where seq = ?"
-    return [database.execute(query, (seq,)).fetchone() for seq in seqs]
+def owned_by(database: sqlite3.Connection, subject: str) -> list[Owned]:
+    """The entries of a subject."""
+    query = (
+        "select seq, id, embedding, coalesce(payload, '') from rows where subject = ? order by seq"
+    )
+    return [Owned(*row) for row in database.execute(query, (subject,))]
 
 
-def seen_by(database: sqlite3.Connection, seqs: list[int]) -> set[str]:
-    """The parts in force that were fitted, or given a new class, when some of these were there."""
-    marks = ", ".join("?" * len(seqs))
+def contents_of_others(database: sqlite3.Connection, subject: str) -> tuple[set[bytes], list[str]]:
+    """The embeddings and payloads of all entries that are not a subject's."""
+    query = "select embedding, coalesce(payload, '') from rows where subject != ?"
+    found = database.execute(query, (subject,)).fetchall()
+    return {embedding for embedding, _ in found}, [payload for _, payload in found]
+
+
+def seen_by(database: sqlite3.Connection, subject: str) -> set[str]:
+    """The parts in force that were fitted, or given a new class, with entries of a subject."""
     query = (
         "select distinct name from parts join versions v on "
         "(v.since <= made and (v.until is null or v.until > made)) "
         "or (parts.since != made and v.since = parts.since) "
-        f"where parts.until is null and v.seq in ({marks})"
+        "where parts.until is null and v.seq in (select seq from rows where subject = ?)"
     )
-    return {row[0] for row in database.execute(query, seqs)}
+    return {row[0] for row in database.execute(query, (subject,))}
 
 
-def were_there(database: sqlite3.Connection, seqs: list[int], edit: int) -> bool:
-    """Whether any of these entries was in the state after an edit."""
-    marks = ", ".join("?" * len(seqs))
+def were_there(database: sqlite3.Connection, subject: str, edit: int) -> bool:
+    """Whether any entry of a subject was in the state after an edit."""
     query = (
-        f"select 1 from versions where seq in ({marks}) and since <= ? "
-        "and (until is null or until > ?) limit 1"
+        "select 1 from versions where seq in (select seq from rows where subject = ?) "
+        "and since <= ? and (until is null or until > ?) limit 1"
     )
-    return database.execute(query, [*seqs, edit, edit]).fetchone() is not None
+    return database.execute(query, (subject, edit, edit)).fetchone() is not None
 
 
 def erase(
-    database: sqlite3.Connection, seqs: list[int], names: list[str], *, by: str, words: str
+    database: sqlite3.Connection,
+    subject: str,
+    copies: list[bytes],
+    names: list[str],
+    *,
+    by: str,
+    words: str,
 ) -> None:
-    """Delete entries from all states, and what the log says about them by name."""
+    """Delete the entries of a subject from all states.
+
+    Parameters
+    ----------
+    copies : embeddings to be overwritten by zeros in the fitted parts of all states
+    names : that lines of the log must not say
+    """
     lines = log_of(database)
     next_id = database.execute("select max(next_id) from log").fetchone()[0]
     with transaction(database):
-        for table in ("versions", "rows"):
-            database.executemany(f"delete from {table} where seq = ?", [(seq,) for seq in seqs])
+        theirs = "(select seq from rows where subject = ?)"
+        database.execute(f"delete from versions where seq in {theirs}", (subject,))
+        database.execute("delete from rows where subject = ?", (subject,))
         database.execute("delete from cache")
+        _overwrite_copies(database, copies)
         for line in lines:
             if any(len(name) >= SHORTEST and name in line.words for name in names):
                 said = "(erased)"
@@ -67,6 +93,21 @@ def erase(
         edit = head_of(database) + 1
         write_log(database, edit, lines[-1].state, by, "erase", words, next_id)
         database.execute("insert into cache values (?, ?, x'')", (UNFINISHED, edit))
+
+
+def _overwrite_copies(database: sqlite3.Connection, copies: list[bytes]) -> None:
+    """The only entry that a class has had is its prototype, byte for byte."""
+    for name, since, content in database.execute(
+        "select name, since, content from parts where name not like 'encoder!_%' escape '!'"
+    ).fetchall():
+        cleared = content
+        for copy in copies:
+            cleared = cleared.replace(copy, bytes(len(copy)))
+        if cleared != content:
+            database.execute(
+                "update parts set content = ?, sha256 = ? where name = ? and since = ?",
+                (cleared, sha256_of(cleared), name, since),
+            )
 
 
 def finish_erasure(database: sqlite3.Connection, folder: Path) -> None:
