@@ -33,14 +33,27 @@ def open_model(path: Path, by: str | None) -> Iterator[EditableModel]:
         yield model
 
 
+def refuse_if_never_edited(path: Path) -> None:
+    """To go back is no reason to turn a folder of files into one with a store."""
+    from attnknn.errors import ModelFolderError
+    from attnknn.storage import has_store, is_model
+
+    if is_model(path) and not has_store(path):
+        raise ModelFolderError(f"There is no edit of {path} to take back: it was never edited.")
+
+
 @contextmanager
 def edit(model: EditableModel, words: str = "") -> Iterator[AttnKNNClassifier]:
     """The block is one edit, which is stored and told."""
+    head = model.head
     with model.edit(words):
         yield model.classifier
         if not len(model.classifier.memory_):
             raise InvalidInputError("These are all entries: a model must remember at least one.")
-    tell(model)
+    if model.head == head:
+        click.echo("Nothing was to be changed.")
+    else:
+        tell(model)
 
 
 def tell(model: EditableModel, words: str = "") -> None:

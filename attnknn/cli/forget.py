@@ -87,17 +87,25 @@ def _check_options(
 ) -> None:
     if receipt is not None and subject is None:
         raise click.UsageError("--receipt goes with --subject.")
-    if dry_run and (ids or subject is not None):
+    if dry_run and subject is not None:
+        raise click.UsageError("--dry-run goes with a policy, not with --subject.")
+    if dry_run and ids:
         raise click.UsageError("--dry-run goes with a policy; for ids there is `attnknn whatif`.")
     if policy["empty_classes"] and policy["keep_newest"] is None and policy["budget"] is None:
         raise click.UsageError("--empty-classes goes with --keep-newest or --budget.")
 
 
 def _erase(opened: EditableModel, subject: str, receipt: Path | None) -> None:
+    from attnknn.cli.editing import counted
+
+    if receipt is not None:
+        receipt.touch()  # a place where it cannot be written is found before anything is erased
     done = opened.forget(subject=subject)
     if len(opened.classifier.memory_):
         opened.keep_trust()
     click.echo(str(done))
+    n_entries = len(opened.classifier.memory_)
+    click.echo(f"{opened.path.name} now holds {counted(n_entries)} (edit {opened.head}).")
     if receipt is not None:
         receipt.write_text(json.dumps(done.to_dict(), indent=1) + "\n")
     if not done.is_complete:
@@ -115,13 +123,16 @@ def _try_policy(model: Path, policy: dict[str, Any]) -> None:
 def _by_policy(opened: EditableModel, policy: dict[str, Any]) -> None:
     from attnknn.cli.editing import tell
 
+    head = opened.head
     with opened.edit() as classifier:
         done = _apply(classifier, **policy)
     _tell_costs(done)
-    if len(done.dropped) or policy["half_life"] is not None:
+    if opened.head != head:
         tell(opened, done.done)
-    else:
+    elif policy["half_life"] is None:
         click.echo(f"{done.done}.")
+    else:
+        click.echo("Nothing was to be changed.")
 
 
 def _tell_costs(done: Forgetting) -> None:

@@ -21,11 +21,12 @@ def rollback(model: Path, name: str | None, edit: int | None, by: str | None) ->
 
     Later edits stay in the log, and `attnknn undo` takes the rollback back.
     """
-    from attnknn.cli.editing import counted, open_model
+    from attnknn.cli.editing import counted, open_model, refuse_if_never_edited
 
     to = name if edit is None else edit
     if to is None or (name is not None and edit is not None):
         raise click.UsageError("Give the name of a snapshot, or --edit.")
+    refuse_if_never_edited(model)
     with open_model(model, by) as opened:
         done = opened.rollback(to)
         opened.keep_trust()

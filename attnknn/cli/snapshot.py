@@ -21,11 +21,12 @@ def snapshot(model: Path, name: str | None, by: str | None) -> None:
     It costs nothing, since every state is kept. Without NAME the snapshots are listed.
     """
     from attnknn.cli.editing import open_model
+    from attnknn.durable import snapshots_of
 
+    if name is None:
+        for known in snapshots_of(model):
+            click.echo(f"{known.name}  edit {known.edit}  {known.at}  {known.by}")
+        return
     with open_model(model, by) as opened:
-        if name is None:
-            for known in opened.snapshots():
-                click.echo(f"{known.name}  edit {known.edit}  {known.at}  {known.by}")
-            return
         taken = opened.snapshot(name)
     click.echo(f"Snapshot {taken.name} is the state after edit {taken.edit}.")

@@ -20,9 +20,12 @@ def undo(model: Path, by: str | None) -> None:
     The model answers then as before. `attnknn log` lists the edits; an erasure and a new `fit`
     cannot be taken back.
     """
-    from attnknn.cli.editing import open_model
+    from attnknn.cli.editing import counted, open_model, refuse_if_never_edited
 
+    refuse_if_never_edited(model)
     with open_model(model, by) as opened:
         done = opened.undo()
         opened.keep_trust()
-    click.echo(f"Taken back: {done.words[:1].lower()}{done.words[1:]} (edit {done.edit}).")
+        holds = f"{model.name} now holds {counted(len(opened.classifier.memory_))}"
+        words = f"{done.words[:1].lower()}{done.words[1:]}"
+        click.echo(f"Took back edit {done.edit}, {words}; {holds} (edit {opened.head}).")

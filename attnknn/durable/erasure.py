@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnknn._atomic import all_or_nothing
 from attnknn.durable.receipt import ENCODER, Receipt, part_names
 from attnknn.encoders import IdentityEncoder, TextEncoder
 from attnknn.errors import UnknownEntryError
@@ -20,7 +19,10 @@ if TYPE_CHECKING:
     from attnknn.durable.model import EditableModel
 
 ANSWERS_TO_COMPARE = 200
-SHORTEST = 8  # bytes; shorter contents are found anywhere by chance
+MOST_SEARCHED = 1000  # entries whose bytes are looked for
+PIECE = 24  # bytes
+SHORTEST = 8  # bytes; shorter ones are found anywhere by chance
+DIVERSE = 5  # different bytes, or a piece says nothing
 
 
 def erase(model: EditableModel, subject: str) -> Receipt:
@@ -30,16 +32,14 @@ def erase(model: EditableModel, subject: str) -> Receipt:
     if not gone or not subject:
         raise UnknownEntryError(f"No entry is of the subject {subject!r}.")
     seen = _seen_by(model, subject)
-    embeddings, texts = _only_theirs(model, subject, gone)
-    with all_or_nothing(classifier), refused_if_damaged(model.path):
-        _forget(model, gone)
-        edited = _answers(classifier)
-        names = [subject, *(entry.id for entry in gone if isinstance(entry.id, str))]
-        words = _words(len(gone))
-        erasing.erase(database, subject, embeddings, names, by=model.by, words=words)
-    n_cached = _erase_cached(classifier, gone)
+    copies, needles = _only_theirs(model, subject, gone)
+    n_cached = _erase_cached(classifier, gone)  # first: what is lost there can be made again
     try:
         with refused_if_damaged(model.path):
+            _forget(model, gone)
+            edited = _answers(classifier)
+            words = _words(len(gone))
+            erasing.erase(database, subject, copies, head=model.head, by=model.by, words=words)
             erasing.finish_erasure(database, model.path)
     finally:
         model.load()
@@ -51,7 +51,7 @@ def erase(model: EditableModel, subject: str) -> Receipt:
         by=model.by,
         n_cached=n_cached,
         searched=sorted(path.name for path in model.path.iterdir()),
-        found_in=erasing.files_that_hold(model.path, [*embeddings, *texts]),
+        found_in=erasing.files_that_hold(model.path, needles),
         n_answers=len(rebuilt),
         answers_agree=bool(np.allclose(edited, rebuilt, rtol=0, atol=1e-6)),
         seen_by=seen,
@@ -86,16 +86,27 @@ def _answers(classifier: AttnKNNClassifier) -> Floats:
 def _only_theirs(
     model: EditableModel, subject: str, gone: list[Owned]
 ) -> tuple[list[bytes], list[bytes]]:
-    """Embeddings and texts that must be nowhere afterward: no other entry has them."""
+    """Embeddings that no other entry has, and bytes to look for afterward.
+
+    SQLite splits long rows over pages, so what is looked for are short pieces that are nowhere in
+    the contents of others, of at most a thousand entries.
+    """
     embeddings, payloads = erasing.contents_of_others(model.database, subject)
-    others = "\n".join(payloads)
-    vectors = {entry.embedding for entry in gone if any(entry.embedding)} - embeddings
-    texts = {entry.payload.strip('"') for entry in gone}
-    unknown = [text.encode() for text in texts if text not in others]
-    return (
-        [vector for vector in vectors if len(vector) >= SHORTEST],
-        [text for text in unknown if len(text) >= SHORTEST],
-    )
+    copies = [e for e in {entry.embedding for entry in gone} - embeddings if any(e)]
+    others = b"".join(embeddings), "\n".join(payloads).encode()
+    step = -(-len(gone) // MOST_SEARCHED)
+    pieces = {subject.encode()} if subject not in others[1].decode() else set()
+    for entry in gone[::step]:
+        for content, theirs in zip((entry.embedding, entry.payload.encode()), others, strict=True):
+            pieces |= {piece for piece in _pieces(content) if piece not in theirs}
+    return copies, [piece for piece in pieces if len(piece) >= SHORTEST]
+
+
+def _pieces(content: bytes) -> list[bytes]:
+    """The beginning, the middle and the end; no zeros, which are everywhere."""
+    middle = len(content) // 2 - PIECE // 2
+    parts = (content[at : at + PIECE] for at in (0, max(0, middle), max(0, len(content) - PIECE)))
+    return [part for part in parts if len(set(part)) > DIVERSE]
 
 
 def _erase_cached(classifier: AttnKNNClassifier, gone: list[Owned]) -> int:

@@ -9,11 +9,11 @@ from attnknn.classifier import AttnKNNClassifier
 from attnknn.durable.model import EditableModel
 from attnknn.errors import InvalidSettingError, ModelFolderError
 from attnknn.storage import has_store, is_model, load_classifier, load_notes
-from attnknn.storage.folder import replace_folder, version_of
+from attnknn.storage.folder import clear_leftovers, replace_folder, version_of
 from attnknn.storage.packing import encoder_parts
 from attnknn.storage.store import history
 from attnknn.storage.store.changes import Kept
-from attnknn.storage.store.history import Edit, Touched
+from attnknn.storage.store.history import Edit, Snapshot, Touched
 from attnknn.storage.store.schema import open_to_read
 from attnknn.storage.store.writing import write_store
 
@@ -49,6 +49,7 @@ def open_for_editing(
     if not by.strip():
         raise InvalidSettingError("`by` must be a name, for the log.")
     if not has_store(path):
+        clear_leftovers(path)
         _make_store(path, by)
     return EditableModel(path, by, wait)
 
@@ -60,6 +61,15 @@ def edits_of(path: str | Path) -> list[Edit]:
         return []
     with open_to_read(path) as database:
         return history.log_of(database)
+
+
+def snapshots_of(path: str | Path) -> list[Snapshot]:
+    """The states of the model at `path` that have names."""
+    path = _checked(path)
+    if not has_store(path):
+        return []
+    with open_to_read(path) as database:
+        return history.snapshots_of(database)
 
 
 def touched_by(path: str | Path, edit: int) -> list[Touched]:

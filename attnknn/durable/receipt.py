@@ -53,7 +53,7 @@ class Receipt:
         by_refit = [part for part in self.seen_by if part in REFITTED]
         by_fit = [part for part in self.seen_by if part not in REFITTED]
         said = [f"Fitted with these entries: {', '.join(self.seen_by)}."]
-        said += [f"`refit` clears {', '.join(by_refit)}."] if by_refit else []
+        said += [f"`refit` clears {', '.join(by_refit)} from then on."] if by_refit else []
         said += [f"Only a new `fit` clears {', '.join(by_fit)}."] if by_fit else []
         return " ".join(said)
 

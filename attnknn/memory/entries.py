@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from attnknn._validation import is_missing
 from attnknn.errors import InvalidInputError, UnknownEntryError
 from attnknn.memory.ids import as_ids, refuse_repeated
 from attnknn.records import Booleans, Floats, Integers
@@ -211,7 +212,8 @@ def _checked_payloads(payloads: Any) -> NDArray[np.object_] | None:
 def _checked_subjects(subjects: ArrayLike) -> NDArray[np.object_]:
     """Whose the rows are, as texts: 7 and "7" are one person."""
     names = np.asarray(subjects, dtype=object)
-    return np.array([str(name) for name in names.ravel()], dtype=object).reshape(names.shape)
+    texts = [NOBODY if is_missing(name) else str(name) for name in names.ravel()]
+    return np.array(texts, dtype=object).reshape(names.shape)
 
 
 def _no_payloads(n: int) -> NDArray[np.object_]:

@@ -20,8 +20,10 @@ import json
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from attnknn.errors import ModelFolderError
 from attnknn.storage.locking import LOCK, WriterLock, locked
@@ -43,7 +45,7 @@ def previous_of(path: Path) -> Path:
 def version_of(path: Path) -> str:
     """What tells the model in the folder `path` from others; empty where there is none."""
     try:
-        text = (path / MANIFEST).read_bytes()[:LARGEST_MANIFEST]
+        text = read_manifest(path)
     except OSError:
         return ""
     return hashlib.sha256(text).hexdigest()
@@ -57,9 +59,8 @@ def is_model(path: Path) -> bool:
 def manifest_names(path: Path) -> set[str] | None:
     """The names of the files of a model, its manifest's too, or None for another folder."""
     try:
-        text = (path / MANIFEST).read_bytes()[:LARGEST_MANIFEST]
-        manifest = json.loads(text)
-        held = STORE_FILES if manifest["version"] == STORE_VERSION else frozenset[str]()
+        manifest = json.loads(read_manifest(path))
+        held = STORE_FILES if manifest["version"] == STORE_VERSION else frozenset({LOCK})
         return {MANIFEST, *manifest["files"], *held} if manifest["format"] == FORMAT else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
@@ -69,6 +70,30 @@ def has_store(path: Path) -> bool:
     """Whether the folder `path` is a model that was opened for editing."""
     names = manifest_names(path)
     return names is not None and STORE in names
+
+
+def read_manifest(path: Path) -> bytes:
+    """What the manifest of a folder says."""
+    with open_regular(path / MANIFEST) as file:
+        return file.read(LARGEST_MANIFEST)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """A file that is neither a link nor a device nor a pipe, which might never end."""
+    if not stat.S_ISREG(os.lstat(path).st_mode):
+        raise OSError("not a regular file")
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    file = os.fdopen(os.open(path, flags), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError("not a regular file")
+    return file
+
+
+def clear_leftovers(path: Path) -> None:
+    """Remove what killed saves left beside a folder, and put back what they moved aside."""
+    with locked(path.parent):
+        _clear_leftovers(path)
 
 
 @contextlib.contextmanager

@@ -35,19 +35,32 @@ class WriterLock:
     """
 
     def __init__(self, folder: Path, *, wait: float = 0.0) -> None:
-        self._handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         until = time.monotonic() + wait
+        while True:
+            self._handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                self._wait(folder, until)
+            except BaseException:
+                os.close(self._handle)
+                raise
+            if self._is_of(folder):
+                return
+            os.close(self._handle)  # the folder was replaced while we waited
+
+    def _wait(self, folder: Path, until: float) -> None:
+        while not _try_to_lock(self._handle):
+            if time.monotonic() >= until:
+                raise ModelFolderError(
+                    f"The model {folder} is being edited by another process. Wait until it is done."
+                )
+            time.sleep(0.02)
+
+    def _is_of(self, folder: Path) -> bool:
         try:
-            while not _try_to_lock(self._handle):
-                if time.monotonic() >= until:
-                    raise ModelFolderError(
-                        f"The model {folder} is being edited by another process. Wait until it is "
-                        "done."
-                    )
-                time.sleep(0.02)
-        except BaseException:
-            os.close(self._handle)
-            raise
+            there, ours = os.stat(folder / LOCK), os.fstat(self._handle)
+        except OSError:
+            return False
+        return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
 
     def release(self) -> None:
         """Let others write."""

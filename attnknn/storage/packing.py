@@ -95,7 +95,9 @@ def _classes(classes: NDArray[Any]) -> dict[str, Any]:
         raise InvalidInputError(
             f"Labels of type {classes.dtype} cannot be stored: use texts, numbers or booleans."
         )
-    return {"dtype": classes.dtype.str, "values": classes.tolist()}
+    values = classes.tolist()
+    narrow = np.array(values, dtype=str if classes.dtype.kind == "U" else classes.dtype)
+    return {"dtype": narrow.dtype.str, "values": values}
 
 
 def _report(report: Any) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-import stat
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -18,7 +17,14 @@ from numpy.typing import NDArray
 
 from attnknn.errors import ModelFolderError
 from attnknn.storage.contents import SETTINGS
-from attnknn.storage.folder import FORMAT, LARGEST_MANIFEST, MANIFEST, VERSION, previous_of
+from attnknn.storage.folder import (
+    FORMAT,
+    MANIFEST,
+    VERSION,
+    open_regular,
+    previous_of,
+    read_manifest,
+)
 from attnknn.storage.locking import locked
 
 NAME = re.compile(r"[a-z0-9_]{1,64}\.(json|jsonl|npy|safetensors)")
@@ -151,10 +157,8 @@ class ModelFolder:
             raise self.refuse(f"{file_name} is not a safetensors file ({error})") from error
 
     def _read_manifest(self) -> bytes:
-        path = self.path / MANIFEST
         try:
-            with _open_regular(path) as file:
-                return file.read(LARGEST_MANIFEST)
+            return read_manifest(self.path)
         except OSError as error:
             raise ModelFolderError(
                 f"{self.path} is not a model folder: it has no readable {MANIFEST}."
@@ -184,7 +188,7 @@ class ModelFolder:
             raise self.refuse(f"{MANIFEST} does not list {name}")
         path, size = self.path / name, self._files[name]["bytes"]
         try:
-            file = _open_regular(path)
+            file = open_regular(path)
         except OSError as error:
             raise self.refuse(f"{name} cannot be read ({error.strerror or error})") from error
         actual = os.fstat(file.fileno()).st_size
@@ -256,18 +260,6 @@ class Opened:
 
     def __exit__(self, *_: object) -> None:
         self.file.close()
-
-
-def _open_regular(path: Path) -> BinaryIO:
-    """A file that is neither a link nor a device nor a pipe, which might never end."""
-    if not stat.S_ISREG(os.lstat(path).st_mode):
-        raise OSError("not a regular file")
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    file = os.fdopen(os.open(path, flags), "rb")
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise OSError("not a regular file")
-    return file
 
 
 def _fill(array: NDArray[Any], file: BinaryIO, digest: Any) -> None:

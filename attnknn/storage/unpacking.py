@@ -204,7 +204,7 @@ def _check_entries(folder: ModelFolder, entries: Entries, n_classes: int) -> Non
 
 def _check_index(memory: FaissMemory, n: int) -> None:
     """Sizes that FAISS would reserve memory for before anything else could complain."""
-    largest = {**LARGEST_INDEX, "n_lists": max(n, 1), "n_probe": 1 << 20}
+    largest = {**LARGEST_INDEX, "n_lists": max(n, 1 << 16), "n_probe": 1 << 20}
     for name, most in largest.items():
         value = getattr(memory, name)
         is_size = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most

@@ -74,7 +74,8 @@ def test_decisions_are_applied_and_taken_back(model: Path, table, tmp_path: Path
     del expected[table["id"][1]]
     assert labels_of(model) == expected
     assert run("undo", model).stdout == (
-        "Taken back: relabeled 1 entry and forgot 1 entry (edit 1).\n"
+        "Took back edit 1, relabeled 1 entry and forgot 1 entry; model now holds 60 entries "
+        "(edit 2).\n"
     )
     assert labels_of(model) == before
     assert "no edit of" in refused("undo", model)
@@ -168,7 +169,9 @@ def test_add_remembers_rows_with_their_ids_and_payloads(model: Path, labeled: Pa
     assert entries.ids[-12:].tolist() == pd.read_csv(labeled)["name"].tolist()
     assert all("weight=" in payload for payload in entries.payloads[-12:])
     assert "is remembered already" in refused("add", model, labeled)
-    assert run("undo", model).stdout == "Taken back: added 12 entries (edit 1).\n"
+    assert run("undo", model).stdout == (
+        "Took back edit 1, added 12 entries; model now holds 60 entries (edit 2).\n"
+    )
     assert len(labels_of(model)) == 60
 
 

@@ -26,7 +26,7 @@ def test_the_newest_are_kept_and_the_edit_is_taken_back(model: Path) -> None:
     ids = AttnKNNClassifier.load(model).memory_.entries.ids.tolist()
     assert ids == [f"id-0-{row:03d}" for row in range(40, 60)]
     said = run("undo", model).stdout
-    assert said == "Taken back: forgot 40 entries (edit 1).\n"
+    assert said == ("Took back edit 1, forgot 40 entries; model now holds 60 entries (edit 2).\n")
     assert state_of(model) == old
 
 
@@ -45,7 +45,7 @@ def test_a_half_life_is_stored_and_taken_back(model: Path) -> None:
     fading = AttnKNNClassifier.load(model).memory_.entries.fading
     assert fading is not None
     assert np.allclose(fading, 0.5 ** (np.arange(59, -1, -1) / 10))
-    assert run("undo", model).stdout == "Taken back: changed the say of 59 entries (edit 1).\n"
+    assert "Took back edit 1, changed the say of 59 entries; " in run("undo", model).stdout
     assert state_of(model) == old
 
 

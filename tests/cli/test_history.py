@@ -53,7 +53,9 @@ def test_snapshots_are_taken_listed_and_gone_back_to(model: Path) -> None:
         "Rolled back to snapshot monday; model now holds 59 entries (edit 3).\n"
     )
     assert size(model) == 59
-    assert run("undo", model).stdout.startswith("Taken back: rolled back to snapshot monday")
+    assert run("undo", model).stdout.startswith(
+        "Took back edit 3, rolled back to snapshot monday; "
+    )
     assert size(model) == 57
     run("rollback", model, "--edit", "0")
     assert size(model) == 60

@@ -45,7 +45,7 @@ def edit_somehow(model: EditableModel, generator: np.random.Generator) -> None:
         model.forget(generator.choice(entries.ids, 2, replace=False))
     elif kind == "relabel":
         model.relabel(generator.choice(entries.ids, 1), "ant" if head.edit % 2 else "bee")
-    elif kind == "undo" and head.state > 0:
+    elif kind == "undo" and head.state > 0 and head.action != "erase":
         model.undo()
     elif kind == "erase" and entries.subjects[-1].startswith("visitor"):
         model.forget(subject=entries.subjects[-1])
@@ -68,7 +68,8 @@ def killed_writer(path: Path, seed: int, delay: float) -> tuple[int, ...] | None
         os.read(reader, 1)
     time.sleep(delay)
     os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    status = os.waitpid(child, 0)[1]
+    assert os.WTERMSIG(status) == signal.SIGKILL, "the writer ended by itself"
     with os.fdopen(reader) as told:
         whole = told.read().rpartition("\n")[0].split("\n")
     return tuple(map(int, whole[-1].split())) or None

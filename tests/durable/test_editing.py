@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attnknn import AttnKNNClassifier, LearnedAttention, open_for_editing
+from attnknn import AttnKNNClassifier, FaissMemory, LearnedAttention, open_for_editing
 from attnknn.durable import EditableModel, edits_of, touched_by
 from attnknn.errors import InvalidInputError, InvalidSettingError, ModelFolderError
 from attnknn.forgetting import weigh_by_age
@@ -311,3 +312,105 @@ def test_what_age_leaves_is_stored_too(path: Path) -> None:
         assert model.log()[1].words == "Changed the say of 39 entries"
         model.rollback(0)
         assert_same(model.classifier, fitted())
+
+
+@pytest.mark.parametrize("call", ["undo", "rollback", "snapshot", "erase"])
+def test_within_a_block_nothing_may_throw_its_edits_away(path: Path, call: str) -> None:
+    with open_for_editing(path) as model:
+        model.forget([1])
+        calls = {
+            "undo": model.undo,
+            "rollback": lambda: model.rollback(0),
+            "snapshot": lambda: model.snapshot("x"),
+            "erase": lambda: model.forget(subject="person-1"),
+        }
+        with model.edit():
+            model.relabel([2], "ant")
+            with pytest.raises(InvalidSettingError, match="End the block"):
+                calls[call]()
+        assert model.log()[-1].words == "Relabeled 1 entry"
+
+
+def test_a_model_that_was_closed_says_so(path: Path) -> None:
+    model = open_for_editing(path)
+    model.close()
+    model.close()
+    with pytest.raises(InvalidSettingError, match="was closed"):
+        model.forget([1])
+
+
+def test_numbers_of_rows_that_went_are_not_given_again(path: Path) -> None:
+    with open_for_editing(path) as model:
+        model.add(rows(2, seed=2), ["ant", "bee"], subjects=["late", "late"])
+        model.forget(subject="late")
+        model.add(rows(1, seed=3), ["ant"])
+        assert model.classifier.memory_.entries.ids[-1] == 42
+        model.undo()
+        model.add(rows(1, seed=3), ["ant"])
+        assert model.classifier.memory_.entries.ids[-1] == 43
+
+
+def test_a_row_that_comes_back_with_another_owner_is_another_row(path: Path) -> None:
+    with open_for_editing(path) as model:
+        entries = model.classifier.memory_.entries
+        with model.edit() as classifier:
+            for place in (0, 39):
+                classifier.forget([place])
+                classifier.add(
+                    rows()[place : place + 1],
+                    labels()[place : place + 1],
+                    ids=[place],
+                    payloads=["corrected"],
+                    subjects=["heir"],
+                    groups=entries.groups[[place]],
+                )
+        assert model.log()[-1].words == "Added 2 entries and forgot 2 entries"
+        assert_same(AttnKNNClassifier.load(path), model.classifier)
+
+
+def test_a_state_that_cannot_be_read_does_not_become_the_last(path: Path) -> None:
+    with open_for_editing(path) as model:
+        model.add(rows(1, seed=2), ["dog"])
+        damage = "update parts set content = x'00' where name = 'settings.json' and since = 0"
+        model.database.execute(damage)
+        for go_back in (model.undo, lambda: model.rollback(0)):
+            with pytest.raises(ModelFolderError, match="checksum"):
+                go_back()
+        assert len(AttnKNNClassifier.load(path).memory_) == 41
+
+
+def test_what_killed_saves_left_beside_goes_when_it_is_opened(path: Path) -> None:
+    shutil.copytree(path, path.with_name(".model.attnknn-previous"))
+    with open_for_editing(path):
+        assert os.listdir(path.parent) == ["model"]
+
+
+def test_a_manifest_that_is_a_pipe_is_refused(path: Path) -> None:
+    (path / "manifest.json").unlink()
+    os.mkfifo(path / "manifest.json")
+    with pytest.raises(ModelFolderError, match="no readable manifest"):
+        AttnKNNClassifier.load(path)
+
+
+def test_classes_may_have_room_for_longer_names(tmp_path: Path) -> None:
+    y = np.array(["a", "b"] * 5 + ["a long name"])[:10]
+    AttnKNNClassifier(attention="distance").fit(rows(10), y).save(tmp_path / "model")
+    assert AttnKNNClassifier.load(tmp_path / "model").classes_.tolist() == ["a", "b"]
+
+
+def test_an_index_of_lists_opens_with_fewer_entries_than_lists(tmp_path: Path) -> None:
+    pytest.importorskip("faiss")
+    memory = FaissMemory("ivf", n_lists=12)
+    AttnKNNClassifier(memory=memory, attention="distance").fit(rows(), labels()).save(
+        tmp_path / "model"
+    )
+    with open_for_editing(tmp_path / "model") as model:
+        model.forget(list(range(32)))
+    assert len(AttnKNNClassifier.load(tmp_path / "model").memory_) == 8
+
+
+def test_rows_of_nobody_are_nobodys() -> None:
+    clf = AttnKNNClassifier(attention="distance", calibration=None)
+    clf.fit(rows(4), list("aabb"), subjects=[None, float("nan"), "ann", "ann"])
+    assert clf.memory_.entries.subjects.tolist() == ["", "", "ann", "ann"]
+    assert clf.memory_.entries.groups.tolist() == [-1, -1, 0, 0]

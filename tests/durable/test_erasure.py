@@ -10,7 +10,7 @@ import pytest
 
 from attnknn import AttnKNNClassifier, LearnedAttention, open_for_editing
 from attnknn.encoders import TableEncoder
-from attnknn.errors import ModelFolderError, UnknownEntryError
+from attnknn.errors import CacheError, ModelFolderError, UnknownEntryError
 from attnknn.storage.store import erasing
 
 from .samples import assert_same, fitted, labels, payloads, people, rows
@@ -36,7 +36,7 @@ def test_every_trace_goes_and_answers_are_those_without(path: Path) -> None:
     with open_for_editing(path, by="ann") as model:
         model.relabel(THEIRS[:1], "cat")
         model.forget(THEIRS[1:2])  # gone from the state of now, not from earlier ones
-        model.snapshot("before")
+        model.snapshot(f"before {WHO} asked")
         with model.edit(f"asked by {WHO}"):
             model.relabel([1], "cat")
         assert traces(path, needles)
@@ -52,7 +52,7 @@ def test_every_trace_goes_and_answers_are_those_without(path: Path) -> None:
     assert json.loads(json.dumps(receipt.to_dict()))["is_complete"] is True
     with open_for_editing(path) as model:
         assert [line.words for line in model.log()][-2:] == [
-            *("(erased)", "Erased 5 entries of a subject")
+            *("asked by (erased)", "Erased 5 entries of a subject")
         ]
         with pytest.raises(UnknownEntryError, match="No entry is of the subject 'person-3'"):
             model.forget(subject=WHO)
@@ -64,9 +64,7 @@ def test_no_way_back_brings_them_back(path: Path) -> None:
     with open_for_editing(path) as model:
         model.relabel([1], "cat")
         model.forget(subject=WHO)
-        assert model.undo().words == "Relabeled 1 entry"
-        assert_same(model.classifier, fitted().forget(THEIRS))
-        with pytest.raises(ModelFolderError, match="no edit"):
+        with pytest.raises(ModelFolderError, match="is an erasure, which cannot be taken back"):
             model.undo()
         model.rollback(0)
         assert_same(model.classifier, fitted().forget(THEIRS))
@@ -166,3 +164,48 @@ def test_a_reader_delays_an_erasure_and_is_told_of(
     with open_for_editing(path) as model:
         assert len(model.classifier.memory_) == 34
     assert traces(path, needles_of(fitted())) == []
+
+
+def test_a_refit_in_a_block_has_seen_what_was_there(path: Path) -> None:
+    with open_for_editing(path) as model:
+        model.add(rows(2, seed=2), ["ant", "bee"], subjects=["late", "late"])
+        with model.edit("Monday"):
+            model.refit()
+        assert model.forget(subject="late").seen_by == ["attention and calibration"]
+
+
+def test_a_class_that_came_later_does_not_hide_who_brought_the_first(path: Path) -> None:
+    with open_for_editing(path) as model:
+        model.add(rows(1, seed=2), ["dog"], subjects=["late"])
+        model.add(rows(1, seed=3), ["eel"])
+        assert model.forget(subject="late").seen_by == ["attention and calibration"]
+
+
+def test_long_rows_are_searched_for_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X = np.random.default_rng(0).normal(size=(12, 3000))  # more than a page of the file
+    clf = AttnKNNClassifier(attention="distance", calibration=None)
+    clf.fit(X, [0, 1] * 6, subjects=["ann", "bob"] * 6).save(tmp_path / "model")
+    with monkeypatch.context() as patch:
+        patch.setattr(erasing, "finish_erasure", lambda *_: None)
+        with open_for_editing(tmp_path / "model") as model:
+            assert not model.forget(subject="ann").is_complete
+    with open_for_editing(tmp_path / "model") as model:
+        assert model.forget(subject="bob").is_complete
+
+
+def test_an_erasure_whose_cache_fails_can_be_asked_for_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from attnknn.durable import erasure
+
+    with open_for_editing(path) as model:
+        with monkeypatch.context() as patch:
+            patch.setattr(erasure, "_erase_cached", _fail)
+            with pytest.raises(CacheError):
+                model.forget(subject=WHO)
+        assert len(model.classifier.memory_) == 40
+        assert model.forget(subject=WHO).is_complete
+
+
+def _fail(*_: object) -> int:
+    raise CacheError("no room")

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from attnknn.storage.folder import has_store
 from attnknn.storage.reading import ModelFolder
-from attnknn.storage.store.schema import open_to_read
-from attnknn.storage.store.state import StoredModel, head_of
+from attnknn.storage.store.schema import last_edit, open_to_read
+from attnknn.storage.store.state import StoredModel
 
 __all__ = ["has_store", "read_store"]
 
@@ -19,5 +19,5 @@ _Result = TypeVar("_Result")
 def read_store(path: Path, read: Callable[[ModelFolder], _Result]) -> _Result:
     """What `read` makes of the state after the last edit."""
     with open_to_read(path) as database:
-        folder = StoredModel(path, database, head_of(database))
+        folder = StoredModel(path, database, last_edit(database))
     return read(folder)

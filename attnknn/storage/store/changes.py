@@ -42,8 +42,9 @@ class Kept:
         """Of a classifier as it is now."""
         contents = pack_parts(classifier, notes, encoder)
         memory = contents.settings["memory"]
-        next_id, memory["least_next_id"] = memory["least_next_id"], 0  # it is not a fitted part
+        memory["least_next_id"] = 0  # it is not a fitted part
         parts = {name: b"".join(map(bytes, blocks)) for name, blocks in files_of(contents)}
+        next_id = classifier._next_id()
         return cls(classifier.memory_.entries, classifier.classes_, parts, next_id)
 
     def labels(self, rows: Any = slice(None)) -> list[str]:
@@ -151,30 +152,42 @@ def sha256_of(content: bytes) -> str:
 def _common(before: Entries, after: Entries) -> tuple[Booleans, int]:
     """Which entries of before are still there, and how many that makes at the start of after.
 
-    Edits remove entries and append others, in order. Should they ever do anything else, what
-    follows the first surprise counts as removed and added.
+    Edits remove entries and append others. An entry that was removed and came back is another one:
+    it stands out of order, or has other contents.
     """
+    stays = np.zeros(len(before), dtype=bool)
     if before.ids is after.ids and before.embeddings is after.embeddings:
-        return np.ones(len(before), dtype=bool), len(before)
-    stays = _still_there(before.ids, after.ids)
-    still = before if stays.all() else before.take(stays)
-    n = min(len(still), len(after))
-    is_same = still.ids[:n] == after.ids[:n]
-    is_same &= (still.embeddings[:n] == after.embeddings[:n]).all(axis=1)
-    n_same = n if is_same.all() else int(is_same.argmin())
-    stays[np.flatnonzero(stays)[n_same:]] = False
+        return ~stays, len(before)
+    place = _places(before.ids, after.ids)
+    is_next = np.concatenate([[True], place[1:] > place[:-1]])[: len(place)] & (place >= 0)
+    n_same = len(place) if is_next.all() else int(is_next.argmin())
+    is_same = _have_same_contents(before.take(place[:n_same]), after.take(np.arange(n_same)))
+    n_same = n_same if is_same.all() else int(is_same.argmin())
+    stays[place[:n_same]] = True
     return stays, n_same
 
 
-def _still_there(before: NDArray[Any], after: NDArray[Any]) -> Booleans:
-    """Which ids of before are among those of after."""
-    n = len(before)
-    if n <= len(after) and (before == after[:n]).all():
-        return np.ones(n, dtype=bool)
-    if before.dtype != object:
-        return np.isin(before, after, assume_unique=True)
-    now = set(after.tolist())
-    return np.array([name in now for name in before.tolist()], dtype=bool)
+def _places(before: NDArray[Any], after: NDArray[Any]) -> Integers:
+    """Where each id of after was before; -1: nowhere."""
+    if before.dtype == object or after.dtype == object:
+        known = {name: place for place, name in enumerate(before.tolist())}
+        return np.array([known.get(name, -1) for name in after.tolist()], dtype=np.int64)
+    order = np.argsort(before, kind="stable")
+    found = np.searchsorted(before, after, sorter=order)
+    place = order[np.minimum(found, len(order) - 1)] if len(order) else found
+    is_known = np.zeros(len(after), dtype=bool) if not len(order) else before[place] == after
+    return np.where(is_known, place, -1)
+
+
+def _have_same_contents(one: Entries, other: Entries) -> Booleans:
+    """Which entries (n,) have the same embedding, group, subject and payload."""
+    same = (one.embeddings == other.embeddings).all(axis=1) & (one.groups == other.groups)
+    for name in ("subjects", "payloads"):
+        mine, theirs = getattr(one, name), getattr(other, name)
+        if mine is not None and theirs is not None:
+            pairs = zip(mine.tolist(), theirs.tolist(), strict=True)
+            same &= np.array([a is b or a == b for a, b in pairs], dtype=bool)
+    return same
 
 
 def _recoded(before: Kept, after: Kept) -> Integers:

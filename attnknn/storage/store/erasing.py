@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +11,10 @@ from typing import Any
 from attnknn.errors import ModelFolderError
 from attnknn.storage.store.changes import sha256_of
 from attnknn.storage.store.history import log_of, write_log
-from attnknn.storage.store.schema import transaction
-from attnknn.storage.store.state import head_of
+from attnknn.storage.store.schema import last_edit, transaction
 
 UNFINISHED = "erasure"  # in the cache while freed pages may still hold what was erased
-SHORTEST = 4  # letters of a name that is looked for in the log
+ERASED = "(erased)"  # where a name was
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,17 @@ def contents_of_others(database: sqlite3.Connection, subject: str) -> tuple[set[
 
 
 def seen_by(database: sqlite3.Connection, subject: str) -> set[str]:
-    """The parts in force that were fitted, or given a new class, with entries of a subject."""
+    """The parts in force that were fitted with entries of a subject, or given their new class.
+
+    A part that made room for a class is a new version of what was fitted before: all versions since
+    then count.
+    """
     query = (
-        "select distinct name from parts join versions v on "
-        "(v.since <= made and (v.until is null or v.until > made)) "
-        "or (parts.since != made and v.since = parts.since) "
-        "where parts.until is null and v.seq in (select seq from rows where subject = ?)"
+        "select distinct p.name from parts p "
+        "join parts old on old.name = p.name and old.since between p.made and p.since "
+        "join versions v on (v.since <= p.made and (v.until is null or v.until > p.made)) "
+        "or (old.since != p.made and v.since = old.since) "
+        "where p.until is null and v.seq in (select seq from rows where subject = ?)"
     )
     return {row[0] for row in database.execute(query, (subject,))}
 
@@ -66,8 +71,8 @@ def erase(
     database: sqlite3.Connection,
     subject: str,
     copies: list[bytes],
-    names: list[str],
     *,
+    head: int,
     by: str,
     words: str,
 ) -> None:
@@ -76,23 +81,38 @@ def erase(
     Parameters
     ----------
     copies : embeddings to be overwritten by zeros in the fitted parts of all states
-    names : that lines of the log must not say
+    head : the edit that must still be the last
     """
     lines = log_of(database)
     next_id = database.execute("select max(next_id) from log").fetchone()[0]
-    with transaction(database):
+    with transaction(database, head):
         theirs = "(select seq from rows where subject = ?)"
         database.execute(f"delete from versions where seq in {theirs}", (subject,))
         database.execute("delete from rows where subject = ?", (subject,))
         database.execute("delete from cache")
         _overwrite_copies(database, copies)
-        for line in lines:
-            if any(len(name) >= SHORTEST and name in line.words for name in names):
-                said = "(erased)"
-                database.execute("update log set words = ? where edit = ?", (said, line.edit))
-        edit = head_of(database) + 1
+        _take_out_name(database, subject)
+        edit = last_edit(database) + 1
         write_log(database, edit, lines[-1].state, by, "erase", words, next_id)
         database.execute("insert into cache values (?, ?, x'')", (UNFINISHED, edit))
+
+
+def _take_out_name(database: sqlite3.Connection, subject: str) -> None:
+    """Take the name of a subject out of all that people have written."""
+    name = re.compile(rf"(?<!\w){re.escape(subject)}(?!\w)")
+    for table, key, columns in (("log", "edit", ("by", "words")), ("snapshots", "name", ("by",))):
+        for column in columns:
+            for place, text in database.execute(f"select {key}, {column} from {table}").fetchall():
+                if name.search(text):
+                    changed = name.sub(ERASED, text)
+                    database.execute(
+                        f"update {table} set {column} = ? where {key} = ?", (changed, place)
+                    )
+    for known, edit in database.execute("select name, edit from snapshots").fetchall():
+        if name.search(known):
+            database.execute(
+                "update snapshots set name = ? where name = ?", (f"{ERASED} {edit}", known)
+            )
 
 
 def _overwrite_copies(database: sqlite3.Connection, copies: list[bytes]) -> None:
@@ -132,8 +152,9 @@ def _empty_log(database: sqlite3.Connection, folder: Path) -> None:
 
 def files_that_hold(folder: Path, needles: list[bytes]) -> list[str]:
     """The names of the files in which any of these bytes are found."""
-    return sorted(
-        path.name
-        for path in folder.iterdir()
-        if path.is_file() and any(needle in path.read_bytes() for needle in needles)
-    )
+    found = []
+    for path in sorted(folder.iterdir()):
+        content = path.read_bytes() if path.is_file() else b""
+        if any(needle in content for needle in needles):
+            found.append(path.name)
+    return found

@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from attnknn.errors import InvalidSettingError, ModelFolderError
-from attnknn.storage.store.schema import transaction
-from attnknn.storage.store.state import head_of
+from attnknn.storage.store.schema import last_edit, transaction
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,7 @@ class Edit:
 
     Parameters
     ----------
-    state : the edit that first made this state: `edit` itself, or an earlier one that came back
+    state : the edit that undo would take back: this one or, after an undo, an earlier one
     at : when, in coordinated universal time
     by : who
     action : 'create', 'edit', 'undo', 'rollback' or 'erase'
@@ -75,8 +74,7 @@ def snapshots_of(database: sqlite3.Connection) -> list[Snapshot]:
 
 def touched_by(database: sqlite3.Connection, edit: int) -> list[Touched]:
     """The entries that an edit added, removed or changed; erased ones are no longer known."""
-    if not database.execute("select 1 from log where edit = ?", (edit,)).fetchone():
-        raise InvalidSettingError(f"There is no edit {edit}; the last one is {head_of(database)}.")
+    check_edit(database, edit)
     query = (
         "select id, (select label from versions v where v.seq = rows.seq and v.until = :edit), "
         "(select label from versions v where v.seq = rows.seq and v.since = :edit) "
@@ -109,7 +107,7 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def take_snapshot(database: sqlite3.Connection, name: str, by: str) -> Snapshot:
+def take_snapshot(database: sqlite3.Connection, head: int, name: str, by: str) -> Snapshot:
     """Give the state of now a name."""
     if not name.strip():
         raise InvalidSettingError("A snapshot must have a name.")
@@ -118,8 +116,8 @@ def take_snapshot(database: sqlite3.Connection, name: str, by: str) -> Snapshot:
         raise InvalidSettingError(
             f"There is a snapshot {name!r} already, of {known[name].at}. Choose another name."
         )
-    taken = Snapshot(name, head_of(database), now(), by)
-    with transaction(database):
+    taken = Snapshot(name, head, now(), by)
+    with transaction(database, head):
         database.execute(
             "insert into snapshots values (?, ?, ?, ?)", (name, taken.edit, taken.at, by)
         )
@@ -137,32 +135,52 @@ def edit_of_snapshot(database: sqlite3.Connection, name: str) -> int:
     )
 
 
-def undo(database: sqlite3.Connection, by: str, where: object) -> Edit:
-    """Bring back the state from before the last edit that was not taken back yet; returns it."""
+def before_last_edit(database: sqlite3.Connection, where: object) -> tuple[Edit, Edit]:
+    """The last edit that was not taken back yet, and the one whose state came before it."""
     lines = log_of(database)
+    if lines[-1].action == "erase":
+        raise ModelFolderError(
+            f"The last edit of {where} is an erasure, which cannot be taken back. Roll back to an "
+            "edit of the log for an earlier state, without what was erased."
+        )
     undone = lines[lines[-1].state]
     if undone.edit == 0:
-        raise ModelFolderError(f"There is no edit of {where} to take back.")
-    before = lines[undone.edit - 1]
+        raise ModelFolderError(
+            f"There is no edit of {where} to take back. Roll back to an edit of the log for any "
+            "other state."
+        )
+    return undone, lines[undone.edit - 1]
+
+
+def undo(database: sqlite3.Connection, head: int, undone: Edit, before: Edit, by: str) -> None:
+    """Make the state after the edit `before` the state of now."""
     words = f"Took back edit {undone.edit}: {undone.words}"
-    _restore(database, before.edit, before.state, by, "undo", words)
-    return undone
+    _restore(database, head, before.edit, before.state, by, "undo", words)
 
 
-def roll_back(database: sqlite3.Connection, target: int, by: str, name: str) -> Edit:
+def roll_back(database: sqlite3.Connection, head: int, target: int, by: str, name: str) -> Edit:
     """Bring back the state after the edit `target`; that can be undone."""
-    head = head_of(database)
-    if not 0 <= target <= head:
-        raise InvalidSettingError(f"There is no edit {target}; the last one is {head}.")
-    _restore(database, target, head + 1, by, "rollback", f"Rolled back to {name}")
+    _restore(database, head, target, head + 1, by, "rollback", f"Rolled back to {name}")
     return log_of(database)[-1]
 
 
+def check_edit(database: sqlite3.Connection, edit: int) -> None:
+    """An error where there is no such edit."""
+    head = last_edit(database)
+    if not 0 <= edit <= head:
+        raise InvalidSettingError(f"There is no edit {edit}; the last one is {head}.")
+
+
 def _restore(
-    database: sqlite3.Connection, target: int, state: int, by: str, action: str, words: str
+    database: sqlite3.Connection,
+    head: int,
+    target: int,
+    state: int,
+    by: str,
+    action: str,
+    words: str,
 ) -> None:
-    with transaction(database):
-        head = head_of(database)
+    with transaction(database, head):
         times = {"edit": head + 1, "target": target}
         for table, columns in (
             ("versions", "label, importance, fading, fresh"),

@@ -19,6 +19,7 @@ from urllib.parse import quote
 from attnknn.errors import ModelFolderError
 from attnknn.storage.folder import STORE
 
+LONGEST = 1 << 30  # bytes of one value
 WAIT = 30.0  # seconds for another process to finish a commit
 TABLES = (
     "create table log (edit integer primary key, state integer not null, at text not null, "
@@ -81,15 +82,30 @@ def refused_if_damaged(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """All statements or none; on the disk when the block has ended."""
+def transaction(database: sqlite3.Connection, head: int | None = None) -> Iterator[None]:
+    """All statements or none; on the disk when the block has ended.
+
+    Parameters
+    ----------
+    head : the edit that must still be the last
+    """
     database.execute("begin immediate")
     try:
+        if head is not None and last_edit(database) != head:
+            raise ModelFolderError(
+                "The model was edited by another process since it was opened. Nothing is changed; "
+                "open it again."
+            )
         yield
     except BaseException:
         database.execute("rollback")
         raise
     database.execute("commit")
+
+
+def last_edit(database: sqlite3.Connection) -> int:
+    """The number of the last edit."""
+    return int(database.execute("select max(edit) from log").fetchone()[0])
 
 
 def _connect_to_read(folder: Path) -> sqlite3.Connection:
@@ -111,6 +127,7 @@ def _connect(folder: Path, mode: str) -> sqlite3.Connection:
     try:
         address = f"file:{quote(str(path.resolve()))}?mode={mode}"
         database = sqlite3.connect(address, uri=True, timeout=WAIT, isolation_level=None)
+        database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
         database.execute("pragma trusted_schema = off")
         if mode.startswith("rw"):
             database.execute("pragma synchronous = full")

@@ -19,11 +19,6 @@ VALID = "since <= :edit and (until is null or until > :edit)"
 TRUST = "trust.npy"
 
 
-def head_of(database: sqlite3.Connection) -> int:
-    """The number of the last edit."""
-    return int(database.execute("select max(edit) from log").fetchone()[0])
-
-
 def digest_of(embedding: bytes, payload: str | None) -> int:
     """A checksum of what is kept of a row."""
     return zlib.crc32((payload or "").encode(), zlib.crc32(embedding))

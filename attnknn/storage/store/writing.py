@@ -7,13 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from attnknn.errors import ModelFolderError
 from attnknn.records import Floats, Integers
 from attnknn.storage.folder import STORE_VERSION
 from attnknn.storage.store.changes import Change, Kept, rows_of, sha256_of, versions_of
 from attnknn.storage.store.history import write_log
 from attnknn.storage.store.schema import create_store, transaction
-from attnknn.storage.store.state import TRUST, head_of
+from attnknn.storage.store.state import TRUST
 from attnknn.storage.writing import write_manifest
 
 
@@ -57,12 +56,7 @@ def write_change(
     """
     edit = head + 1
     ended = np.concatenate([seqs[change.removed], seqs[change.changed_before]])
-    with transaction(database):
-        if head_of(database) != head:
-            raise ModelFolderError(
-                "The model was edited by another process since it was opened. Nothing is changed; "
-                "open it again."
-            )
+    with transaction(database, head):
         database.executemany(
             "update versions set until = ? where seq = ? and until is null",
             [(edit, seq) for seq in ended.tolist()],
