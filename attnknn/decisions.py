@@ -15,6 +15,7 @@ from attnknn.records import Booleans, Floats, Integers
 
 SURE = 0.95  # of a bound on the risk
 N_THRESHOLDS = 20  # confidences tried
+N_RISKS = 60  # tried where the one asked for cannot be promised
 STRANGE = "unlike anything remembered"
 
 
@@ -128,25 +129,36 @@ def confidence_for_risk(
     Where observed labels are wrong the risk is that of the true label: the bound on disagreement
     with observed ones, less what annotators alone would cause.
     """
+    found = _confidence_for(judged, max_risk, confusions, sure)
+    if math.isfinite(found):
+        return found
+    risks = np.geomspace(max_risk, 1, N_RISKS)[1:-1]
+    shown = (r for r in risks if math.isfinite(_confidence_for(judged, r, confusions, sure)))
+    least = next(shown, None)
+    told = "no risk can be shown" if least is None else f"{least:.2g} could be"
+    raise InvalidInputError(
+        f"`max_risk={max_risk}` cannot be promised from {len(judged)} fresh examples; {told}. "
+        "Allow more, or give `min_confidence`."
+    )
+
+
+def _confidence_for(
+    judged: Verdicts, max_risk: float, confusions: Floats | None, sure: float
+) -> float:
+    """The same, or infinity where no confidence passes."""
     confidence, predicted = judged.probabilities.max(axis=1), judged.probabilities.argmax(axis=1)
     limits = _limits(confidence, max_risk, 1 - sure)
-    best, found, budget = 1.0, math.inf, 0.0
+    found, budget = math.inf, 0.0
     for limit in limits:
         budget += (1 - sure) / len(limits)
         answered = confidence >= limit
         n_wrong = int((predicted != judged.own)[answered].sum())
         bound = upper_bound(n_wrong, int(answered.sum()), budget)
         bound = _of_true_labels(bound, predicted[answered], confusions)
-        best = min(best, bound)
         if bound <= max_risk:
             found = float(limit)
         else:
             budget = 0.0
-    if math.isinf(found):
-        raise InvalidInputError(
-            f"`max_risk={max_risk}` cannot be promised from {len(judged)} fresh examples: the "
-            f"least risk that can be shown is {best:.3g}. Allow more, or give `min_confidence`."
-        )
     return found
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -52,6 +54,18 @@ def test_wrong_labels_do_not_count_as_risk(rng):
         confidence_for_risk(noisy, 0.2)
     limit = confidence_for_risk(noisy, 0.2, confusions)
     assert 0.1 < true_risk(clean, limit) < 0.2
+
+
+def test_a_risk_that_cannot_be_promised_is_told_with_one_that_can(rng):
+    rows = judged(rng, 300)
+    said = set()
+    for asked in (0.0001, 0.02, 0.05):
+        with pytest.raises(InvalidInputError, match="cannot be promised") as refused:
+            confidence_for_risk(rows, asked)
+        least = float(re.search(r"; ([\d.]+) could be", str(refused.value))[1])
+        assert confidence_for_risk(rows, 1.05 * least) <= 1
+        said.add(least)
+    assert max(said) < 1.35 * min(said)  # whatever was asked
 
 
 def test_a_bound_holds_its_rate():

@@ -21,6 +21,17 @@ COMMANDS = (
 )
 
 
+OPTIONS = {
+    "Use 'cpu', or 'auto'": "Use --device cpu, or --device auto",
+    "Set `image_size`": "Fit with --image-size",
+    "`by` must be": "--by must be",
+    "`max_risk=": "`--max-risk ",
+    "`min_confidence`": "--min-confidence",
+    "`coverage=": "`--sets ",
+    "`may_empty_classes=True`": "--empty-classes",
+}  # what messages of Python say, and the command line
+
+
 class _Commands(LazyGroup):
     """Turns errors into one line."""
 
@@ -69,8 +80,9 @@ def _one_line(error: Exception) -> str | None:
 
 def _in_options(message: str) -> str:
     """A message that names a setting of Python names the option instead."""
-    message = message.replace("Use 'cpu', or 'auto'", "Use --device cpu, or --device auto")
-    return message.replace("Set `image_size`", "Fit with --image-size")
+    for setting, option in OPTIONS.items():
+        message = message.replace(setting, option)
+    return message
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:

@@ -206,11 +206,13 @@ def _check_curves(path: Path | None, encoder: str) -> None:
 def _check_free(model: Path, force: bool) -> None:
     """Before any work: the folder must be free, or a model that may be replaced."""
     from attnknn.errors import ModelFolderError
-    from attnknn.storage.folder import is_model, refuse_foreign
+    from attnknn.storage.folder import has_store, is_model, refuse_foreign
 
     refuse_foreign(model)
     if is_model(model) and not force:
         raise ModelFolderError(f"There is a model at {model} already. Give --force to replace it.")
+    if has_store(model):
+        click.echo(f"The log and the snapshots of {model} end with this fit.", err=True)
 
 
 def _roles(source: Source, options: dict[str, Any]) -> Roles:

@@ -69,7 +69,7 @@ def predict(
     chosen = style_of(out, style)
     check_out(out, rows)
     asked = ask(model, rows, separator)
-    n_rows = 0
+    n_rows = n_abstained = 0
     with open_writer(out, chosen) as writer, patience(f"Reading {rows.name}") as tell:
         for part, X in asked.parts():
             answers = _answers(asked, part, asked.classifier.predict_proba(X), proba)
@@ -77,11 +77,15 @@ def predict(
                 answers["set"] = _sets(asked, X, coverage, chosen)
             if max_risk is not None or min_confidence is not None:
                 answers |= _decisions(asked, X, max_risk, min_confidence)
+                n_abstained += answers["decision"].count("abstain")
             writer.write(pd.DataFrame(answers))
             n_rows = part.first + len(part)
             tell(f"{n_rows:,} rows answered")
     written = "" if out is None else f", written to {out}"
-    click.echo(f"{n_rows:,} {'row' if n_rows == 1 else 'rows'} answered{written}.", err=True)
+    n_answered = n_rows - n_abstained
+    of_all = f" of {n_rows:,}" if n_abstained else ""
+    noun = "row" if n_rows == 1 else "rows"
+    click.echo(f"{n_answered:,}{of_all} {noun} answered{written}.", err=True)
 
 
 def _answers(asked: Asked, part: Part, probabilities: Floats, proba: bool) -> dict[str, Any]:

@@ -43,6 +43,23 @@ def test_the_log_tells_who_did_what(model: Path) -> None:
     assert "no model folder" in refused("log", model.parent / "nothing")
 
 
+def test_a_new_fit_says_that_the_log_ends(owned: Path, tmp_path: Path) -> None:
+    run("forget", owned, "id-0-001")
+    said = run("fit", tmp_path / "train.csv", "-t", "kind", "-o", owned, "--force").stderr
+    assert "The log and the snapshots of" in said
+    assert "has never been edited" in run("log", owned).stdout
+    assert "it was never edited" in refused("undo", owned)
+    assert run("snapshot", owned).stdout == ""
+    assert not (owned / "entries.sqlite").exists()
+    assert "--by must be a name" in refused("forget", owned, "1", "--by", "")
+
+
+def test_a_receipt_that_cannot_be_written_erases_nothing(owned: Path, tmp_path: Path) -> None:
+    nowhere = tmp_path / "no folder" / "receipt.json"
+    assert "No such file" in refused("forget", owned, "--subject", "Ann Ash", "--receipt", nowhere)
+    assert size(owned) == 30
+
+
 def test_snapshots_are_taken_listed_and_gone_back_to(model: Path) -> None:
     run("forget", model, "id-0-000")
     said = run("snapshot", model, "monday", "--by", "ann").stdout
