@@ -117,7 +117,12 @@ def replace_folder(path: Path, *, version: str | None = None) -> Iterator[Path]:
                 "try again."
             )
         new = path.with_name(f".{path.name}.attnknn-saving-{secrets.token_hex(4)}")
-        new.mkdir()
+        try:
+            new.mkdir()
+        except PermissionError as error:
+            raise ModelFolderError(
+                f"This user may not write to {path.parent}, where the model {path.name} is saved."
+            ) from error
         try:
             yield new
             sync(new)

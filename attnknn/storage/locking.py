@@ -37,7 +37,7 @@ class WriterLock:
     def __init__(self, folder: Path, *, wait: float = 0.0) -> None:
         until = time.monotonic() + wait
         while True:
-            self._handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+            self._handle = _opened(folder)
             try:
                 self._wait(folder, until)
             except BaseException:
@@ -65,6 +65,13 @@ class WriterLock:
     def release(self) -> None:
         """Let others write."""
         os.close(self._handle)
+
+
+def _opened(folder: Path) -> int:
+    try:
+        return os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    except PermissionError as error:
+        raise ModelFolderError(f"This user may not edit the model {folder}.") from error
 
 
 def _try_to_lock(handle: int) -> bool:

@@ -414,3 +414,23 @@ def test_rows_of_nobody_are_nobodys() -> None:
     clf.fit(rows(4), list("aabb"), subjects=[None, float("nan"), "ann", "ann"])
     assert clf.memory_.entries.subjects.tolist() == ["", "", "ann", "ann"]
     assert clf.memory_.entries.groups.tolist() == [-1, -1, 0, 0]
+
+
+def test_a_folder_that_may_not_be_written_is_named(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, exist_ok: bool = False, **__: object) -> None:
+        if not exist_ok:  # the parent is there
+            raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "mkdir", refuse)
+        with pytest.raises(ModelFolderError, match=r"may not write to .*model model is"):
+            open_for_editing(path)
+    with open_for_editing(path):
+        pass
+    with monkeypatch.context() as patch:
+        plain = os.open
+        patch.setattr(os, "open", lambda *a: refuse() if "lock" in str(a[0]) else plain(*a))
+        with pytest.raises(ModelFolderError, match="may not edit the model"):
+            open_for_editing(path)
