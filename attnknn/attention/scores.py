@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -56,6 +57,12 @@ class Features:
     trust: Tensor
 
 
+def cleared_of_copies(prototypes: Tensor, copies: Collection[bytes]) -> Tensor:
+    """Prototypes (C, D) with zeros for those whose bytes are among `copies`."""
+    is_copy = [row.tobytes() in copies for row in prototypes.numpy()]
+    return prototypes.masked_fill(torch.tensor(is_copy, dtype=torch.bool)[:, None], 0.0)
+
+
 class NeighborScores(nn.Module):
     """Score each neighbor by its distance under a learned projection, and by what speaks for it.
 
@@ -107,10 +114,8 @@ class NeighborScores(nn.Module):
             return self
         changed = NeighborScores(self.shape)
         state = dict(self.state_dict())
-        known = {vector.tobytes() for vector in vectors}
-        is_one = [row.tobytes() in known for row in state["prototypes"].numpy()]
-        state["prototypes"] = state["prototypes"].clone()
-        state["prototypes"][torch.tensor(is_one)] = 0.0
+        copies = {vector.tobytes() for vector in vectors}
+        state["prototypes"] = cleared_of_copies(state["prototypes"], copies)
         changed.load_state_dict(state)
         return changed
 

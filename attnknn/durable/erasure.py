@@ -36,7 +36,7 @@ def erase(model: EditableModel, subject: str) -> Receipt:
     n_cached = _erase_cached(classifier, gone)  # first: what is lost there can be made again
     try:
         with refused_if_damaged(model.path):
-            _forget(model, gone)
+            _forget(model, gone, copies)
             edited = _answers(classifier)
             words = _words(len(gone))
             erasing.erase(database, subject, copies, head=model.head, by=model.by, words=words)
@@ -58,15 +58,16 @@ def erase(model: EditableModel, subject: str) -> Receipt:
     )
 
 
-def _forget(model: EditableModel, gone: list[Owned]) -> None:
-    """Take the entries out of the classifier, as far as it still has them."""
+def _forget(model: EditableModel, gone: list[Owned], copies: list[bytes]) -> None:
+    """Take the entries, and copies of them, out of the classifier as far as it still has them."""
     classifier = model.classifier
     is_theirs = np.isin(model.seqs, [entry.seq for entry in gone])
     if is_theirs.any():
         classifier.forget(classifier.memory_.entries.ids[is_theirs])
-    vectors = [np.frombuffer(entry.embedding, dtype="<f4").astype(np.float32) for entry in gone]
+    width = classifier.memory_.entries.embeddings.shape[1]
+    vectors = np.frombuffer(b"".join(copies), dtype="<f4").astype(np.float32)
     classifier.attention_ = classifier.attention_.copy()
-    classifier.attention_.forget_copies(np.stack(vectors))
+    classifier.attention_.forget_copies(vectors.reshape(-1, width))
 
 
 def _words(n: int) -> str:
@@ -92,10 +93,11 @@ def _only_theirs(
     the contents of others, of at most a thousand entries.
     """
     embeddings, payloads = erasing.contents_of_others(model.database, subject)
-    copies = [e for e in {entry.embedding for entry in gone} - embeddings if any(e)]
+    copies = list({entry.embedding for entry in gone} - embeddings)
     others = b"".join(embeddings), "\n".join(payloads).encode()
     step = -(-len(gone) // MOST_SEARCHED)
-    pieces = {subject.encode()} if subject not in others[1].decode() else set()
+    name = subject.encode()
+    pieces = set() if name in others[1] else {name}
     for entry in gone[::step]:
         for content, theirs in zip((entry.embedding, entry.payload.encode()), others, strict=True):
             pieces |= {piece for piece in _pieces(content) if piece not in theirs}

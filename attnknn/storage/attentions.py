@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict
 from typing import Any
 
@@ -21,6 +22,7 @@ from attnknn.storage.modules import module_from, state_of
 from attnknn.storage.plain import part_from_plain, part_to_plain
 from attnknn.storage.reading import ModelFolder
 
+FILE = "attention.safetensors"
 MIXING = ("weights", "threshold", "model")  # fitted by attention over several sizes
 
 
@@ -48,6 +50,18 @@ def tensors_of(attention: Attention) -> dict[str, Any]:
     if not isinstance(attention, LearnedAttention):
         return {}
     return state_of(attention.module_)
+
+
+def without_prototypes(content: bytes, copies: Collection[bytes]) -> bytes:
+    """A file of such tensors with zeros for the prototypes whose bytes are among `copies`."""
+    from safetensors.torch import load, save
+
+    from attnknn.attention.scores import cleared_of_copies
+
+    tensors = load(content)
+    if "prototypes" in tensors:
+        tensors["prototypes"] = cleared_of_copies(tensors["prototypes"], copies)
+    return save(tensors)
 
 
 def unpack_attention(folder: ModelFolder, stored: Fields, dim: int, n_classes: int) -> Attention:

@@ -45,7 +45,6 @@ MOST_PAIRS = 4_000_000  # of rows and neighbors that scalars are fitted on
 BEYOND_NOISE = 1.64  # standard errors by which learned attention must be better to be kept
 ROWS_TO_CHOOSE_K = 2_000
 FEWEST_NEIGHBORS = 4
-# A vote of hundreds is so smooth that it predicts noisy labels as well without noise as with it.
 
 CalibrationName = Literal["auto", "scores"]
 

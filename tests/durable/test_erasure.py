@@ -209,3 +209,18 @@ def test_an_erasure_whose_cache_fails_can_be_asked_for_again(
 
 def _fail(*_: object) -> int:
     raise CacheError("no room")
+
+
+def test_numbers_that_look_like_a_short_row_are_left_alone(tmp_path: Path) -> None:
+    clf = AttnKNNClassifier(4, attention=LearnedAttention(epochs=1), metric="cosine")
+    X = np.where(np.arange(40)[:, None] % 2 == 1, 1.0, -1.0)  # every embedding is 1.0 or -1.0
+    clf.fit(X, np.arange(40) % 2).save(tmp_path / "model")
+    with open_for_editing(tmp_path / "model") as model:
+        before = {
+            name: t.clone() for name, t in model.classifier.attention_.module_.state_dict().items()
+        }
+        model.add([[3.0]], [2], subjects=["late"])
+        assert model.forget(subject="late").is_complete
+        for name, tensor in model.classifier.attention_.module_.state_dict().items():
+            if name != "prototypes":
+                np.testing.assert_array_equal(tensor.numpy(), before[name].numpy())

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from attnknn.errors import ModelFolderError
+from attnknn.storage.attentions import FILE as ATTENTION
+from attnknn.storage.attentions import without_prototypes
 from attnknn.storage.store.changes import sha256_of
 from attnknn.storage.store.history import log_of, write_log
 from attnknn.storage.store.schema import last_edit, transaction
@@ -80,7 +82,7 @@ def erase(
 
     Parameters
     ----------
-    copies : embeddings to be overwritten by zeros in the fitted parts of all states
+    copies : embeddings; prototypes that are one of them become zeros, in all states
     head : the edit that must still be the last
     """
     lines = log_of(database)
@@ -117,17 +119,13 @@ def _take_out_name(database: sqlite3.Connection, subject: str) -> None:
 
 def _overwrite_copies(database: sqlite3.Connection, copies: list[bytes]) -> None:
     """The only entry that a class has had is its prototype, byte for byte."""
-    for name, since, content in database.execute(
-        "select name, since, content from parts where name not like 'encoder!_%' escape '!'"
-    ).fetchall():
-        cleared = content
-        for copy in copies:
-            cleared = cleared.replace(copy, bytes(len(copy)))
-        if cleared != content:
-            database.execute(
-                "update parts set content = ?, sha256 = ? where name = ? and since = ?",
-                (cleared, sha256_of(cleared), name, since),
-            )
+    query = "select since, content from parts where name = ?"
+    for since, content in database.execute(query, (ATTENTION,)).fetchall():
+        cleared = without_prototypes(content, copies)
+        database.execute(
+            "update parts set content = ?, sha256 = ? where name = ? and since = ?",
+            (cleared, sha256_of(cleared), ATTENTION, since),
+        )
 
 
 def finish_erasure(database: sqlite3.Connection, folder: Path) -> None:
