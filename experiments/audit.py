@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,12 @@ from sklearn.metrics import roc_auc_score
 from attnknn import AttnKNNClassifier, datasets
 from attnknn.audit import Audit, audit
 from attnknn.encoders import make_encoder
-from attnknn.errors import AttnKNNError
 from attnknn.evaluation.protocol import versions
 from attnknn.evaluation.stress import symmetric_noise
 from attnknn.metrics import ece_by_class
 from attnknn.records import Booleans, Floats, Integers
 from experiments.bars import Bar
+from experiments.single import known_reports, leave_report, succeeded
 
 RESULTS = Path(__file__).parent / "results" / "audit"
 DATASETS = ("banking77", "letter")
@@ -133,11 +133,6 @@ def bars(reports: list[dict[str, Any]]) -> Iterator[Bar]:
             yield Bar(f"{where}: AUROC ≥ cleanlab's − 0.002", shown, auroc >= best - 0.002)
 
 
-def known_reports(folder: Path = RESULTS) -> list[dict[str, Any]]:
-    """The reports that runs left."""
-    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Parse, run, print."""
     parser = argparse.ArgumentParser(prog="python -m experiments.audit", description=__doc__)
@@ -148,12 +143,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--attention", choices=ATTENTIONS, help="one of the two")
     parser.add_argument("--folder", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
-    if options.command == "run":
-        try:
-            _run(options)
-        except AttnKNNError as error:
-            print(error, file=sys.stderr)
-            return 1
+    if options.command == "run" and not succeeded(lambda: _run(options)):
+        return 1
     for bar in bars(known_reports(options.folder)):
         print(bar)
     return 0
@@ -165,19 +156,9 @@ def _run(options: argparse.Namespace) -> None:
         for rate in [options.rate] if options.rate is not None else RATES:
             for attention in [options.attention] if options.attention else ATTENTIONS:
                 for seed in range(options.seeds):
-                    _leave_report(options.folder, dataset, rate, seed, attention)
-
-
-def _leave_report(
-    folder: Path, dataset: datasets.Dataset, rate: float, seed: int, attention: str
-) -> None:
-    path = folder / f"{dataset.name}-{round(100 * rate)}-{attention}-{seed}.json"
-    if path.exists():
-        return
-    print(f"{path.stem}", file=sys.stderr, flush=True)
-    report = measure(dataset, rate, seed, attention)
-    folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(report, indent=1) + "\n")
+                    stem = f"{name}-{round(100 * rate)}-{attention}-{seed}"
+                    asked = (dataset, rate, seed, attention)
+                    leave_report(options.folder / f"{stem}.json", partial(measure, *asked))
 
 
 if __name__ == "__main__":

@@ -12,11 +12,11 @@ is looked for in ATTNKNN_DATA.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,12 @@ from scipy.stats import binom
 
 from attnknn import AttnKNNClassifier, datasets
 from attnknn.encoders import make_encoder
-from attnknn.errors import AttnKNNError
 from attnknn.evaluation.protocol import versions
 from attnknn.metrics import set_coverage, set_size
 from attnknn.records import Booleans, Integers
 from experiments.bars import Bar
 from experiments.pages import ROOT, replace_between
+from experiments.single import known_reports, leave_report, markdown, succeeded
 
 RESULTS = Path(__file__).parent / "results" / "coverage"
 SHUFFLED = ", shuffled"
@@ -233,17 +233,12 @@ def _class_bars(where: str, cell: dict[str, float]) -> Iterator[Bar]:
     yield Bar(what, f"{share:.1%}", share <= 0.03)
 
 
-def known_reports(folder: Path = RESULTS) -> list[dict[str, Any]]:
-    """The reports that runs left."""
-    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
-
-
 def table(reports: list[dict[str, Any]]) -> str:
     """Coverage and size of sets by data set and state, means over seeds, as Markdown."""
     asked = [f"{score.upper()} {coverage:.0%}" for score in SCORES for coverage in COVERAGES]
     by_class = [f"{score.upper()} 90% by class" for score in SCORES]
     head = ["data, seeds", "wrong labels", "accuracy", *asked, *by_class]
-    lines = [head, ["---", *["--:"] * (len(head) - 1)]]
+    lines: list[list[str]] = []
     for wrong in sorted({report["edits"]["relabel"] for report in reports}):
         for name in DATASETS:
             chosen = [
@@ -252,7 +247,7 @@ def table(reports: list[dict[str, Any]]) -> str:
                 if report["dataset"] == name and report["edits"]["relabel"] == wrong
             ]
             lines += [_table_row(name, state, wrong, chosen) for state in STATES if chosen]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown(head, lines)
 
 
 def _table_row(name: str, state: str, wrong: int, reports: list[dict[str, Any]]) -> list[str]:
@@ -279,12 +274,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--attention", default="auto", help="what the classifier takes")
     parser.add_argument("--folder", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
-    if options.command == "run":
-        try:
-            _run(options)
-        except AttnKNNError as error:
-            print(error, file=sys.stderr)
-            return 1
+    if options.command == "run" and not succeeded(lambda: _run(options)):
+        return 1
     reports = known_reports(options.folder)
     if options.command == "page":
         replace_between(ROOT / "docs" / "sets.md", "coverage", table(reports))
@@ -298,13 +289,12 @@ def _run(options: argparse.Namespace) -> None:
     for seed in range(options.seeds):
         for name in [options.only] if options.only else DATASETS:
             stem = f"{name.replace(', ', '-')}-{options.wrong}-{options.attention}-{seed}"
-            path = options.folder / f"{stem}.json"
-            if path.exists():
-                continue
-            print(stem, file=sys.stderr, flush=True)
-            report = measure(load(name, seed), seed, options.attention, options.wrong)
-            options.folder.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(report, indent=1) + "\n")
+            make = partial(_measured, name, seed, options)
+            leave_report(options.folder / f"{stem}.json", make)
+
+
+def _measured(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
+    return measure(load(name, seed), seed, options.attention, options.wrong)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,9 @@ docs/drift.md. Data is looked for in ATTNKNN_DATA.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,11 @@ from sklearn.neighbors import NearestNeighbors
 from attnknn import AttnKNNClassifier, datasets
 from attnknn.drift import DriftMonitor, Watched
 from attnknn.drift.strand import Strand
-from attnknn.errors import AttnKNNError
 from attnknn.evaluation.protocol import versions
 from attnknn.evaluation.stress import symmetric_noise
 from attnknn.records import Floats, Integers
 from experiments.pages import ROOT, replace_between
+from experiments.single import known_reports, leave_report, markdown, succeeded
 
 RESULTS = Path(__file__).parent / "results" / "drift"
 PAGE = ROOT / "docs" / "drift.md"
@@ -160,16 +160,16 @@ def tables(reports: list[dict[str, Any]]) -> dict[str, str]:
     names = dict.fromkeys(r["dataset"] for r in reports if r["dataset"] != "normal")
     of_data = {name: [r for r in reports if r["dataset"] == name] for name in names}
     return {
-        "quiet": _markdown(
+        "quiet": markdown(
             ["data", "entries", "streams", "rows each", "alarms"]
             + [f"{kind} reached {level}" for level in LEVELS for kind in ("rows", "labels")],
             [_quiet_line(name, found) for name, found in of_data.items()],
         ),
-        "delays": _markdown(
+        "delays": markdown(
             ["data", "change", "streams", "alarm by rows, after", "alarm by labels, after"],
             [line for name, found in of_data.items() for line in _delay_lines(name, found)],
         ),
-        "normal": _markdown(
+        "normal": markdown(
             ["columns", "entries"]
             + [
                 f"{among}, reached {level}" for level in LEVELS for among in ("entries", "own rows")
@@ -217,14 +217,9 @@ def _share(most: list[float], level: int) -> str:
     return f"{np.mean(np.array(most) >= np.log(level)):.1%}"
 
 
-def _markdown(head: list[str], lines: list[list[str]]) -> str:
-    ruled = [head, ["---"] + ["--:"] * (len(head) - 1), *lines]
-    return "\n".join(f"| {' | '.join(line)} |" for line in ruled)
-
-
-def known_reports(folder: Path = RESULTS) -> list[dict[str, Any]]:
+def ordered_reports(folder: Path = RESULTS) -> list[dict[str, Any]]:
     """The reports that runs left, smaller data first."""
-    found = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    found = known_reports(folder)
     return sorted(found, key=lambda r: (r["entries"], r.get("columns", 0), r.get("seed", 0)))
 
 
@@ -236,13 +231,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, help="so many, from 0")
     parser.add_argument("--folder", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
-    if options.command == "run":
-        try:
-            _run(options)
-        except AttnKNNError as error:
-            print(error, file=sys.stderr)
-            return 1
-    for name, table in tables(known_reports(options.folder)).items():
+    if options.command == "run" and not succeeded(lambda: _run(options)):
+        return 1
+    for name, table in tables(ordered_reports(options.folder)).items():
         print(f"{name}\n{table}\n")
         if options.folder == RESULTS:
             replace_between(PAGE, name, table)
@@ -255,21 +246,12 @@ def _run(options: argparse.Namespace) -> None:
             for columns, n in CASES:
                 trials = TRIALS if options.seeds is None else options.seeds
                 path = options.folder / f"normal-{columns}-{n}.json"
-                _leave(path, lambda c=columns, n=n, t=trials: measure_normal(c, n, t))
+                leave_report(path, partial(measure_normal, columns, n, trials))
             continue
         dataset = datasets.load(name)
         for seed in range(options.seeds or SEEDS[name]):
             path = options.folder / f"{name}-{seed}.json"
-            _leave(path, lambda d=dataset, s=seed: measure(d, s))
-
-
-def _leave(path: Path, make: Callable[[], dict[str, Any]]) -> None:
-    if path.exists():
-        return
-    print(path.stem, file=sys.stderr, flush=True)
-    report = make()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(report, indent=1) + "\n")
+            leave_report(path, partial(measure, dataset, seed))
 
 
 if __name__ == "__main__":

@@ -13,11 +13,11 @@ minutes.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable
 from copy import copy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,11 @@ import numpy as np
 
 from attnknn import AttnKNNClassifier, datasets
 from attnknn.encoders import make_encoder
-from attnknn.errors import AttnKNNError
 from attnknn.evaluation.protocol import versions
 from attnknn.forgetting import drop_least_valuable, keep_newest
 from attnknn.metrics import accuracy, nll
 from experiments.pages import ROOT, replace_between
+from experiments.single import known_reports, leave_report, succeeded
 
 RESULTS = Path(__file__).parent / "results" / "forgetting"
 PAGE = ROOT / "docs" / "forgetting.md"
@@ -124,11 +124,6 @@ def _cell(found: list[dict[str, float]], prefix: str = "") -> str:
     return f"{right:.1f} / {loss:.3f}"
 
 
-def known_reports(folder: Path = RESULTS) -> Reports:
-    """The reports that runs left."""
-    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Parse, run, print."""
     parser = argparse.ArgumentParser(
@@ -141,12 +136,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=3, help="so many, from 0")
     parser.add_argument("--folder", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
-    if options.command == "run":
-        try:
-            _run(options)
-        except AttnKNNError as error:
-            print(error, file=sys.stderr)
-            return 1
+    if options.command == "run" and not succeeded(lambda: _run(options)):
+        return 1
     reports = known_reports(options.folder)
     if options.command == "page":
         replace_between(PAGE, "forgetting", table(reports))
@@ -156,15 +147,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> None:
-    options.folder.mkdir(parents=True, exist_ok=True)
     for name in [options.only] if options.only else DATASETS:
         dataset = datasets.load(name)
         for seed in range(options.seeds):
             path = options.folder / f"{name}-{seed}.json"
-            if path.exists():
-                continue
-            print(path.stem, file=sys.stderr, flush=True)
-            path.write_text(json.dumps(measure(dataset, seed), indent=1) + "\n")
+            leave_report(path, partial(measure, dataset, seed))
 
 
 if __name__ == "__main__":

@@ -13,10 +13,10 @@ means over classes, which have 30 test rows each; intervals are drawn over class
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnknn import AttnKNNClassifier, datasets
-from attnknn.errors import AttnKNNError
 from attnknn.evaluation.intervals import Interval, mean_interval, paired_interval
 from attnknn.evaluation.protocol import versions
 from attnknn.records import Floats, Integers
 from experiments.bars import Bar
 from experiments.pages import ROOT, replace_between
+from experiments.single import known_reports, leave_report, markdown, succeeded
 
 RESULTS = Path(__file__).parent / "results" / "new-classes"
 PAGE = ROOT / "docs" / "new-classes.md"
@@ -142,10 +142,9 @@ def bars(reports: Reports) -> Iterator[Bar]:
 
 def table(reports: Reports) -> str:
     """Markdown: a line for each attention and number of examples."""
-    lines = [
-        ["attention", "examples", "new classes", "old classes", "old ones lost", "sets cover new"],
-        ["---", "--:", "--:", "--:", "--:", "--:"],
-    ]
+    head = ["attention", "examples", "new classes", "old classes"]
+    head += ["old ones lost", "sets cover new"]
+    lines = []
     for attention in _attentions(reports):
         found = figures(reports, attention)
         for shots in SHOTS:
@@ -161,16 +160,11 @@ def table(reports: Reports) -> str:
                     "" if covered is None else f"{covered:.3f}",
                 ]
             )
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown(head, lines)
 
 
 def _attentions(reports: Reports) -> list[str]:
     return [name for name in ATTENTIONS if any(r["attention"] == name for r in reports)]
-
-
-def known_reports(folder: Path = RESULTS) -> Reports:
-    """The reports that runs left."""
-    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -187,12 +181,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--attention", choices=ATTENTIONS, help="one of the two")
     parser.add_argument("--folder", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
-    if options.command == "run":
-        try:
-            _run(options)
-        except AttnKNNError as error:
-            print(error, file=sys.stderr)
-            return 1
+    if options.command == "run" and not succeeded(lambda: _run(options)):
+        return 1
     reports = known_reports(options.folder)
     if options.command == "page":
         replace_between(PAGE, "new-classes", table(reports))
@@ -204,15 +194,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> None:
     dataset = datasets.load(options.only)
-    options.folder.mkdir(parents=True, exist_ok=True)
     for attention in [options.attention] if options.attention else ATTENTIONS:
         for seed in range(options.seeds):
             path = options.folder / f"{dataset.name}-{attention}-{seed}.json"
-            if path.exists():
-                continue
-            print(path.stem, file=sys.stderr, flush=True)
-            report = measure(dataset, options.new, seed, attention)
-            path.write_text(json.dumps(report) + "\n")
+            leave_report(path, partial(measure, dataset, options.new, seed, attention))
 
 
 if __name__ == "__main__":

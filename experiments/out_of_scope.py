@@ -11,9 +11,9 @@ its hundred out-of-scope rows. Data is looked for in ATTNKNN_DATA. Runs are resu
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,11 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 from attnknn import AttnKNNClassifier, datasets
-from attnknn.errors import AttnKNNError
 from attnknn.evaluation.protocol import versions
 from attnknn.records import Booleans, Floats, Integers
 from experiments.bars import Bar
 from experiments.pages import ROOT, replace_between
+from experiments.single import known_reports, leave_report, markdown, succeeded
 
 RESULTS = Path(__file__).parent / "results" / "out_of_scope"
 DATASET = "clinc150"
@@ -139,19 +139,13 @@ def bars(reports: list[dict[str, Any]]) -> Iterator[Bar]:
 
 def table(reports: list[dict[str, Any]]) -> str:
     """AUROC of each measure where it was measured, of the first seed, as Markdown."""
-    lines = [["measure", *PARTS.values()], ["---", *["--:"] * len(PARTS)]]
-    for name in reports[0]["test"]:
-        lines.append([name, *[_shown(reports[0][part][name]) for part in PARTS]])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    first = reports[0]
+    lines = [[name, *[_shown(first[part][name]) for part in PARTS]] for name in first["test"]]
+    return markdown(["measure", *PARTS.values()], lines)
 
 
 def _shown(value: list[float], digits: int = 3) -> str:
     return "{:.{n}f} [{:.{n}f}, {:.{n}f}]".format(*value, n=digits)
-
-
-def known_reports(folder: Path = RESULTS) -> list[dict[str, Any]]:
-    """The reports that runs left."""
-    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -161,12 +155,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=1, help="so many, from 0")
     parser.add_argument("--folder", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
-    if options.command == "run":
-        try:
-            _run(options.folder, options.seeds)
-        except AttnKNNError as error:
-            print(error, file=sys.stderr)
-            return 1
+    if options.command == "run" and not succeeded(lambda: _run(options.folder, options.seeds)):
+        return 1
     reports = known_reports(options.folder)
     if options.command == "page":
         replace_between(ROOT / "docs" / "sets.md", "out-of-scope", table(reports))
@@ -178,12 +168,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(folder: Path, n_seeds: int) -> None:
     for seed in range(n_seeds):
-        path = folder / f"{DATASET}-{seed}.json"
-        if path.exists():
-            continue
-        report = measure(datasets.load(DATASET), seed)
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(report, indent=1) + "\n")
+        make = partial(measure, datasets.load(DATASET), seed)
+        leave_report(folder / f"{DATASET}-{seed}.json", make)
 
 
 if __name__ == "__main__":

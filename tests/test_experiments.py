@@ -208,7 +208,7 @@ def test_drift_is_measured_and_told_in_tables(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(drift, "CASES", ((1, 30),))
     for name in ("iris", "normal"):
         assert drift.main(["run", "--only", name, "--seeds", "1", "--folder", str(tmp_path)]) == 0
-    report = next(r for r in drift.known_reports(tmp_path) if r["dataset"] == "iris")
+    report = next(r for r in drift.ordered_reports(tmp_path) if r["dataset"] == "iris")
     assert report["changes"]["noise"]["rows"] is not None
     assert len(report["quiet"]) == drift.ORDERS
     assert drift.main(["table", "--folder", str(tmp_path)]) == 0
