@@ -201,7 +201,7 @@ class _Fitting:
         comparison = _Comparison.of(gains, fresh_rows.groups, fitted, interrupted)
         if not (is_asked_for or comparison.is_better):
             reason = f"learned weights are not better beyond the noise, {comparison.words}"
-            return self._outcome(distance, judged, reason)
+            return self._outcome(distance, self._unseen(judged), reason)
         parts = self._parts(attention, fitted.calibration, self.k, trust)
         fresh = self.known_fresh
         if fresh is None:

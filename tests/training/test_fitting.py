@@ -10,6 +10,7 @@ from strategies import blobs
 
 from attnknn import AttnKNNClassifier, DistanceAttention, LearnedAttention
 from attnknn.calibration import MOST_NEIGHBORS_TO_SEE_NOISE, fit
+from attnknn.encoders import LearnedTableEncoder
 from attnknn.training.fitting import FitSettings, _Fitting, _halvings
 
 
@@ -64,6 +65,14 @@ def test_held_out_rows_are_fresh_and_the_share_is_the_one_asked_for():
     clf = AttnKNNClassifier(8, attention=attention, random_state=0).fit(X, y)
     assert clf.fresh_.sum() == 25
     assert clf.fit_report_.n_rows == 25
+
+
+def test_a_report_of_a_learned_encoder_counts_fresh_rows_only_where_distance_is_kept(rng):
+    X = rng.normal(size=(310, 3))
+    encoder = LearnedTableEncoder(epochs=1, holdout=0.2, network="waves", width=32)
+    clf = AttnKNNClassifier(8, encoder=encoder, random_state=0).fit(X, rng.integers(2, size=310))
+    assert "not better beyond the noise" in clf.fit_report_.reason
+    assert clf.fit_report_.n_rows == clf.fresh_.sum() == 62
 
 
 def test_rows_beyond_the_most_are_fresh_and_still_vote():
