@@ -10,6 +10,7 @@ from attnknn.evaluation.baselines import LinearProbe, UniformKNN
 from attnknn.evaluation.protocol import Method
 from attnknn.evaluation.table_baselines import TableMLP
 from experiments.boosting import CatBoost, hist_gradient_boosting, light_gbm
+from experiments.same_training import HeadOfLearned, VoteOfLearned
 
 METHODS = {
     method.name: method
@@ -53,11 +54,11 @@ TABLE_METHODS = {
         Method("attnknn", lambda seed: AttnKNNClassifier(encoder="tabular", random_state=seed)),
         Method(
             "attnknn, learned encoder",
-            lambda seed: AttnKNNClassifier(encoder="learned-tabular", random_state=seed),
+            lambda seed: VoteOfLearned(encoder="learned-tabular", random_state=seed),
         ),
         Method(
             "value head, learned encoder",
-            lambda seed: AttnKNNClassifier(
+            lambda seed: HeadOfLearned(
                 encoder="learned-tabular", value_head=True, random_state=seed
             ),
         ),

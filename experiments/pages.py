@@ -17,6 +17,7 @@ def write_pages(claims: dict[str, dict[str, Any]], results: Path) -> None:
     tables = {claim: measured(claim, chosen, results) for claim, chosen in claims.items()}
     chapters = [
         f"## {claims[claim]['title']}\n\n`python -m experiments run {claim}`\n\n"
+        + claims[claim].get("note", "")
         + "\n".join(
             f"### {name}\n\n{table.markdown(against=claims[claim]['against'])}"
             for name, table in found.items()
