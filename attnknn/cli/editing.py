@@ -28,8 +28,14 @@ WAIT = 30.0  # seconds for another command to finish its edit
 def open_model(path: Path, by: str | None) -> Iterator[EditableModel]:
     """The model in the folder `path`, open for editing by somebody."""
     from attnknn.durable import open_for_editing
+    from attnknn.errors import ModelBusyError
 
-    with open_for_editing(path, by=by, wait=WAIT) as model:
+    try:
+        opened = open_for_editing(path, by=by)
+    except ModelBusyError:
+        click.echo(f"Another process is editing {path}; waiting for it.", err=True)
+        opened = open_for_editing(path, by=by, wait=WAIT)
+    with opened as model:
         yield model
 
 

@@ -25,6 +25,8 @@ def log(model: Path, edit: int | None, as_json: bool) -> None:
     else:
         rows = [entry.to_dict() for entry in touched_by(model, edit)]
         columns = ["id", "before", "after"]
+        if any({line["importance_before"], line["importance_after"]} - {None, 1} for line in rows):
+            columns += ["importance_before", "importance_after"]
     if as_json:
         for row in rows:
             click.echo(json.dumps(row))
@@ -36,8 +38,14 @@ def log(model: Path, edit: int | None, as_json: bool) -> None:
 
 
 def _table(columns: list[str], rows: list[dict[str, Any]]) -> None:
-    cells = [["-" if row[name] is None else str(row[name]) for name in columns] for row in rows]
+    cells = [[_cell(row[name]) for name in columns] for row in rows]
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
     for line in [columns, *cells]:
         padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         click.echo("  ".join(padded).rstrip())
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from attnknn.errors import ModelFolderError
+from attnknn.errors import ModelBusyError, ModelFolderError
 
 LOCK = "writer.lock"
 
@@ -50,7 +50,7 @@ class WriterLock:
     def _wait(self, folder: Path, until: float) -> None:
         while not _try_to_lock(self._handle):
             if time.monotonic() >= until:
-                raise ModelFolderError(
+                raise ModelBusyError(
                     f"The model {folder} is being edited by another process. Wait until it is done."
                 )
             time.sleep(0.02)

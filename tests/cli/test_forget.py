@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,11 @@ def test_a_half_life_is_stored_and_taken_back(model: Path) -> None:
     fading = AttnKNNClassifier.load(model).memory_.entries.fading
     assert fading is not None
     assert np.allclose(fading, 0.5 ** (np.arange(59, -1, -1) / 10))
+    head, first, *_ = run("log", model, "--edit", 1).stdout.splitlines()
+    assert head.split() == ["id", "before", "after", "importance_before", "importance_after"]
+    assert first.split()[3:] == ["1", f"{0.5**5.9:.4g}"]
+    last = json.loads(run("log", model, "--edit", 1, "--json").stdout.splitlines()[-1])
+    assert last["importance_after"] == pytest.approx(0.5**0.1)
     assert "Took back edit 1, changed the say of 59 entries; " in run("undo", model).stdout
     assert state_of(model) == old
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from threading import Timer
 
 import numpy as np
 import pytest
 
 from attnknn import AttnKNNClassifier
+from attnknn.storage.locking import WriterLock
 
 from .samples import animals, fit_quickly, refused, run, write
 
@@ -38,9 +40,21 @@ def test_the_log_tells_who_did_what(model: Path) -> None:
     assert [line["action"] for line in as_json] == ["create", "edit", "undo"]
     entry = json.loads(run("log", model, "--edit", "1", "--json").stdout)
     assert (entry["id"], entry["after"]) == ("id-0-000", None)
-    assert "-" in run("log", model, "--edit", "1").stdout.splitlines()[1]
+    head, line = run("log", model, "--edit", "1").stdout.splitlines()
+    assert head.split() == ["id", "before", "after"]
+    assert line.split()[2] == "-"
     assert "There is no edit 9" in refused("log", model, "--edit", "9")
     assert "no model folder" in refused("log", model.parent / "nothing")
+
+
+def test_a_command_says_that_it_waits_for_another_writer(model: Path) -> None:
+    run("snapshot", model, "first")
+    lock = WriterLock(model)
+    Timer(0.3, lock.release).start()
+    done = run("forget", model, "id-0-000")
+    assert "Another process is editing" in done.stderr
+    assert "Forgot 1 entry" in done.stdout
+    assert run("undo", model).stderr == ""
 
 
 def test_a_new_fit_says_that_the_log_ends(owned: Path, tmp_path: Path) -> None:

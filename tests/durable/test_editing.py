@@ -15,7 +15,7 @@ import pytest
 
 from attnknn import AttnKNNClassifier, FaissMemory, LearnedAttention, open_for_editing
 from attnknn.durable import EditableModel, edits_of, touched_by
-from attnknn.errors import InvalidInputError, InvalidSettingError, ModelFolderError
+from attnknn.errors import InvalidInputError, InvalidSettingError, ModelBusyError, ModelFolderError
 from attnknn.forgetting import weigh_by_age
 from attnknn.storage import load_notes, save_classifier
 
@@ -171,7 +171,7 @@ def test_the_log_says_who_changed_what(path: Path) -> None:
 
 def test_there_is_one_writer_and_readers_see_whole_states(path: Path) -> None:
     with open_for_editing(path) as model:
-        with pytest.raises(ModelFolderError, match="being edited by another process"):
+        with pytest.raises(ModelBusyError, match="being edited by another process"):
             open_for_editing(path, wait=0.05)
         with pytest.raises(ModelFolderError, match="being edited by another process"):
             fitted().save(path)

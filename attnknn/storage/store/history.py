@@ -49,11 +49,18 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Touched:
-    """What an edit did to one entry; a label is None where the entry was not there."""
+    """What an edit did to one entry; labels and importances are None where it was not there.
+
+    Parameters
+    ----------
+    importance_before, importance_after : with what age leaves of them
+    """
 
     id: Any
     before: Any
     after: Any
+    importance_before: float | None
+    importance_after: float | None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -76,12 +83,15 @@ def touched_by(database: sqlite3.Connection, edit: int) -> list[Touched]:
     """The entries that an edit added, removed or changed; erased ones are no longer known."""
     check_edit(database, edit)
     query = (
-        "select id, (select label from versions v where v.seq = rows.seq and v.until = :edit), "
-        "(select label from versions v where v.seq = rows.seq and v.since = :edit) "
-        "from rows where seq in (select seq from versions where since = :edit or until = :edit) "
-        "order by seq"
+        "select id, old.label, new.label, old.importance * old.fading, "
+        "new.importance * new.fading from rows "
+        "left join versions old on old.seq = rows.seq and old.until = :edit "
+        "left join versions new on new.seq = rows.seq and new.since = :edit "
+        "where rows.seq in (select seq from versions where since = :edit or until = :edit) "
+        "order by rows.seq"
     )
-    return [Touched(i, _label(b), _label(a)) for i, b, a in database.execute(query, {"edit": edit})]
+    found = database.execute(query, {"edit": edit})
+    return [Touched(i, _label(b), _label(a), *importances) for i, b, a, *importances in found]
 
 
 def _label(text: str | None) -> Any:
