@@ -8,7 +8,7 @@ AttnKNNError
 ├── MissingExtraError (ImportError)     an optional package that is not installed
 ├── MissingDataError (FileNotFoundError)  a named data set that is not on this machine
 ├── ModelFolderError (ValueError)       a model folder that is damaged, foreign or hostile
-│   └── ModelBusyError                  a model that another process is editing
+│   └── ModelBusyError (ModelFolderError)  a model that another process is editing
 └── CacheError (OSError)                a cache that cannot be read, written or erased
 """
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from attnknn.memory.base import Memory
+from attnknn.memory.differences import order_by
 from attnknn.memory.entries import NO_GROUP
 from attnknn.memory.preparation import Vectors
 from attnknn.memory.reaching import Reached
 from attnknn.records import Booleans, Floats, Integers, Neighbors
 
 FREE = -1
+HOSTS_AT_ONCE = 2048  # lists that are merged at once: they stay in the cache
 FEW = 64  # a share of the entries; of more than one in so many all lists are looked through
 
 
@@ -124,31 +126,32 @@ class NearestOthers:
         self._keys[touched] = np.take_along_axis(keys, order, axis=1)
 
     def _take_in(self, memory: Memory, found: Reached, newcomers: Integers) -> None:
-        """Put newcomers into the lists of those who reach them."""
-        if not len(found.keys):
-            return
-        hosts, place = np.unique(found.positions, return_inverse=True)
-        counts = np.bincount(place)
-        order = np.argsort(place, kind="stable")
-        column = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-        extra = np.zeros((len(hosts), counts.max()), dtype=np.int64)
-        extra_keys = np.full(extra.shape, np.inf)
-        extra[place[order], column] = newcomers[found.queries[order]]
-        extra_keys[place[order], column] = found.keys[order]
-        slots = self._slots[hosts]
-        listed = self._positions()[self._lists[slots]]
-        positions = np.concatenate([listed, extra], axis=1)
-        keys = np.concatenate([self._keys[slots], extra_keys], axis=1)
-        self._set(slots, *memory.in_order(positions, keys, positions.shape[1]))
+        """Put newcomers into the lists of those who reach them, short of newcomers first."""
+        by_host = np.argsort(found.positions, kind="stable")
+        hosts, firsts, counts = np.unique(
+            found.positions[by_host], return_index=True, return_counts=True
+        )
+        slots, keys = self._slots[newcomers[found.queries[by_host]]], found.keys[by_host]
+        by_count = np.argsort(counts, kind="stable")
+        for start in range(0, len(hosts), HOSTS_AT_ONCE):
+            some = by_count[start : start + HOSTS_AT_ONCE]
+            column = np.arange(counts[some[-1]])  # the last has the most
+            is_there = column < counts[some, None]
+            pairs = np.where(is_there, firsts[some, None] + column, 0)
+            extra = slots[pairs], np.where(is_there, keys[pairs], np.inf)
+            self._merge(memory, self._slots[hosts[some]], *extra)
 
-    def _set(self, slots: Integers, positions: Integers, keys: Floats) -> None:
-        """Ordered lists, cut to their room; what is cut off ends a list that held everyone."""
-        is_cut = np.isfinite(keys[:, self.width :]).any(axis=1)
-        keys = keys[:, : self.width]
-        is_listed = np.isfinite(keys)
-        self._lists[slots] = np.where(is_listed, self._slots[positions[:, : self.width]], FREE)
-        self._keys[slots] = keys
-        self._reach[slots] = np.where(is_cut, keys[:, -1], self._reach[slots])
+    def _merge(self, memory: Memory, slots: Integers, extra: Integers, extra_keys: Floats) -> None:
+        """Others (H, E) enter the lists of `slots`; what is cut off ends a list that held all."""
+        lists = np.concatenate([self._lists[slots], extra.astype(np.int32)], axis=1)
+        keys = np.concatenate([self._keys[slots], extra_keys], axis=1)
+        order, ordered = order_by(keys, lambda rows: memory.ranks(self._positions()[lists[rows]]))
+        is_cut = ordered[:, self.width] < np.inf
+        order, ordered = order[:, : self.width], ordered[:, : self.width]
+        is_listed = ordered < np.inf
+        self._lists[slots] = np.where(is_listed, np.take_along_axis(lists, order, axis=1), FREE)
+        self._keys[slots] = ordered
+        self._reach[slots] = np.where(is_cut, ordered[:, -1], self._reach[slots])
 
     def _search(self, memory: Memory, rows: Integers) -> None:
         """Lists of the entries at `rows`, found anew."""

@@ -13,7 +13,6 @@ from sklearn.base import BaseEstimator
 
 from attnknn._atomic import all_or_nothing
 from attnknn.errors import InvalidInputError, InvalidSettingError, NotFittedYetError, unknown_name
-from attnknn.memory.differences import in_order
 from attnknn.memory.entries import Entries
 from attnknn.memory.exclusion import Exclusion
 from attnknn.memory.ids import IdLookup
@@ -117,9 +116,9 @@ class Memory(ABC, BaseEstimator):
             return np.zeros(shape, dtype=np.int64), np.full(shape, np.inf)
         return self._nearest(queries, width, exclude)
 
-    def in_order(self, positions: Integers, keys: Floats, k: int) -> tuple[Integers, Floats]:
-        """Entries (B, M) with their keys, sorted by key and then id, and cut to the first `k`."""
-        return in_order(positions, keys, self._lookup, k)
+    def ranks(self, positions: Integers) -> Integers:
+        """The places of entries in the order of their ids: equally near ones go by them."""
+        return self._lookup.ranks(positions)
 
     def reached(self, queries: Vectors, reach: Floats) -> Reached:
         """Every pair of a query and an entry whose key is at most the entry's own `reach` (N,).

@@ -6,6 +6,7 @@ but the two vectors, not on the batch or on the order of the entries.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -57,14 +58,24 @@ def in_order(
     positions: Integers, keys: Floats, lookup: IdLookup, k: int
 ) -> tuple[Integers, Floats]:
     """Candidates (B, M) sorted by key, then id, and cut to the first `k`."""
-    by_key = np.argsort(keys, axis=1)
-    ordered = np.take_along_axis(keys, by_key, axis=1)
-    places = np.take_along_axis(positions, by_key, axis=1)
+    order, ordered = order_by(keys, lambda rows: lookup.ranks(positions[rows]))
+    return np.take_along_axis(positions, order[:, :k], axis=1), ordered[:, :k]
+
+
+def order_by(keys: Floats, ranks_of: Callable[[Booleans], Integers]) -> tuple[Integers, Floats]:
+    """The order (B, M) of the keys of each row, and the keys in this order.
+
+    Equal keys go by the ranks that `ranks_of` gives for the rows that have some.
+
+    >>> order_by(np.array([[2.0, 1.0, 1.0]]), lambda rows: np.array([[0, 8, 7]]))[0].tolist()
+    [[2, 1, 0]]
+    """
+    order = np.argsort(keys, axis=1)
+    ordered = np.take_along_axis(keys, order, axis=1)
     tied = _have_ties(ordered)
     if tied.any():
-        by_id = np.lexsort((lookup.ranks(places[tied]), ordered[tied]), axis=1)
-        places[tied] = np.take_along_axis(places[tied], by_id, axis=1)
-    return places[:, :k], ordered[:, :k]
+        order[tied] = np.lexsort((ranks_of(tied), keys[tied]), axis=1)
+    return order, ordered
 
 
 def first_of_each(
