@@ -112,10 +112,12 @@ def _renamed(runs):
 def test_a_short_table_stands_between_its_comments(table, tmp_path):
     page = tmp_path / "README.md"
     page.write_text("before\n<!-- quality -->\nold\n<!-- /quality -->\nafter\n")
-    replace_between(page, "quality", short_table({"iris": table}))
+    replace_between(page, "quality", short_table({"iris": table}, ["logistic", "unknown"]))
     text = page.read_text()
     assert "old" not in text
-    assert text.startswith("before\n<!-- quality -->\n| data | uniform |")
+    assert text.startswith("before\n<!-- quality -->\n| data | logistic | unknown |\n| --- |")
+    assert text.splitlines()[4].startswith("| iris | 100.0 / 0.0")
+    assert text.splitlines()[4].endswith(" |  |")
     assert text.endswith("<!-- /quality -->\nafter\n")
 
 
