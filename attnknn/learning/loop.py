@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +34,7 @@ def train(
     average: AveragedWeights | None = None,
     checkpoint: str | Path | None = None,
     keeps: Mapping[str, Keeps] | None = None,
+    marks: Mapping[str, Any] | None = None,
     before_epoch: Callable[[int], None] | None = None,
     coming: Callable[[Sequence[Tensor]], None] | None = None,
     on_epoch: Callable[[Outcome], None] | None = None,
@@ -50,6 +52,8 @@ def train(
         chance `loss_of` uses comes from `generator` or torch's own, and whatever it remembers from
         step to step is in `module` or in `keeps`
     keeps : what else a checkpoint holds, by name
+    marks : what else a checkpoint must agree in to be taken, by name: a seed, a checksum of the
+        rows. A training has no way to see those by itself
     before_epoch : told the number of each epoch, from 0, before it begins
     coming : told all batches of each epoch that `loss_of` will get, so that they can be read ahead
     on_epoch : told the outcome so far after each epoch
@@ -57,7 +61,16 @@ def train(
         asked in each, and the first one's word counts for all
     """
     started = time.perf_counter()
-    run = Run(module, n_rows, course, generator, average, keeps or {}, processes or Processes())
+    run = Run(
+        module,
+        n_rows,
+        course,
+        generator,
+        average,
+        keeps or {},
+        processes or Processes(),
+        marks or {},
+    )
     path = Path(checkpoint) if checkpoint is not None else None
     if path is not None and path.exists():
         resume_run(run, path)

@@ -13,6 +13,9 @@ from attnknn.learning.checkpoints import (
     write_checkpoint,
 )
 from attnknn.learning.run import Keeps, Run
+from attnknn.learning.schedules import Factor
+
+PLACES = 20  # at which the factors of a schedule are compared
 
 
 def save_run(run: Run, path: Path) -> None:
@@ -64,14 +67,26 @@ def _marks(run: Run) -> dict[str, Any]:
     shapes = {name: list(value.shape) for name, value in run.module.state_dict().items()}
     return {
         **{name: getattr(course, name) for name in names},
-        "schedule": str(course.schedule),
+        "schedule": _shape_of(course.schedule, run.n_steps),
         "numbers": course.precision.numbers,
         "rows": run.n_rows,
         "learning rates": run.heights,
+        "weight decays": [group.get("weight_decay", 0.0) for group in course.groups],
         "processes": run.processes.count,
         "parts": sorted(_parts(run)),
         "shapes": shapes,
+        **run.marks,
     }
+
+
+def _shape_of(schedule: str | Factor, n_steps: int) -> str | list[float]:
+    """A schedule as another process knows it again: its name, or its factors on the way."""
+    if isinstance(schedule, str):
+        return schedule
+    if hasattr(schedule, "state_dict"):
+        return repr(schedule)  # its factors move with the training
+    places = {round(n_steps * part / PLACES) for part in range(PLACES + 1)}
+    return [float(schedule(step)) for step in sorted(places)]
 
 
 def _check_same_training(there: dict[str, Any], here: dict[str, Any], path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -19,6 +18,16 @@ from attnknn.learning.precision import autocast, loss_scaler
 from attnknn.learning.processes import Processes
 from attnknn.learning.schedules import schedule_of
 from attnknn.learning.weight_average import AveragedWeights
+
+
+def n_batches(n_rows: int, batch_size: int) -> int:
+    """How many batches make an epoch; one row alone joins the batch before.
+
+    >>> n_batches(6, 3), n_batches(7, 3), n_batches(8, 3), n_batches(1, 3)
+    (2, 2, 3, 1)
+    """
+    n_whole, n_left = divmod(n_rows, batch_size)
+    return max(1, n_whole + (n_left > 1))
 
 
 class Keeps(Protocol):
@@ -40,9 +49,11 @@ class Run:
     average: AveragedWeights | None = None
     keeps: Mapping[str, Keeps] = field(default_factory=dict)
     processes: Processes = field(default_factory=Processes)
+    marks: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.optimizer = optimizer_of(self.course.optimizer, self.course.groups)
+        groups = [dict(group) for group in self.course.groups]  # the optimizer changes its own
+        self.optimizer = optimizer_of(self.course.optimizer, groups)
         self.heights = [group["lr"] for group in self.optimizer.param_groups]
         self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         self.device = self.parameters[0].device
@@ -61,7 +72,7 @@ class Run:
             self.processes.same_start(self.average.state)
 
     def _check_shares(self) -> None:
-        n_last = self.n_rows % self.course.batch_size or self.course.batch_size
+        n_last = self.n_rows - self._cuts()[-1]
         if n_last < self.processes.count:
             raise InvalidSettingError(
                 f"`batch_size={self.course.batch_size}` leaves a last batch of {n_last} of "
@@ -70,12 +81,13 @@ class Run:
             )
 
     @property
-    def steps_per_epoch(self) -> int:
-        return math.ceil(self.n_rows / self.course.batch_size)
-
-    @property
     def n_steps(self) -> int:
-        return self.course.epochs * self.steps_per_epoch
+        return self.course.epochs * n_batches(self.n_rows, self.course.batch_size)
+
+    def _cuts(self) -> list[int]:
+        """Where the batches of an epoch begin."""
+        size = self.course.batch_size
+        return [size * batch for batch in range(n_batches(self.n_rows, size))]
 
     @property
     def epoch(self) -> int:
@@ -91,7 +103,7 @@ class Run:
     def batches(self) -> tuple[Tensor, ...]:
         """The rows of an epoch in random order; the first process draws it for all."""
         order = torch.randperm(self.n_rows, generator=self.generator, device=self.generator.device)
-        return self.processes.from_first(order).split(self.course.batch_size)
+        return self.processes.from_first(order).tensor_split(self._cuts()[1:])
 
     def computing(self) -> AbstractContextManager[object]:
         """A context in which losses are computed in the numbers of the course."""

@@ -37,7 +37,14 @@ class Counter:
 class Lesson:
     """A network with dropout and batch norm, noise from a generator, averaged weights."""
 
-    def __init__(self, optimizer: str = "adamw", average: str = "moving", **settings: Any) -> None:
+    def __init__(
+        self,
+        optimizer: str = "adamw",
+        average: str = "moving",
+        weight_decay: float = 0.01,
+        marks: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
         torch.random.manual_seed(0)  # as any program would begin
         self.generator = torch.Generator().manual_seed(1)
         self.rows = torch.randn(N_ROWS, 5, generator=torch.Generator().manual_seed(2))
@@ -48,7 +55,10 @@ class Lesson:
         kinds = {"moving": MovingAverage(self.module, 0.9), "lookahead": Lookahead(self.module, 3)}
         self.average = kinds.get(average)
         self.counter = Counter()
-        groups = parameter_groups(self.module, rate=0.02, weight_decay=0.01, paces={"3": 0.5})
+        self.marks = marks
+        groups = parameter_groups(
+            self.module, rate=0.02, weight_decay=weight_decay, paces={"3": 0.5}
+        )
         self.course = Course(
             **({"epochs": 4, "batch_size": 6, "patience": 9} | settings),
             groups=groups,
@@ -84,6 +94,7 @@ class Lesson:
             average=self.average,
             checkpoint=path,
             keeps={"counter": self.counter},
+            marks=self.marks,
         )
 
     def result(self, outcome: Outcome) -> dict[str, torch.Tensor]:

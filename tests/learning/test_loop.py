@@ -93,6 +93,40 @@ def test_every_row_is_seen_once_in_each_epoch():
     assert seen[:10] != seen[10:20]
 
 
+def test_one_row_alone_joins_the_batch_before():
+    sizes = []
+
+    def loss_of(rows):
+        sizes.append(len(rows))
+        return point.place.sum()
+
+    for n_rows in (9, 10, 1):
+        point = Point()
+        run(point, loss_of, n_rows=n_rows, batch_size=4, epochs=1)
+    assert sizes == [4, 5, 4, 4, 2, 1]
+
+
+def test_a_course_can_be_run_again():
+    points = Point(), Point()
+    module = nn.ModuleList(points)
+    groups = [{"params": list(module.parameters()), "lr": 0.1}]
+    course = Course(epochs=3, batch_size=4, groups=groups)
+    losses = []
+
+    def loss(*_):
+        return sum(point.place.square().sum() for point in points)
+
+    for _ in range(2):
+        with torch.no_grad():
+            for point in points:
+                point.place.fill_(2.0)
+        generator = torch.Generator().manual_seed(0)
+        outcome = train(module, loss, lambda: loss().item(), 8, course, generator)
+        losses.append(outcome.judged_losses)
+    assert losses[0] == losses[1]
+    assert groups[0]["lr"] == 0.1
+
+
 def test_weight_decay_pulls_what_no_loss_moves():
     point = Point()
     run(point, lambda rows: point.place[0] * 0, judge=Falling(), weight_decay=0.5)
@@ -243,8 +277,8 @@ def test_hooks_are_told_the_epoch_before_and_the_outcome_after():
 
 
 def test_a_last_batch_too_small_for_all_processes_is_refused():
-    with pytest.raises(InvalidSettingError, match="last batch of 1 of 9 rows, too few for 2"):
-        run(Point(), n_rows=9, hooks={"processes": Processes(0, 2)})
+    with pytest.raises(InvalidSettingError, match="last batch of 2 of 10 rows, too few for 3"):
+        run(Point(), n_rows=10, hooks={"processes": Processes(0, 3)})
 
 
 def test_unknown_names_are_refused():

@@ -87,12 +87,28 @@ def test_early_stopping_is_remembered(tmp_path):
         ({"batch_size": 5}, "`batch_size` is 6 there and 5 here"),
         ({"optimizer": "sgd"}, "`optimizer` is adamw there and sgd here"),
         ({"average": "none"}, "`parts`"),
+        ({"weight_decay": 0.02}, "`weight decays` is .*0.01.* there and .*0.02"),
+        ({"schedule": "linear"}, "`schedule` is cosine there and linear here"),
+        ({"schedule": lambda step: 1 / (1 + step)}, "`schedule` is cosine there and "),
+        ({"marks": {"seed": 1}}, "`seed` is None there and 1 here"),
     ],
 )
 def test_the_checkpoint_of_another_training_is_refused(change, reason, tmp_path):
     Lesson().learn(tmp_path / "c")
     with pytest.raises(InvalidInputError, match=reason):
         Lesson(**change).learn(tmp_path / "c")
+
+
+def test_a_schedule_of_ones_own_is_known_again_by_its_factors(tmp_path):
+    def schedule(shift):
+        return lambda step: 1 / (1 + shift + step)  # another object each time
+
+    first = Lesson(schedule=schedule(0))
+    expected = first.result(first.learn(tmp_path / "c"))
+    again = Lesson(schedule=schedule(0))
+    assert_same(again.result(again.learn(tmp_path / "c", killer(1))), expected)
+    with pytest.raises(InvalidInputError, match="`schedule` is "):
+        Lesson(schedule=schedule(1)).learn(tmp_path / "c")
 
 
 def test_the_checkpoint_of_another_module_is_refused(tmp_path):

@@ -35,6 +35,9 @@ class ImageRows(Protocol):
     def take(self, rows: Integers, shape: ImageShape, *, may_resize: bool) -> Pixels:
         """The images at `rows`, (B, C, H, W) uint8, in this shape."""
 
+    def identity(self) -> NDArray[Any]:
+        """What tells these images from others: an array of pixels, or of names."""
+
 
 def image_rows(X: Any) -> ImageRows:
     """`X` as rows of images.
@@ -80,6 +83,9 @@ class ArrayRows:
             images = resize(images, (shape.height, shape.width))
         return np.repeat(images, shape.channels // images.shape[1], axis=1)
 
+    def identity(self) -> NDArray[Any]:
+        return self.images
+
 
 class ListRows:
     """Images by themselves: PIL images, paths, or arrays (H, W), (H, W, 3)."""
@@ -118,6 +124,9 @@ class ListRows:
                 image = resize(image[None], (shape.height, shape.width))[0]
             images[place] = image  # one channel becomes three equal ones
         return images
+
+    def identity(self) -> NDArray[Any]:
+        return np.array([_name(item, row) for row, item in enumerate(self.items)])
 
 
 def _channels_first(X: NDArray[Any]) -> Pixels:

@@ -35,7 +35,11 @@ class Queue:
 
     def beside(self, batch: Voters) -> Voters:
         """The voters of a batch, followed by those of the queue."""
-        return batch if self.voters is None else batch.joined(self.voters)
+        if self.voters is None:
+            return batch
+        device = batch.embeddings.device  # a checkpoint is read to the CPU
+        self.voters = Voters(**{name: part.to(device) for name, part in vars(self.voters).items()})
+        return batch.joined(self.voters)
 
     def state_dict(self) -> dict[str, Any]:
         return {} if self.voters is None else dict(vars(self.voters))

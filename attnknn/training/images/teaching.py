@@ -15,11 +15,14 @@ from attnknn.encoders.image.rows import ArrayRows, ImageRows
 from attnknn.encoders.image.training import ImageTraining
 from attnknn.errors import InvalidInputError
 from attnknn.learning.batch_norm import synchronize_batch_norms
+from attnknn.learning.checksums import checksum
 from attnknn.learning.devices import device_of
 from attnknn.learning.loop import Course, Outcome, train
 from attnknn.learning.optimizers import parameter_groups
 from attnknn.learning.precision import check_compiler, prepare
 from attnknn.learning.processes import Processes, joined
+from attnknn.learning.run import n_batches
+from attnknn.learning.seeds import seeded
 from attnknn.learning.weight_average import AveragedWeights, Lookahead, MovingAverage
 from attnknn.records import Booleans, Integers
 from attnknn.training.images.baseline import HeadBaseline
@@ -31,7 +34,8 @@ if TYPE_CHECKING:
 HELD = 1 << 31  # bytes of images that are read once and held; more are read for every batch
 LAST_SHARE = 0.25  # of the way to the fast weights, at the end of a training with lookahead
 TOLERANCE = 0.02  # by which the judged loss of a later epoch may be higher
-SCALAR_PACES = {"sgd": 0.02, "adamw": 5.0}  # AdamW's steps have the size of the rate, SGD's not
+# Adam's steps have the size of the rate, SGD's not.
+SCALAR_PACES = {"sgd": 0.02, "adam": 5.0, "adamw": 5.0}
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,8 @@ def train_images(
             n_classes,
         )
         classroom = Classroom(encoder, pupils, training, generator, processes).to(device)
-        outcome = _train(classroom, training, processes, verbose)
+        with seeded(random_state + processes.rank):  # a network's own dropout
+            outcome = _train(classroom, training, processes, random_state, verbose)
     encoder.module_.eval()
     head = classroom.head
     if head is None:
@@ -111,12 +116,16 @@ def train_images(
 
 
 def _train(
-    classroom: Classroom, training: ImageTraining, processes: Processes, verbose: int
+    classroom: Classroom,
+    training: ImageTraining,
+    processes: Processes,
+    random_state: int,
+    verbose: int,
 ) -> Outcome:
     network, course = classroom.network.network, _course(classroom, training)
     if training.precision.is_compiled:
         check_compiler(classroom.device.type)
-        network.compile()
+        network.compile(mode=training.precision.compile_mode)
     try:
         return train(
             classroom,
@@ -130,12 +139,21 @@ def _train(
             average=_average(classroom, training, course),
             checkpoint=training.checkpoint,
             keeps={"queue": classroom.queue, "mine": classroom.mine},
+            marks=_marks(classroom.pupils, training, random_state) if training.checkpoint else None,
             before_epoch=classroom.begin,
             coming=classroom.read_ahead,
             processes=processes,
         )
     finally:
         network._compiled_call_impl = None  # of one batch size; predictions come in others
+
+
+def _marks(pupils: Pupils, training: ImageTraining, random_state: int) -> dict[str, Any]:
+    """What makes a training this one: its seed, its rows and labels, its settings."""
+    elsewhere = ("checkpoint", "device", "precision")
+    settings = {k: v for k, v in training.to_dict().items() if k not in elsewhere}
+    rows = checksum(pupils.rows.identity(), pupils.codes, pupils.groups, pupils.trained)
+    return {"seed": random_state, "rows and labels": rows, "settings": settings}
 
 
 def _course(classroom: Classroom, training: ImageTraining) -> Course:
@@ -178,7 +196,7 @@ def _average(
     classroom: Classroom, training: ImageTraining, course: Course
 ) -> AveragedWeights | None:
     if training.average == "lookahead":
-        n_steps = course.epochs * -(-classroom.rows_per_epoch // course.batch_size)
+        n_steps = course.epochs * n_batches(classroom.rows_per_epoch, course.batch_size)
         return Lookahead(classroom, training.average_every, LAST_SHARE, n_steps)
     if training.average == "moving":
         return MovingAverage(classroom, decay=training.average_decay)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnknn.errors import InvalidInputError
+from attnknn.learning.checksums import checksum
 from attnknn.learning.course import Course
 from attnknn.learning.devices import device_of
 from attnknn.learning.loop import train
@@ -21,6 +22,7 @@ from attnknn.learning.optimizers import parameter_groups
 from attnknn.learning.precision import prepare
 from attnknn.learning.processes import Processes, joined
 from attnknn.learning.reading import read_ahead
+from attnknn.learning.run import n_batches
 from attnknn.learning.schedules import Plateau
 from attnknn.learning.seeds import seeded
 from attnknn.vit.training.pixels import Images, Pixels
@@ -126,7 +128,7 @@ class _Course:
         self.log, self.steps = Log(), Scores()
         self.coming: Iterator[Tensor] = iter(())
         self.started = time.perf_counter()
-        steps_per_epoch = -(-len(self.trained) // settings.batch_size)
+        steps_per_epoch = n_batches(len(self.trained), settings.batch_size)
         self.schedule = settings.schedule(steps_per_epoch)
 
     def run(self, checkpoint: str | Path | None, verbose: int) -> Lesson:
@@ -160,11 +162,19 @@ class _Course:
             verbose=verbose,
             checkpoint=checkpoint,
             keeps=keeps,
+            marks=self._marks(),
             coming=self.read_ahead,
             processes=self.processes,
         )
         best = outcome.best_epoch
         return Lesson(self.log.epochs, best, outcome.was_interrupted, outcome.seconds)
+
+    def _marks(self) -> dict[str, Any]:
+        """What makes a training this one: seed and settings, labels, and what pixels are like."""
+        elsewhere = ("device", "workers", "use_amp", "use_compiled", "compile_mode")
+        settings = {k: v for k, v in asdict(self.settings).items() if k not in elsewhere}
+        labels = checksum(self.classes.numpy())
+        return {"settings": settings, "labels": labels, "pixels": asdict(self.pixels)}
 
     def read_ahead(self, batches: Sequence[Tensor]) -> None:
         """An epoch begins, with these batches."""

@@ -247,6 +247,53 @@ def test_the_module_is_left_in_the_state_that_was_judged_best():
     assert np.array_equal(encoder.transform(IMAGES), start)
 
 
+def brief(tmp_path, **changes):
+    return replace(QUICK, epochs=1, checkpoint=str(tmp_path / "checkpoint"), **changes)
+
+
+@pytest.mark.parametrize("what", ["seed", "settings", "labels", "images", "nothing"])
+def test_the_checkpoint_of_another_training_is_not_taken(tmp_path, what):
+    encoder = encoder_of(brief(tmp_path))
+    taught(encoder)
+    changes = {"label_smoothing": 0.1} if what == "settings" else {}
+    other, seed = encoder_of(brief(tmp_path, **changes)), 1 if what == "seed" else 0
+    codes = CODES[::-1].copy() if what == "labels" else CODES
+    images = 255 - IMAGES if what == "images" else IMAGES
+    if what == "nothing":
+        taught(other)
+        assert np.array_equal(other.transform(IMAGES), encoder.transform(IMAGES))
+        return
+    name = "rows and labels" if what in ("labels", "images") else what
+    with pytest.raises(InvalidInputError, match=f"belongs to another training: `{name}` is "):
+        taught(other, codes, X=images, seed=seed)
+
+
+def test_the_seed_decides_what_a_network_of_ones_own_drops():
+    found = []
+    for _ in range(2):
+        layers = nn.Flatten(), nn.Linear(IMAGES[0].size, 16), nn.Dropout(0.5), nn.Linear(16, 8)
+        encoder = encoder_of(replace(QUICK, epochs=1), network=nn.Sequential(*layers))
+        with torch.no_grad():
+            for parameter in encoder.module_.parameters():
+                parameter.fill_(0.01).add_(torch.arange(parameter.numel()).view_as(parameter) % 7)
+        found.append(taught(encoder).outcome.train_losses)
+    assert found[0] == found[1]
+
+
+def test_adam_trains_too():
+    lesson = taught(encoder_of(replace(QUICK, epochs=1, optimizer="adam", learning_rate=0.01)))
+    assert lesson.outcome.train_losses
+
+
+def test_the_mode_of_the_compiler_is_asked_for(monkeypatch):
+    asked = []
+    monkeypatch.setattr(nn.Module, "compile", lambda _, **settings: asked.append(settings))
+    monkeypatch.setattr("attnknn.training.images.teaching.check_compiler", lambda _: None)
+    precision = Precision(is_compiled=True, compile_mode="reduce-overhead")
+    taught(encoder_of(replace(QUICK, epochs=1, precision=precision)))
+    assert asked == [{"mode": "reduce-overhead"}]
+
+
 def test_a_rest_too_small_for_a_batch_is_left_out():
     n_trained = int(IS_TRAINED_ON.sum())
     training = replace(QUICK, epochs=1, batch_size=n_trained - 1)
