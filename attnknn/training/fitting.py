@@ -35,7 +35,7 @@ from attnknn.memory.base import Memory
 from attnknn.pipeline import Parts
 from attnknn.records import Booleans, Floats, Integers
 from attnknn.training.gain import Gain
-from attnknn.training.holdout import trained_rows
+from attnknn.training.holdout import clusters_of, trained_rows
 from attnknn.training.report import FitReport, describe
 
 FEWEST_ROWS_TO_LEARN = 300  # below, fresh rows are too few to tell whether learning helped
@@ -158,6 +158,8 @@ class _Fitting:
     def _reason_not_to_learn(self) -> str:
         if int((self.counts > 0).sum()) < 2:
             return "there is one class only"
+        if len(np.unique(clusters_of(self.memory.entries.groups))) < 2:
+            return "all rows are of one group"
         if len(self.memory) < FEWEST_ROWS_TO_LEARN:
             return (
                 f"with fewer than {FEWEST_ROWS_TO_LEARN} rows none can be spared to judge learning"

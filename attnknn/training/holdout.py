@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from attnknn.errors import InvalidInputError
 from attnknn.memory.entries import NO_GROUP
 from attnknn.records import Booleans, Integers
 
@@ -14,7 +15,8 @@ def trained_rows(
     """True (n,) for rows to train on: all but the `share` held out, and no more than `most`.
 
     Each class keeps its share of fresh rows, to within a row or two: sets by class go by them.
-    Groups stay whole: a row whose group was trained on is not fresh.
+    Groups stay whole: a row whose group was trained on is not fresh. So both numbers are kept as
+    well as groups allow; one that is too large to be held out is trained on.
 
     >>> labels, groups = np.array([0, 0, 1, 1, 1, 1]), np.array([-1, -1, 7, 7, 8, 8])
     >>> trained_rows(labels, groups, 0.5, 10, np.random.default_rng(0)).tolist()
@@ -23,13 +25,27 @@ def trained_rows(
     n = len(groups)
     n_out = min(max(1, round(n * share), n - most), n - 1)
     clusters = clusters_of(groups)
-    firsts = np.unique(clusters, return_index=True)[1]  # a group has the class of its first row
-    place = _drawn_evenly(labels[firsts], generator)[clusters]  # of each row's cluster
-    is_trained_on = np.ones(n, dtype=bool)
-    is_trained_on[np.argsort(place, kind="stable")[:n_out]] = False
-    last = place[~is_trained_on].max()
-    is_trained_on[(place == last) & (place != place.max())] = False
-    return is_trained_on
+    # A group has the class of its first row.
+    _, firsts, sizes = np.unique(clusters, return_index=True, return_counts=True)
+    if len(sizes) == 1 and n > 1:
+        raise InvalidInputError(
+            "All rows are of one group, so none of them can judge what is learned from the others. "
+            "Give smaller groups, or choose an attention and an encoder that are not trained."
+        )
+    order = np.argsort(_drawn_evenly(labels[firsts], generator))
+    return ~np.isin(clusters, _held_out(order, sizes, n_out))
+
+
+def _held_out(order: Integers, sizes: Integers, n_out: int) -> Integers:
+    """Clusters with about `n_out` rows, the first in order that fit; at least one, never all."""
+    if sizes.max() == 1:
+        return order[:n_out]
+    held, chosen = 0, []
+    for cluster in order[:-1].tolist():
+        if held + sizes[cluster] / 2 <= n_out:
+            chosen.append(cluster)
+            held += sizes[cluster]
+    return np.array(chosen or [order[np.argmin(sizes[order])]])
 
 
 def _drawn_evenly(classes: Integers, generator: np.random.Generator) -> Integers:

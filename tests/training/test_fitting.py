@@ -48,6 +48,9 @@ def test_auto_says_why_it_does_not_learn():
     X, y = blobs(40)
     assert "fewer than 300 rows" in reason(X, y)
     assert "one class" in reason(X, np.zeros(40))
+    groups = np.zeros(310, dtype=int)
+    one_group = AttnKNNClassifier(8, random_state=0).fit(*blobs(310), groups=groups)
+    assert "of one group" in one_group.fit_report_.reason
     assert "without calibration" in reason(*blobs(310), calibration=None)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from attnknn.errors import InvalidInputError
 from attnknn.training.holdout import trained_rows
 
 ALONE = -1
@@ -42,3 +43,22 @@ def test_no_more_than_asked_for_are_trained_on():
     labels, groups = np.arange(50) % 5, np.full(50, ALONE)
     is_trained_on = trained_rows(labels, groups, 0.1, 15, np.random.default_rng(0))
     assert np.bincount(labels[is_trained_on]).tolist() == [3] * 5
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("sizes", [(95, 5), (90, *[1] * 10), (40, 30, 20, 10), (50, 50)])
+def test_a_large_group_is_neither_split_nor_all_that_is_held_out(sizes, seed):
+    groups = np.repeat(np.arange(len(sizes)), sizes)
+    labels = np.random.default_rng(seed).integers(0, 2, len(groups))
+    fresh = ~trained_rows(labels, groups, 0.15, 1000, np.random.default_rng(seed))
+    held = {group: fresh[groups == group] for group in range(len(sizes))}
+    assert all(rows.all() or not rows.any() for rows in held.values())
+    assert 1 <= fresh.sum() <= 50
+    if min(sizes) <= 15:
+        assert fresh.sum() <= 20
+
+
+def test_rows_of_one_group_cannot_judge_each_other():
+    labels, groups = np.arange(20) % 2, np.zeros(20, dtype=int)
+    with pytest.raises(InvalidInputError, match="All rows are of one group"):
+        trained_rows(labels, groups, 0.2, 1000, np.random.default_rng(0))
