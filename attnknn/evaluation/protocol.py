@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 from sklearn.preprocessing import FunctionTransformer
 
 from attnknn.datasets import Dataset
@@ -187,7 +188,13 @@ def _encoder_for(dataset: Dataset, encoder: Any) -> Any:
             )
         kinds = {"table": "tabular", "vectors": "identity", "images": flat_pixels}
         return make_encoder(kinds[dataset.kind])
-    return make_encoder(encoder)
+    chosen = make_encoder(encoder)
+    if getattr(chosen, "is_trained", False):
+        raise InvalidSettingError(
+            f"`encoder` must be one that is not trained for the vote, got {encoder!r}. "
+            "`encoder=None` hands out raw rows, and each method may train one of its own."
+        )
+    return chosen
 
 
 def _embedded(encoder: Any, X: Any) -> Any:
@@ -196,7 +203,12 @@ def _embedded(encoder: Any, X: Any) -> Any:
 
 
 def _encoder_name(dataset: Dataset, encoder: Any) -> str:
-    return getattr(_encoder_for(dataset, encoder), "name", "none")
+    """The name of an encoder, with the settings that are not its own."""
+    chosen = _encoder_for(dataset, encoder)
+    name: str = getattr(chosen, "name", "none")
+    inner = getattr(chosen, "inner", chosen)
+    written = _written(inner) if isinstance(inner, BaseEstimator) else "()"
+    return name if name == "none" or written.endswith("()") else f"{name}, {written}"
 
 
 def flat_pixels(images: NDArray[np.uint8]) -> NDArray[np.float32]:

@@ -19,7 +19,7 @@ from attnknn.experiments.found import Found
 from attnknn.experiments.methods import METHODS, Stage
 from attnknn.experiments.networks import Network
 from attnknn.experiments.pictures import is_pictures
-from attnknn.experiments.scenes import Scene, fixed_scene, image_scene
+from attnknn.experiments.scenes import Scene, fixed_scene, fixed_words, image_scene, network_words
 from attnknn.experiments.stresses import NO_SHIFT, Shift, Stress
 from attnknn.learning.course import Outcome
 from attnknn.metrics import confusion_matrix, row_correct, row_nll, score_all
@@ -28,6 +28,7 @@ from attnknn.pipeline import Answer
 Progress = Callable[[str], None]
 REPORT, CLOSE_UP = "report.json", "close-up.json"
 LOOKED_AT, SHOWN_MISTAKES = "attnknn", 10
+HEAD = "head"
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,24 @@ class Bench:
     encoder: str = "auto"
     progress: Progress = field(default=lambda _: None)
 
+    @property
+    def encoder_words(self) -> str:
+        """What the reports of this bench say of their encoder."""
+        if self._trained is None:
+            return fixed_words(self.data, self.encoder, self.n_rows)
+        return network_words(self._trained, self.n_rows)
+
+    def answers(self, ask: Ask) -> bool:
+        """Whether a method can answer: without a training there is no head."""
+        return ask.method != HEAD or self._trained is not None
+
+    @property
+    def _trained(self) -> Network | None:
+        return self.network if is_pictures(self.data) else None
+
     def scene(self, stress: Stress, seed: int, shift: Shift = NO_SHIFT) -> Scene:
         """Rows damaged and embedded; images after the training of their encoder."""
-        if self.network is None or not is_pictures(self.data):
+        if self._trained is None:
             if shift.severity:
                 raise InvalidSettingError(
                     f"Only images that a network is trained on can be shifted, not the rows of "
@@ -64,7 +80,7 @@ class Bench:
             self.data,
             stress,
             seed,
-            self.network,
+            self._trained,
             self.training_folder(stress, seed),
             n_rows=self.n_rows,
             shift=shift,
@@ -168,7 +184,8 @@ def _run(scene: Scene, found: Found) -> Run:
 
 def _named(ask: Ask, found: Found) -> Found:
     """An answer under the name that the claim gives it, with the choices it was made by."""
-    settings = {name: repr(value) for name, value in vars(ask.choices).items()}
+    choices = {name: repr(value) for name, value in vars(ask.choices).items()}
+    settings = {"asked": ask.name or ask.method, **choices}
     name = found.method if ask.name is None else found.method.replace("learned", ask.name, 1)
     return replace(found, method=name, settings=settings, answer=None)  # it is large
 
@@ -179,11 +196,15 @@ def _read(bench: Bench, cell: Cell, path: Path) -> Table:
     asked = {
         "data": (bench.data.name, bench.data.checksum),
         "damage": cell.words,
+        "encoder": bench.encoder_words,
+        "methods": [ask.name or ask.method for ask in cell.asks if bench.answers(ask)],
         "choices": {repr(ask.choices) for ask in cell.asks},
     }
     found = {
         "data": (table.dataset, table.checksum),
         "damage": table.corruption,
+        "encoder": table.encoder,
+        "methods": list(dict.fromkeys(run.settings.get("asked") for run in table.runs)),
         "choices": {_choices(run.settings) for run in table.runs},
     }
     for name, value in asked.items():
@@ -196,7 +217,8 @@ def _read(bench: Bench, cell: Cell, path: Path) -> Table:
 
 
 def _choices(settings: Mapping[str, str]) -> str:
-    return f"Choices({', '.join(f'{name}={value}' for name, value in settings.items())})"
+    choices = (f"{name}={value}" for name, value in settings.items() if name != "asked")
+    return f"Choices({', '.join(choices)})"
 
 
 def _sharing(cells: Sequence[Cell]) -> Iterable[list[Cell]]:
@@ -249,9 +271,11 @@ def run_sheets(
 
 def _read_sheet(path: Path, bench: Bench, settings: dict[str, str]) -> Sheet:
     sheet = Sheet.from_json(path)
-    if (sheet.checksum, sheet.settings) != (bench.data.checksum, settings):
+    asked = bench.data.checksum, bench.encoder_words, settings
+    found = sheet.checksum, sheet.encoder, sheet.settings
+    if found != asked:
         raise InvalidInputError(
-            f"{path} was made with other data or settings: {sheet.settings}, asked for "
-            f"{settings}. Remove it to run again, or choose another folder."
+            f"{path} was made with other data, another encoder or other settings: {found[1:]}, "
+            f"asked for {asked[1:]}. Remove it to run again, or choose another folder."
         )
     return sheet

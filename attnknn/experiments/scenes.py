@@ -76,12 +76,7 @@ def fixed_scene(
     ----------
     n_rows : take only the first so many training rows
     """
-    kinds: dict[str, Any] = {"table": "tabular", "vectors": "identity", "images": flat_pixels}
-    chosen = make_encoder(kinds[data.kind] if encoder == "auto" else encoder)
-    if getattr(chosen, "is_trained", False):
-        raise InvalidSettingError(
-            f"`encoder` must be one that is not trained for the vote, got {encoder!r}."
-        )
+    chosen = _fixed_encoder(data, encoder)
     damaged = stress.apply(data.y_train[:n_rows], len(data.classes), seed)
     rows = damaged.take(data.X_train)
     chosen.fit(rows, damaged.codes)
@@ -90,7 +85,7 @@ def fixed_scene(
         data=data,
         seed=seed,
         damage=stress.words,
-        encoder=_with_rows(getattr(chosen, "name", type(chosen).__name__), n_rows),
+        encoder=fixed_words(data, encoder, n_rows),
         entries=np.asarray(chosen.transform(rows), dtype=np.float32),
         codes=damaged.codes,
         fresh=None,
@@ -138,7 +133,7 @@ def image_scene(
         data=data,
         seed=seed,
         damage="; ".join(filter(None, [stress.words, shift.words])),
-        encoder=_with_rows(network.words, n_rows),
+        encoder=network_words(network, n_rows),
         entries=encoder.transform(trained.images),
         codes=damaged.codes,
         fresh=trained.fresh,
@@ -148,6 +143,27 @@ def image_scene(
         heads=tuple(head_answers(trained, asked, seen, has_noise=has_noise)),
         training=trained.lesson.outcome,
     )
+
+
+def network_words(network: Network, n_rows: int | None) -> str:
+    """What an image scene says of its encoder."""
+    return _with_rows(network.words, n_rows)
+
+
+def fixed_words(data: Dataset, encoder: Any, n_rows: int | None) -> str:
+    """What a fixed scene says of its encoder."""
+    chosen = _fixed_encoder(data, encoder)
+    return _with_rows(getattr(chosen, "name", type(chosen).__name__), n_rows)
+
+
+def _fixed_encoder(data: Dataset, encoder: Any) -> Any:
+    kinds: dict[str, Any] = {"table": "tabular", "vectors": "identity", "images": flat_pixels}
+    chosen = make_encoder(kinds[data.kind] if encoder == "auto" else encoder)
+    if getattr(chosen, "is_trained", False):
+        raise InvalidSettingError(
+            f"`encoder` must be one that is not trained for the vote, got {encoder!r}."
+        )
+    return chosen
 
 
 def _with_rows(words: str, n_rows: int | None) -> str:

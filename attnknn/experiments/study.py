@@ -57,7 +57,9 @@ class Study:
 
     @property
     def _root(self) -> Path:
-        return self.folder / self.preset if self.preset else self.folder
+        if self.preset is None:
+            return self.folder
+        return self.folder / (f"{self.preset}-full" if self.is_full else self.preset)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,10 +11,11 @@ from typing import Any
 
 from attnknn import datasets
 from attnknn.datasets import Dataset
+from attnknn.errors import InvalidInputError
 from attnknn.evaluation.table import Table, joined
 from attnknn.experiments.methods import METHODS, Choices, Stage
 from attnknn.experiments.running import losses_of, table_of
-from attnknn.experiments.scenes import Scene, image_scene
+from attnknn.experiments.scenes import Scene, image_scene, network_words
 from experiments.images.recipe import STRESSES, Recipe
 
 COMPARED = ("head", "uniform", "distance", "learned", "attnknn")
@@ -29,8 +30,21 @@ def measure_named(name: str, seeds: list[int], results: Path) -> Table:
         path = folder / "report.json"
         if not path.exists():
             measure(recipe, datasets.load(recipe.source), folder)
-        tables.append(Table.from_json(path))
+        tables.append(_read(recipe, path))
     return joined(tables)
+
+
+def _read(recipe: Recipe, path: Path) -> Table:
+    """A report that is there, if the recipe made it."""
+    table = Table.from_json(path)
+    found = table.dataset, table.encoder
+    asked = recipe.source, network_words(recipe.network, recipe.rows)
+    if found != asked:
+        raise InvalidInputError(
+            f"{path} was made with other data or another network: {found}, asked for {asked}. "
+            "Remove it to run again."
+        )
+    return table
 
 
 def measure(recipe: Recipe, data: Dataset, folder: Path) -> Table:

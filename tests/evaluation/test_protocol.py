@@ -11,6 +11,7 @@ from sklearn.naive_bayes import GaussianNB
 
 from attnknn import datasets
 from attnknn.datasets import Dataset
+from attnknn.encoders import TableEncoder
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.evaluation.baselines import LinearProbe, UniformKNN
 from attnknn.evaluation.protocol import Method, run
@@ -157,6 +158,7 @@ def test_a_seed_with_a_report_is_not_run_again(tmp_path, seen):
     [
         ({"corrupt": LabelNoise(0.1)}, "other corruption"),
         ({"encoder": "identity"}, "other encoder"),
+        ({"encoder": TableEncoder("normal")}, "other encoder"),
         ({"methods": [BAYES]}, "other methods"),
         ({"dataset": datasets.load("iris")}, "other data"),
     ],
@@ -166,6 +168,11 @@ def test_a_report_of_something_else_is_not_taken_for_this(tmp_path, other, messa
     run(**asked)
     with pytest.raises(InvalidInputError, match=message):
         run(**{**asked, **other})
+
+
+def test_an_encoder_that_must_be_trained_is_refused():
+    with pytest.raises(InvalidSettingError, match="not trained for the vote"):
+        run(WINE, [UNIFORM], [0], encoder="learned-tabular")
 
 
 def test_the_table_pairs_methods_and_shows_intervals():

@@ -13,11 +13,16 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from attnknn import datasets
 from attnknn.datasets import Dataset
+from attnknn.errors import InvalidInputError
+from attnknn.evaluation.baselines import UniformKNN
+from attnknn.evaluation.protocol import Method
+from attnknn.evaluation.protocol import run as run_methods
 from attnknn.evaluation.stress import symmetric_noise
 from attnknn.evaluation.table import Table
 from attnknn.experiments.heads import head_with_noise
 from attnknn.experiments.networks import KNOWN, network_of
 from experiments.images import __main__ as experiment
+from experiments.images.measuring import measure_named
 from experiments.images.recipe import STRESSES, Recipe
 from tests.training.images.shapes import shapes
 
@@ -66,6 +71,14 @@ def test_the_damage_is_told_in_the_report(small_data, tmp_path):
     table = Table.from_json(tmp_path / "cifar10-narrow-noise" / "0" / "report.json")
     assert table.corruption == "30 % symmetric noise"
     assert "CNN head, noise model" in table.methods
+
+
+def test_a_report_of_another_network_is_not_taken(tmp_path):
+    folder = tmp_path / "cifar10-narrow" / "0"
+    iris = run_methods(datasets.load("iris"), [Method("uniform", lambda _: UniformKNN())], [0])
+    iris.to_json(folder / "report.json")
+    with pytest.raises(InvalidInputError, match="made with other data or another network"):
+        measure_named("cifar10-narrow", [0], tmp_path)
 
 
 def test_the_damage_is_done_before_anything_is_fitted(small_data):

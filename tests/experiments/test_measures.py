@@ -76,7 +76,7 @@ def test_a_sheet_says_how_far_seeds_differ(theory):
 
 
 def test_sheets_of_other_settings_are_not_taken(asked, theory):
-    with pytest.raises(InvalidInputError, match="other data or settings"):
+    with pytest.raises(InvalidInputError, match="other settings"):
         measure(replace(asked, changes={"neighbors": [1, 2]}))
 
 

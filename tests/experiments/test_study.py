@@ -64,6 +64,34 @@ def test_a_stopped_claim_goes_on_with_what_is_missing(tmp_path):
     assert scores[0] == scores[1]
 
 
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"changes": {"methods": ["distance"]}}, "methods"),
+        ({"n_rows": 40}, "encoder"),
+        ({"encoder": "identity"}, "encoder"),
+    ],
+)
+def test_a_report_of_another_study_is_not_taken(change, name, tmp_path):
+    asked = {"claim": "main", "dataset": "iris", "folder": tmp_path, "seeds": [0]}
+    for _ in range(2):  # the second time it is the same study
+        measure(Study(**asked, changes={"methods": ["head", "uniform"]}))
+    with pytest.raises(InvalidInputError, match=f"made with other {name}"):
+        measure(Study(**{**asked, "changes": {"methods": ["head", "uniform"]}, **change}))
+
+
+def test_a_sheet_of_another_encoder_is_not_taken(tmp_path):
+    changes = {"neighbors": [3]}
+    measure(Study("theory", "iris", tmp_path, [0], changes=changes))
+    with pytest.raises(InvalidInputError, match="another encoder or other settings"):
+        measure(Study("theory", "iris", tmp_path, [0], encoder="identity", changes=changes))
+
+
+def test_a_full_preset_has_a_folder_of_its_own(tmp_path):
+    cut = Study("main", "cifar10", tmp_path, preset="experiment-4")
+    assert replace(cut, is_full=True).place != cut.place
+
+
 def test_reports_of_other_choices_are_not_taken(tmp_path):
     study = Study("k-sweep", "iris", tmp_path, [0], changes={"methods": ["uniform"]})
     measure(study)
