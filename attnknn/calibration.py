@@ -31,6 +31,7 @@ __all__ = [
 LabelNoise = Literal["auto", "symmetric", "by_class"]
 LEAST_NOISE = 0.03  # below this the prior does the smoothing, and modelling noise costs log-loss
 BEYOND_NOISE = 2.0  # standard errors by which a richer model must be better
+LEAST_GAIN = 2.0  # of log-likelihood in all: half the square that chance exceeds in 1 of 20 fits
 MOST_ROWS = 10_000  # a few scalars need no more
 ROWS_TO_START = 1_000  # rows on which starts are tried
 MOST_CELLS = 2_000_000  # rows × classes held at once
@@ -167,9 +168,14 @@ def rule_of_thumb(trial: Trial, fixed: dict[str, float]) -> Fitted:
 
 
 def _is_better(simple: Fitted, rich: Fitted) -> bool:
+    """Whether a richer model pays: beyond what rows scatter, and beyond what a parameter may gain.
+
+    Where all rows gain nearly the same they hardly scatter, and the first alone would take a gain
+    that any parameter has by chance.
+    """
     gains = simple.losses - rich.losses
     error = gains.std() / math.sqrt(max(len(gains), 1))
-    return bool(gains.mean() > BEYOND_NOISE * error and gains.mean() > 0)
+    return bool(gains.mean() > BEYOND_NOISE * error and gains.sum() > LEAST_GAIN)
 
 
 def _best_start(trial: Trial, fixed: dict[str, float]) -> Fitted:

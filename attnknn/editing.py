@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -135,9 +137,23 @@ class EditsMixin:
         self._check_settings()
         with self._edit():
             self._drop_caches()
-            fresh = self.memory_.entries.fresh
-            self._fit_parts(fresh if self._has_trained_encoder() and fresh.sum() > 1 else None)
+            self._refit_parts()
         return self
+
+    def _refit_parts(self) -> None:
+        """Fit the parts on fresh entries; what the encoder was trained on does not become fresh."""
+        fresh, is_trained = self.memory_.entries.fresh, self._has_trained_encoder()
+        if is_trained and fresh.sum() < 2:
+            warnings.warn(
+                "The encoder was trained on all entries but "
+                f"{fresh.sum()}, so what is fitted to them is too sure. Add rows, or fit anew.",
+                stacklevel=4,
+            )
+        is_mixed = is_trained and 2 <= fresh.sum() < len(fresh)
+        self._fit_parts(fresh if is_mixed else None)
+        if is_trained:
+            entries = self.memory_.entries
+            self.memory_.entries = replace(entries, fresh=entries.fresh & fresh)
 
     def _kept_others(self) -> NearestOthers | None:
         """The lists of nearest others, if there are some of what is remembered now."""

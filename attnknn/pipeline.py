@@ -75,6 +75,7 @@ def situation_of(
         importance=memory.entries.importance_now[neighbors.positions],
         entries=memory.entries.embeddings,
         trust=trust,
+        is_relative=memory.metric_ == "inner_product",
     )
 
 

@@ -12,6 +12,7 @@ from attnknn import (
     AttnKNNClassifier,
     LearnedAttention,
 )
+from attnknn.encoders import LearnedTableEncoder
 from attnknn.errors import (
     InvalidInputError,
     InvalidSettingError,
@@ -211,6 +212,43 @@ def test_refit_fits_what_is_remembered_now():
     grown.refit()
     assert grown.attention_.temperature_ != temperature
     assert grown.attention_.temperature_ == pytest.approx(whole.attention_.temperature_, rel=0.05)
+
+
+def trained(n=60, **settings):
+    """A classifier whose encoder was trained on most of its rows."""
+    encoder = LearnedTableEncoder(embed_dim=8, width=16, epochs=2, network="waves")
+    settings = {"n_neighbors": 8, "attention": "distance"} | settings
+    return AttnKNNClassifier(encoder=encoder, random_state=0, **settings).fit(*blobs(n))
+
+
+def test_refit_makes_no_row_fresh_that_the_encoder_was_trained_on():
+    clf = trained()
+    clf.forget(clf.memory_.entries.ids[clf.fresh_])
+    with pytest.warns(UserWarning, match="trained on all entries but 0"):
+        clf.refit()
+    assert not clf.fresh_.any()
+    with pytest.raises(InvalidInputError, match="fresh"):
+        clf.predict_set(blobs(5)[0])
+
+
+@pytest.mark.parametrize("attention", ["distance", LearnedAttention(epochs=1, holdout=0.2)])
+def test_refit_when_none_is_left_that_the_encoder_was_trained_on(attention):
+    clf = trained(attention=attention)
+    first = clf.memory_.entries.ids
+    clf.add(*blobs(60, seed=1)).forget(first)
+    assert clf.fresh_.all()
+    clf.refit()
+    assert clf.fresh_.sum() == (60 if attention == "distance" else 12)
+
+
+def test_edits_of_an_emptied_memory_keep_its_origin():
+    X, y = blobs(60)
+    attention = LearnedAttention(epochs=1)
+    clf = AttnKNNClassifier(8, attention=attention, random_state=0).fit(X, y)
+    more, ids = X[:9] + 2.0, np.arange(100, 109)
+    grown = copy(clf).add(more, y[:9], ids=ids).forget(np.arange(60))
+    emptied = copy(clf).forget(np.arange(60)).add(more, y[:9], ids=ids)
+    assert np.allclose(emptied.predict_proba(X), grown.predict_proba(X), atol=1e-6)
 
 
 def test_entries_added_later_are_fresh():

@@ -15,6 +15,7 @@ from attnknn.audit import audit, entry_values
 from attnknn.errors import InvalidInputError, InvalidSettingError, NotFittedYetError
 from attnknn.evaluation.stress import symmetric_noise
 from attnknn.forgetting import drop_least_valuable, keep_newest, weigh_by_age
+from attnknn.forgetting.measuring import answers_about
 from attnknn.what_if import what_if
 
 QUERIES = blobs(15, seed=3)[0]
@@ -137,6 +138,19 @@ def test_the_least_valuable_go_but_none_with_its_nearest_and_harmful_ones_first(
     assert gone.tolist() == expected
     wrong = np.flatnonzero(symmetric_noise(blobs(45)[1], 0.1, random_state=0) != blobs(45)[1])
     assert set(wrong) & set(gone.tolist())
+
+
+def test_who_is_not_asked_is_not_measured_from_either():
+    X, y = blobs(40)
+    groups = np.arange(40) // 4
+    clf = AttnKNNClassifier(8, attention="distance", metric="inner_product", random_state=0)
+    clf.fit(X, y, groups=groups)
+    left = deepcopy(clf).forget([0])
+    ((_, answer),) = answers_about(clf, left, np.array([0]))
+    alone = deepcopy(clf).forget(np.flatnonzero(groups == 0))
+    expected = alone._parts().answer(clf.memory_.entries.embeddings[:1])
+    assert np.allclose(answer.weights.neighbors, expected.weights.neighbors, atol=1e-12)
+    assert np.allclose(answer.weights.prior, expected.weights.prior, atol=1e-12)
 
 
 @pytest.mark.parametrize("groups", [None, np.arange(30) // 2])

@@ -26,6 +26,7 @@ class Situation:
     importance : (B, K)
     entries : (N, D) all prepared embeddings of the memory; `neighbors.positions` are its rows
     trust : (B, K) how far the surroundings of each neighbor agree with its label, or None
+    is_relative : whether `squared` is measured from the nearest, as of inner products it is
     """
 
     queries: NDArray[np.float32]
@@ -34,6 +35,7 @@ class Situation:
     importance: Floats
     entries: NDArray[np.float32]
     trust: Floats | None = None
+    is_relative: bool = False
 
     def rows(self, chosen: Any) -> Situation:
         """The situation of some of the queries."""
@@ -66,6 +68,10 @@ class Situation:
             return np.take_along_axis(kept, order, axis=1)
 
         found = self.neighbors
+        squared = moved(self.squared, np.inf)
+        if self.is_relative and squared.shape[1]:
+            nearest = squared[:, :1]
+            squared = squared - np.where(np.isfinite(nearest), nearest, 0.0)
         return replace(
             self,
             neighbors=Neighbors(
@@ -74,7 +80,7 @@ class Situation:
                 moved(found.distances, np.inf),
                 moved(has_say),
             ),
-            squared=moved(self.squared, np.inf),
+            squared=squared,
             importance=moved(self.importance, 1.0),
             trust=None if self.trust is None else moved(self.trust),
         )

@@ -9,7 +9,10 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from attnknn.memory.base import Memory
+from attnknn.memory.entries import NO_GROUP
 from attnknn.records import Booleans, Floats, Integers, Neighbors
+
+ROUNDING = 1e-9  # by which a squared distance may be too large
 
 
 @dataclass(frozen=True)
@@ -33,16 +36,22 @@ def find_alike(memory: Memory, neighbors: Neighbors, near: float) -> Alike:
 
     Parameters
     ----------
-    neighbors : the nearest others of all N entries
+    neighbors : some nearest others of all N entries; where these leave a question open, because
+        an entry has many copies, the memory is asked
     near : two entries are near duplicates within this share of the typical distance: the median,
         over all entries, of the distance to the nearest other that is no copy
     """
     exact = copies(memory.entries.embeddings)
-    reach = _reach(exact, neighbors, near) if memory.metric_ != "inner_product" else 0.0
-    rows = np.repeat(np.arange(len(exact)), neighbors.positions.shape[1])
-    is_linked = (neighbors.mask & (neighbors.distances <= reach)).ravel()
-    links = rows[is_linked], neighbors.positions.ravel()[is_linked]
-    return Alike(exact, _linked(exact, *links) if reach > 0 else np.full_like(exact, -1), reach)
+    nothing = np.full_like(exact, -1)
+    if memory.metric_ == "inner_product":
+        return Alike(exact, nothing, 0.0)
+    nearest = _nearest_but_copies(memory, exact, neighbors)
+    known = nearest[np.isfinite(nearest)]
+    reach = near * float(np.median(known)) if len(known) else 0.0
+    if not reach > 0:
+        return Alike(exact, nothing, 0.0)
+    rows, others = _links(memory, exact, neighbors, reach)
+    return Alike(exact, _linked(exact, rows, others), reach)
 
 
 def copies(embeddings: np.ndarray) -> Integers:
@@ -58,13 +67,47 @@ def copies(embeddings: np.ndarray) -> Integers:
     return _numbered(np.unique(keys, return_inverse=True)[1])
 
 
-def _reach(exact: Integers, neighbors: Neighbors, near: float) -> float:
+def _nearest_but_copies(memory: Memory, exact: Integers, neighbors: Neighbors) -> Floats:
+    """(N,) the distance to the nearest other that is no copy, infinity where there is none."""
     is_copy = (exact[neighbors.positions] == exact[:, None]) & (exact[:, None] >= 0)
-    nearest = np.where(neighbors.mask & ~is_copy, neighbors.distances, np.inf).min(
+    nearest: Floats = np.where(neighbors.mask & ~is_copy, neighbors.distances, np.inf).min(
         axis=1, initial=np.inf
     )
-    known: Floats = nearest[np.isfinite(nearest)]
-    return near * float(np.median(known)) if len(known) else 0.0
+    is_open = np.isinf(nearest) & neighbors.mask.all(axis=1)  # all that are listed are copies
+    for row in _one_of_each(memory, exact, is_open).tolist():
+        is_same = exact == exact[row]
+        query = memory.entries.embeddings[row : row + 1]
+        positions, keys = memory.ranked(query, int(is_same.sum()), exclude=np.array([row]))
+        distances = memory.distances_of(np.where(is_same[positions], np.inf, keys))
+        nearest[is_open & is_same] = distances.min(initial=np.inf)
+    return nearest
+
+
+def _links(
+    memory: Memory, exact: Integers, neighbors: Neighbors, reach: float
+) -> tuple[Integers, Integers]:
+    """Pairs of entries within reach: listed ones, and all where a list may end too early."""
+    is_near = neighbors.mask & (neighbors.distances <= reach)
+    rows, column = np.nonzero(is_near)
+    may_end_early = np.asarray(is_near.all(axis=1))
+    asking = _one_of_each(memory, exact, may_end_early)
+    entries = memory.entries
+    key = reach**2 if memory.metric_ == "euclidean" else 2 * reach
+    found = memory.reached(entries.embeddings[asking], np.full(len(exact), key * (1 + ROUNDING)))
+    left, right = asking[found.queries], found.positions
+    is_link = memory.distances_of(found.keys) <= reach
+    is_link &= (entries.groups[left] != entries.groups[right]) | (entries.groups[left] == NO_GROUP)
+    return (
+        np.concatenate([rows, left[is_link]]),
+        np.concatenate([neighbors.positions[rows, column], right[is_link]]),
+    )
+
+
+def _one_of_each(memory: Memory, exact: Integers, chosen: Booleans) -> Integers:
+    """Of the chosen entries one of each set of copies and group."""
+    kind = np.where(exact >= 0, exact, len(exact) + np.arange(len(exact)))
+    both = np.stack([kind, memory.entries.groups], axis=1)[chosen]
+    return np.flatnonzero(chosen)[np.unique(both, axis=0, return_index=True)[1]]
 
 
 def _linked(exact: Integers, rows: Integers, others: Integers) -> Integers:

@@ -62,7 +62,7 @@ def audit(clf: AttnKNNClassifier, *, near: float = 0.1) -> Audit:
     value = np.zeros(len(memory))
     for block, answer in _answers(clf, everyone):
         verdicts.append(judge_labels(answer.probabilities, block.own, noise))
-        gains = gains_of_votes(answer, block.own, calibration)
+        gains = gains_of_votes(answer, block.own, block.prior, calibration)
         value += np.bincount(answer.neighbors.positions.ravel(), gains.ravel(), len(memory))
         contradictions += [ids[those] for those in _contradicting(answer, block.own)]
     alike = find_alike(memory, everyone.situation.neighbors, near)
@@ -95,7 +95,7 @@ def entry_values(clf: AttnKNNClassifier) -> Floats:
     clf._check_remembers("entry_values")
     value = np.zeros(len(clf.memory_))
     for block, answer in _answers(clf, clf._everyone().trusting(clf._trust())):
-        gains = gains_of_votes(answer, block.own, clf.calibration_)
+        gains = gains_of_votes(answer, block.own, block.prior, clf.calibration_)
         value += np.bincount(answer.neighbors.positions.ravel(), gains.ravel(), len(value))
     return value
 

@@ -12,7 +12,9 @@ from attnknn.records import Floats, Integers
 TINY = np.finfo(float).tiny
 
 
-def gains_of_votes(answer: Answer, own: Integers, calibration: Calibration) -> Floats:
+def gains_of_votes(
+    answer: Answer, own: Integers, prior: Floats, calibration: Calibration
+) -> Floats:
     """By how much each neighbor's vote lowers the log-loss of each judged entry: (B, K).
 
     Without the vote of neighbor i, which has the weight w and the label c, the other voters share
@@ -20,7 +22,11 @@ def gains_of_votes(answer: Answer, own: Integers, calibration: Calibration) -> F
     is what a softmax over one score less gives. The gain is the loss without minus the loss with
     it; below zero, the vote does harm. Losses are those of the observed labels, through the map and
     the label noise: −log Σ_c share_c^γ T[c, y] / Σ_c share_c^γ, in which the factor 1 / (1 − w)
-    cancels, so that a vote moves one term of each sum.
+    cancels, so that a vote moves one term of each sum. Without the only voter the prior answers.
+
+    Parameters
+    ----------
+    prior : (B, C) or (C,) class frequencies as each judged entry sees them
     """
     weights, labels = answer.weights.neighbors, answer.neighbors.labels
     top = answer.shares.max(axis=1, keepdims=True)  # else small powers underflow
@@ -32,6 +38,9 @@ def gains_of_votes(answer: Answer, own: Integers, calibration: Calibration) -> F
     fall = np.take_along_axis(powers, labels, axis=1) - left**calibration.exponent
     own_chance = np.take_along_axis(chances, labels, axis=1)
     without = _loss(likely[:, None] - fall * own_chance, total[:, None] - fall)
+    by_prior = prior**calibration.exponent
+    alone = _loss((by_prior * chances).sum(axis=1), by_prior.sum(axis=-1))
+    without = np.where(weights < 1.0, without, alone[:, None])
     return np.where(answer.neighbors.mask, without - _loss(likely, total)[:, None], 0.0)
 
 

@@ -89,6 +89,8 @@ class Watched:
         if self.alarms:
             return " ".join(str(alarm) for alarm in self.alarms)
         n_rows = self.first + len(self.rows.p_values)
+        if n_rows == self.first:
+            return f"No rows were given; there is no alarm in the {n_rows:,} before."
         capital = f"the capital is {_capital(self.rows)} for rows"
         if self.n_labels:
             capital += f" and {_capital(self.labels)} for labels"

@@ -48,7 +48,7 @@ def scores_of_rows(clf: AttnKNNClassifier, X: Any, y: Any = None) -> Scores:
     """
     queries, parts = clf._queries(X, "watch"), clf._parts()
     labels = _labels(y, len(queries), clf.classes_)
-    nearest, probabilities = [], []
+    nearest, probabilities = [np.zeros(0)], [np.zeros((0, len(clf.classes_)))]
     for start in range(0, len(queries), ROWS_AT_ONCE):
         answer = parts.answer(queries[start : start + ROWS_AT_ONCE])
         nearest.append(answer.neighbors.distances[:, 0])

@@ -10,6 +10,7 @@ from attnknn.audit import entry_values
 from attnknn.audit.value import gains_of_votes
 from attnknn.forgetting.measuring import answers_about
 from attnknn.records import Floats, Integers
+from attnknn.vote import class_prior
 
 if TYPE_CHECKING:
     from attnknn.classifier import AttnKNNClassifier
@@ -26,8 +27,9 @@ def values_to_all(whole: AttnKNNClassifier, left: AttnKNNClassifier) -> Floats:
     value = entry_values(left)
     entries = whole.memory_.entries
     gone = np.flatnonzero(~np.isin(entries.ids, left.memory_.entries.ids))
+    prior = class_prior(left._counts())
     for rows, answer in answers_about(whole, left, gone):
-        gains = gains_of_votes(answer, entries.labels[rows], left.calibration_)
+        gains = gains_of_votes(answer, entries.labels[rows], prior, left.calibration_)
         value += np.bincount(answer.neighbors.positions.ravel(), gains.ravel(), len(value))
     return value
 

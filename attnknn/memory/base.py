@@ -145,8 +145,8 @@ class Memory(ABC, BaseEstimator):
         """Remember `entries` too; their ids must be new."""
         self._check_remembers("add")
         self._check_width(entries.embeddings, "New entries")
-        if not len(self):
-            self.remember(entries, self.metric_)
+        if not len(self):  # the origin stays: what was learned knows vectors from there
+            self.restore(self._prepared(entries), self.metric_, self.center_)
             return
         self._lookup.refuse_known(entries.ids)
         with all_or_nothing(self):

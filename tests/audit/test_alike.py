@@ -28,11 +28,11 @@ def linked(distances, reach):
     return {frozenset(those) for those in found if len(those) > 1}
 
 
-@given(values=points, near=st.sampled_from([0.0, 0.1, 0.5, 1.5]))
-def test_sets_are_those_that_all_pairs_give(values, near):
+@given(values=points, near=st.sampled_from([0.0, 0.1, 0.5, 1.5]), k=st.integers(1, 12))
+def test_sets_are_those_that_all_pairs_give_however_few_neighbors_are_listed(values, near, k):
     X = np.array(values)[:, None]
     memory = NumpyMemory().remember(make_entries(X, np.zeros(len(X), dtype=int)))
-    neighbors = judge(memory, np.array([len(X)]), k=len(X)).situation.neighbors
+    neighbors = judge(memory, np.array([len(X)]), k).situation.neighbors
     found = find_alike(memory, neighbors, near)
     embeddings = memory.entries.embeddings.astype(float)
     distances = np.abs(embeddings - embeddings.T)
@@ -41,11 +41,11 @@ def test_sets_are_those_that_all_pairs_give(values, near):
     assert sets_of(found.near) == (linked(distances, found.reach) - exact if near else set())
 
 
-@given(values=points)
-def test_the_reach_is_a_share_of_the_typical_nearest_distance(values):
+@given(values=points, k=st.integers(1, 12))
+def test_the_reach_is_a_share_of_the_typical_nearest_distance(values, k):
     X = np.array(values)[:, None]
     memory = NumpyMemory().remember(make_entries(X, np.zeros(len(X), dtype=int)))
-    neighbors = judge(memory, np.array([len(X)]), k=len(X)).situation.neighbors
+    neighbors = judge(memory, np.array([len(X)]), k).situation.neighbors
     found = find_alike(memory, neighbors, 0.5)
     embeddings = memory.entries.embeddings.astype(float)
     distances = np.abs(embeddings - embeddings.T)

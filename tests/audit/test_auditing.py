@@ -17,8 +17,8 @@ from attnknn.evaluation.stress import symmetric_noise
 def fitted(attention="distance", *, n=90, rate=0.2, **settings):
     X, y = blobs(n, spread=0.4)
     noisy = symmetric_noise(y, rate, random_state=1, n_classes=3)
-    settings = {"random_state": 0, "label_noise": "symmetric", **settings}
-    clf = AttnKNNClassifier(8, attention=ATTENTIONS[attention], **settings)
+    settings = {"n_neighbors": 8, "random_state": 0, "label_noise": "symmetric", **settings}
+    clf = AttnKNNClassifier(attention=ATTENTIONS[attention], **settings)
     return clf.fit(X, noisy), y, noisy
 
 
@@ -67,7 +67,15 @@ def test_noise_of_less_than_one_label_is_none():
     assert (audit(clf).wrong == 0).all()
 
 
-@pytest.mark.parametrize("settings", [{}, {"label_noise": "by_class"}, {"label_noise": None}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"label_noise": "by_class"},
+        {"label_noise": None},
+        {"n_neighbors": 1, "attention": "uniform"},
+    ],
+)
 def test_value_is_what_the_others_lose_when_the_entry_is_not_asked(settings):
     clf, _, _ = fitted(n=45, **settings)
     everyone = clf._everyone()

@@ -261,3 +261,14 @@ def test_one_entry_alone_has_nobody_to_be_judged_by():
         DriftMonitor(clf)
     monitor = DriftMonitor(clf, calibration_rows=([[1.0], [2.0]], None), random_state=0)
     assert DriftMonitor.from_dict(clf, as_before(monitor.to_dict())).watch([[1.5]]).alarm is None
+
+
+def test_no_rows_are_no_news():
+    texts = ["red apple", "green apple", "red brick", "gray brick"] * 5
+    clf = AttnKNNClassifier(3, encoder="tfidf", attention="distance", random_state=0)
+    monitor = DriftMonitor(clf.fit(texts, ["fruit", "fruit", "wall", "wall"] * 5))
+    monitor.watch(["red apple"], ["fruit"])
+    seen = monitor.watch([])
+    assert seen.alarm is None
+    assert str(seen) == "No rows were given; there is no alarm in the 1 before."
+    assert monitor.n_rows == 1

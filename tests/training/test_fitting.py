@@ -70,6 +70,16 @@ def test_held_out_rows_are_fresh_and_the_share_is_the_one_asked_for():
     assert clf.fit_report_.n_rows == 25
 
 
+@pytest.mark.parametrize("seed", [100, 103, 111, 112, 113])
+def test_rare_classes_that_nothing_tells_apart_are_not_taken_for_noise(seed):
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(500, 5)), (rng.random(500) < 0.2).astype(int)
+    clf = AttnKNNClassifier(attention="distance", random_state=0).fit(X, y)
+    assert clf.label_noise_ == 0.0
+    confidence = clf.predict_proba(rng.normal(size=(300, 5))).max(axis=1).mean()
+    assert confidence == pytest.approx(0.8, abs=0.06)
+
+
 def test_a_report_of_a_learned_encoder_counts_fresh_rows_only_where_distance_is_kept(rng):
     X = rng.normal(size=(310, 3))
     encoder = LearnedTableEncoder(epochs=1, holdout=0.2, network="waves", width=32)
