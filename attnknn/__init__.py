@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         DistanceAttention,
         KEnsembleAttention,
         LearnedAttention,
+        PeakedAttention,
         UniformAttention,
     )
     from attnknn.classifier import AttnKNNClassifier
@@ -34,6 +35,7 @@ _HOMES = {
     "KEnsembleAttention": "attnknn.attention",
     "LearnedAttention": "attnknn.attention",
     "NumpyMemory": "attnknn.memory",
+    "PeakedAttention": "attnknn.attention",
     "PredictionSets": "attnknn.conformal",
     "TableEncoder": "attnknn.encoders",
     "TorchMemory": "attnknn.memory",
@@ -53,6 +55,7 @@ __all__ = [
     "KEnsembleAttention",
     "LearnedAttention",
     "NumpyMemory",
+    "PeakedAttention",
     "PredictionSets",
     "TableEncoder",
     "TorchMemory",

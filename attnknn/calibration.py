@@ -24,6 +24,7 @@ __all__ = [
     "confusions_now",
     "fit",
     "fit_under",
+    "is_better",
     "rule_of_thumb",
     "sample_of",
 ]
@@ -76,13 +77,13 @@ def fit(
     richer = kept
     if fits_map:
         richer = problem.solve(Free(exponent=True), kept)
-        kept = richer if _is_better(kept, richer) else kept
+        kept = richer if is_better(kept, richer) else kept
     if label_noise is None:
         return kept
     noisy = problem.solve(Free(exponent=fits_map, noise=True), richer)
     if label_noise == "by_class":
         return _fit_by_class(problem, noisy, fits_map)
-    is_earned = noisy.calibration.label_noise >= LEAST_NOISE and _is_better(richer, noisy)
+    is_earned = noisy.calibration.label_noise >= LEAST_NOISE and is_better(richer, noisy)
     return noisy if is_earned or label_noise == "symmetric" else kept
 
 
@@ -167,7 +168,7 @@ def rule_of_thumb(trial: Trial, fixed: dict[str, float]) -> Fitted:
     return Fitted(temperature, prior_score, Calibration(), np.zeros(0))
 
 
-def _is_better(simple: Fitted, rich: Fitted) -> bool:
+def is_better(simple: Fitted, rich: Fitted) -> bool:
     """Whether a richer model pays: beyond what rows scatter, and beyond what a parameter may gain.
 
     Where all rows gain nearly the same they hardly scatter, and the first alone would take a gain

@@ -51,6 +51,12 @@ TABLE_METHODS = {
                 encoder="tabular", attention="distance", random_state=seed
             ),
         ),
+        Method(
+            "peaked",
+            lambda seed: AttnKNNClassifier(
+                encoder="tabular", attention="peaked", random_state=seed
+            ),
+        ),
         Method("attnknn", lambda seed: AttnKNNClassifier(encoder="tabular", random_state=seed)),
         Method(
             "attnknn, learned encoder",

@@ -14,6 +14,7 @@ from attnknn import (
     DistanceAttention,
     KEnsembleAttention,
     LearnedAttention,
+    PeakedAttention,
     UniformAttention,
 )
 from attnknn.attention import Situation
@@ -23,6 +24,7 @@ from attnknn.pipeline import situation_of
 ATTENTIONS = {  # quick ones of every kind
     "uniform": UniformAttention(),
     "distance": DistanceAttention(),
+    "peaked": PeakedAttention(),
     "learned": LearnedAttention(epochs=1, batch_size=64),
     "k-ensemble": KEnsembleAttention(),
     "adaptive": AdaptiveAttention(),

@@ -8,7 +8,7 @@ from typing import cast
 from sklearn.base import clone
 
 from attnknn.attention.base import Attention, Scores, Situation, Weights
-from attnknn.attention.fixed import DistanceAttention, UniformAttention
+from attnknn.attention.fixed import DistanceAttention, PeakedAttention, UniformAttention
 from attnknn.attention.learned import LearnedAttention
 from attnknn.attention.several import (
     AdaptiveAttention,
@@ -24,6 +24,7 @@ __all__ = [
     "DistanceAttention",
     "KEnsembleAttention",
     "LearnedAttention",
+    "PeakedAttention",
     "Scores",
     "SeveralSizesAttention",
     "Situation",
@@ -35,6 +36,7 @@ __all__ = [
 ATTENTIONS: dict[str, Callable[[], Attention]] = {
     "uniform": UniformAttention,
     "distance": DistanceAttention,
+    "peaked": PeakedAttention,
     "learned": LearnedAttention,
     "k-ensemble": KEnsembleAttention,
     "adaptive": AdaptiveAttention,

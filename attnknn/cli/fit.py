@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FILE = click.Path(path_type=Path)
 NONE = "none"
 ENCODERS = ("identity", "tabular", "learned-tabular", "tfidf", "text", "image")
-ATTENTIONS = ("auto", "uniform", "distance", "learned", "k-ensemble", "adaptive")
+ATTENTIONS = ("auto", "uniform", "distance", "peaked", "learned", "k-ensemble", "adaptive")
 
 
 def _choice(*names: str) -> click.Choice[str]:

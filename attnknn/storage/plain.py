@@ -13,6 +13,7 @@ from attnknn.attention import (
     DistanceAttention,
     KEnsembleAttention,
     LearnedAttention,
+    PeakedAttention,
     UniformAttention,
 )
 from attnknn.encoders import (
@@ -30,6 +31,7 @@ from attnknn.memory import AutoMemory, FaissMemory, NumpyMemory, TorchMemory
 ATTENTIONS = (
     UniformAttention,
     DistanceAttention,
+    PeakedAttention,
     LearnedAttention,
     KEnsembleAttention,
     AdaptiveAttention,

@@ -12,6 +12,7 @@ from attnknn.attention import (
     Attention,
     DistanceAttention,
     LearnedAttention,
+    PeakedAttention,
     SeveralSizesAttention,
     UniformAttention,
     make_attention,
@@ -25,6 +26,7 @@ from attnknn.calibration import (
     as_it_is,
     fit,
     fit_under,
+    is_better,
     rule_of_thumb,
     sample_of,
 )
@@ -44,6 +46,8 @@ MOST_NEIGHBORS_TO_LEARN = 128
 MOST_PAIRS = 4_000_000  # of rows and neighbors that scalars are fitted on
 BEYOND_NOISE = 1.64  # standard errors by which learned attention must be better to be kept
 ROWS_TO_CHOOSE_K = 2_000
+ROWS_TO_CHOOSE_POWER, NEIGHBORS_TO_CHOOSE_POWER = 1_000, 128
+POWERS = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05)  # of the squared distance
 FEWEST_NEIGHBORS = 4
 
 CalibrationName = Literal["auto", "scores"]
@@ -237,10 +241,26 @@ class _Fitting:
         if isinstance(attention, SeveralSizesAttention) and self.settings.calibration:
             _apply(self._fit_at(attention, judged, self.k), attention)
             fit_mixing(attention, judged.situation, judged.own, judged.prior)
+        if isinstance(attention, PeakedAttention):
+            self._fit_power(attention, judged)
         k = self._best_k(attention, judged)
         fitted = self._fit_at(attention, judged, k)
         _apply(fitted, attention)
         return self._parts(attention, fitted.calibration, k), fitted
+
+    def _fit_power(self, attention: PeakedAttention, judged: Judged) -> None:
+        """The power with the least leave-one-out log-loss on a part of the rows, else 1."""
+        if self.settings.calibration is None or attention.power is not None:
+            return
+        part = sample_of(len(judged), len(self.counts), self.generator, ROWS_TO_CHOOSE_POWER)
+        judged = judged.part(part).nearest(NEIGHBORS_TO_CHOOSE_POWER)
+        found: dict[float, Fitted] = {}
+        for power in POWERS:
+            attention.power_ = power
+            trial = judged.trial(attention)
+            found[power] = fit(trial, label_noise=None, fixed=_fixed(attention))
+        best = min(found, key=lambda power: found[power].loss)
+        attention.power_ = best if is_better(found[1.0], found[best]) else 1.0
 
     def _best_k(self, attention: Attention, judged: Judged) -> int:
         """The K with the least leave-one-out log-loss on a part of the rows."""

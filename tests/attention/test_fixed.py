@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from strategies import situation
 
-from attnknn.attention import DistanceAttention, UniformAttention
+from attnknn.attention import DistanceAttention, PeakedAttention, UniformAttention
+from attnknn.errors import InvalidSettingError
 
 
 def plain_softmax(scores: np.ndarray) -> np.ndarray:
@@ -29,6 +32,25 @@ def test_distance_weights_are_a_softmax_over_neighbors_and_prior(leaves_out):
         assert np.allclose(weights.neighbors[row][found], expected[:-1], atol=1e-12)
         assert weights.prior[row] == pytest.approx(expected[-1], abs=1e-12)
         assert (weights.neighbors[row][~found] == 0).all()
+
+
+@pytest.mark.parametrize("power", [0.1, 1.0, 1.5])
+def test_peaked_weights_are_those_of_the_distances_to_the_power(power):
+    seen = situation(leaves_out=True, n_entries=12, k=9)
+    attention, plain = PeakedAttention(), DistanceAttention()
+    attention.power_ = power
+    for one in (attention, plain):
+        one.temperature_, one.prior_score_ = 0.7, -1.5
+    bent = replace(seen, squared=seen.squared**power)
+    assert np.allclose(attention.weigh(seen).neighbors, plain.weigh(bent).neighbors, atol=1e-12)
+    by_hand = PeakedAttention(power=power)
+    by_hand.temperature_, by_hand.prior_score_ = 0.7, -1.5
+    assert np.array_equal(by_hand.weigh(seen).prior, attention.weigh(seen).prior)
+
+
+def test_a_power_must_be_above_zero():
+    with pytest.raises(InvalidSettingError, match="`power` must be"):
+        PeakedAttention(power=0.0).scores(situation())
 
 
 def test_some_places_are_empty_in_the_test_above():

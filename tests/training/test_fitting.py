@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from strategies import blobs
 
-from attnknn import AttnKNNClassifier, DistanceAttention, LearnedAttention
+from attnknn import AttnKNNClassifier, DistanceAttention, LearnedAttention, PeakedAttention
 from attnknn.calibration import MOST_NEIGHBORS_TO_SEE_NOISE, fit
 from attnknn.encoders import LearnedTableEncoder
 from attnknn.training.fitting import FitSettings, _Fitting, _halvings
@@ -24,6 +24,34 @@ def test_few_neighbors_are_used_where_the_far_ones_know_nothing():
     flat = DistanceAttention(temperature=1e9)
     clf = AttnKNNClassifier(64, attention=flat, random_state=0).fit(*stretches())
     assert clf.n_neighbors_ < 10
+
+
+def copied(seed=0):
+    """Rows of which half come twice: a copy knows the label, all others what is likely."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(300, 3))
+    y = (rng.random(300) < 0.15 + 0.7 * (X[:, 0] > 0)).astype(int)
+    return np.vstack([X, X[:150]]), np.concatenate([y, y[:150]])
+
+
+def test_a_peaked_kernel_takes_the_word_of_copies_and_asks_many_elsewhere():
+    X, y = copied()
+    losses = {}
+    for attention in ("distance", "peaked"):
+        clf = AttnKNNClassifier(64, attention=attention, random_state=0).fit(X, y)
+        losses[attention] = clf.fit_report_.log_loss
+    assert losses["peaked"] < losses["distance"] - 0.05
+    assert clf.attention_.power_ < 0.5
+
+
+def test_the_power_stays_where_it_is_set_and_where_nothing_asks_for_another():
+    X, y = copied()
+    by_hand = PeakedAttention(power=0.3)
+    clf = AttnKNNClassifier(64, attention=by_hand, random_state=0).fit(X, y)
+    assert (clf.attention_.power, clf.attention_.power_) == (0.3, 1.0)
+    for calibration in ("auto", None):
+        clf = AttnKNNClassifier(attention="peaked", calibration=calibration, random_state=0)
+        assert clf.fit(*blobs(200)).attention_.power_ == 1.0
 
 
 def test_the_sizes_tried_are_halvings():
