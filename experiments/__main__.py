@@ -25,7 +25,7 @@ from experiments.methods import METHODS, TABLE_METHODS
 from experiments.pages import measured, write_pages
 from experiments.research.page import write_page as write_claims
 from experiments.research.results import studies
-from experiments.table_bars import table_bars
+from experiments.table_bars import command_bars, table_bars
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -94,7 +94,12 @@ def main(arguments: list[str] | None = None) -> int:
         return measure_research(options.only)
     if options.command == "bars":
         tables = {claim: measured(claim, chosen, RESULTS) for claim, chosen in claims.items()}
-        found = [*bars(tables), *table_bars(tables["tables"]), *image_bars(tables["images"])]
+        found = [
+            *bars(tables),
+            *table_bars(tables["tables"]),
+            *command_bars(RESULTS / "adult_csv.json"),
+            *image_bars(tables["images"]),
+        ]
         for bar in found:
             print(bar)
         return 0

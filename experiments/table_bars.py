@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 from scipy.stats import rankdata
@@ -21,8 +23,6 @@ def table_bars(tables: dict[str, Table]) -> Iterator[Bar]:
     if "adult" in tables:
         yield at_least(tables["adult"], "adult, learned encoder", "accuracy", 0.870, OURS)
         yield at_most(tables["adult"], "adult, learned encoder", "nll", 0.281, OURS)
-        slowest = max(run.fit_seconds for run in tables["adult"].of(OURS))
-        yield Bar("adult, learned encoder: fit ≤ 180 s", f"{slowest:.0f} s", slowest <= 180)
     if "letter" in tables:
         yield at_least(tables["letter"], "letter, learned encoder", "accuracy", 0.975, OURS)
     if tables:
@@ -31,6 +31,18 @@ def table_bars(tables: dict[str, Table]) -> Iterator[Bar]:
         gap = table.difference("nll", OURS, BOOSTING)
         what = f"{name}, learned encoder: log-loss not above {BOOSTING} beyond the interval"
         yield Bar(what, f"{gap:+.4f}", gap.lower <= 0)
+
+
+def command_bars(report: Path) -> Iterator[Bar]:
+    """The bars of the Adult table by the command line alone; see `experiments.adult_csv`."""
+    if not report.exists():
+        return
+    found = json.loads(report.read_text())
+    fit = "attnknn fit adult-train.csv --target income"
+    accuracy, nll, seconds = found["accuracy"], found["nll"], found["fit_seconds"]
+    yield Bar(f"{fit}: accuracy ≥ 0.87", f"{accuracy:.4f}", accuracy >= 0.87)
+    yield Bar(f"{fit}: nll ≤ 0.281", f"{nll:.4f}", nll <= 0.281)
+    yield Bar(f"{fit}: ≤ 180 s", f"{seconds:.0f} s", seconds <= 180)
 
 
 def ranks(tables: dict[str, Table]) -> Iterator[Bar]:

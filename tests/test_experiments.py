@@ -23,7 +23,12 @@ from experiments.image_bars import image_bars  # noqa: E402
 from experiments.images.recipe import Recipe  # noqa: E402
 from experiments.methods import METHODS, TABLE_METHODS  # noqa: E402
 from experiments.pages import replace_between, short_table  # noqa: E402
-from experiments.table_bars import OTHERS, OURS, table_bars  # noqa: E402
+from experiments.table_bars import (  # noqa: E402
+    OTHERS,
+    OURS,
+    command_bars,
+    table_bars,
+)
 from experiments.vit import measuring as vit  # noqa: E402
 
 
@@ -119,6 +124,15 @@ def test_a_short_table_stands_between_its_comments(table, tmp_path):
     assert text.splitlines()[4].startswith("| iris | 100.0 / 0.0")
     assert text.splitlines()[4].endswith(" |  |")
     assert text.endswith("<!-- /quality -->\nafter\n")
+
+
+def test_the_bars_of_the_command_are_read_from_its_report(tmp_path):
+    assert list(command_bars(tmp_path / "none.json")) == []
+    report = tmp_path / "adult_csv.json"
+    report.write_text('{"fit_seconds": 200.4, "accuracy": 0.8712, "nll": 0.279}')
+    found = list(command_bars(report))
+    assert [bar.is_met for bar in found] == [True, True, False]
+    assert str(found[2]).endswith("--target income: ≤ 180 s: 200 s")
 
 
 def test_missing_data_is_named_and_not_a_crash(monkeypatch, tmp_path, capsys):
