@@ -28,7 +28,7 @@ from attnknn.pipeline import Answer
 Progress = Callable[[str], None]
 REPORT, CLOSE_UP = "report.json", "close-up.json"
 LOOKED_AT, SHOWN_MISTAKES = "attnknn", 10
-HEAD = "head"
+HEAD, STANDS_IN = "head", "logistic"
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,9 @@ class Bench:
         return network_words(self._trained, self.n_rows)
 
     def answers(self, ask: Ask) -> bool:
-        """Whether a method can answer: without a training there is no head."""
-        return ask.method != HEAD or self._trained is not None
+        """Whether a method answers: where there is no head, logistic regression stands in."""
+        is_trained = self._trained is not None
+        return {HEAD: is_trained, STANDS_IN: not is_trained}.get(ask.method, True)
 
     @property
     def _trained(self) -> Network | None:
