@@ -56,8 +56,10 @@ def main() -> int:
             capture_output=True,
             text=True,
         ).stdout
-    print(told, end="")
-    scores = {name: json.loads(told)[name] for name in ("accuracy", "nll")}
+    metrics = json.loads(told)["scores"]
+    scores = {name: metrics[name] for name in ("accuracy", "nll")}
+    for name, value in metrics.items():
+        print(f"{name:<17} {value:.4f}")
     REPORT.write_text(json.dumps({"fit_seconds": round(seconds, 1), **scores}, indent=1) + "\n")
     return 0
 
