@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +93,12 @@ def _measure(n_images: int, n_tokens: int, repeats: int) -> dict[str, float]:
 def _others() -> dict[str, float]:
     """Seconds that the threads of this process took, but this one."""
     me = str(threading.get_native_id())
-    tasks = [task for task in TASKS.iterdir() if task.name != me]
-    return {task.name: int((task / "schedstat").read_text().split()[0]) / 1e9 for task in tasks}
+    found = {}
+    for task in TASKS.iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            found[task.name] = int((task / "schedstat").read_text().split()[0]) / 1e9
+    found.pop(me, None)
+    return found
 
 
 if __name__ == "__main__":
