@@ -77,6 +77,7 @@ def train(
     else:
         _judge(run, judge)
     started -= run.outcome.seconds
+    was_over = run.is_over  # then a checkpoint is read, and no time is added to its training
     verbose = verbose if run.processes.is_first else 0
     try:
         with progress_bar(title, run.n_steps - run.step, verbose) as advance:
@@ -94,7 +95,8 @@ def train(
     except KeyboardInterrupt:
         run.outcome.was_interrupted = True
     run.best.restore(module)
-    run.outcome.seconds = time.perf_counter() - started
+    if not was_over:
+        run.outcome.seconds = time.perf_counter() - started
     return run.outcome
 
 
