@@ -107,7 +107,7 @@ def _run_seed(
     known: tuple[Run, ...],
 ) -> Table:
     y_train = dataset.y_train if corrupt is None else _corrupted(dataset, corrupt, seed)
-    chosen = _encoder_for(dataset, encoder).fit(dataset.X_train, y_train)
+    chosen = encoder_for(dataset, encoder).fit(dataset.X_train, y_train)
     embeddings = _embedded(chosen, dataset.X_train)
     same = {m.name for m in methods if not m.is_random} & {run.method for run in known}
     fitted = []
@@ -177,7 +177,8 @@ def _all_columns(answers: Floats, classes: NDArray[Any], n_classes: int) -> Floa
     return probabilities
 
 
-def _encoder_for(dataset: Dataset, encoder: Any) -> Any:
+def encoder_for(dataset: Dataset, encoder: Any) -> Any:
+    """The unfitted encoder that `run` means by `encoder`; one that is trained is refused."""
     if encoder is None:
         return FunctionTransformer()  # hands on what it gets
     if isinstance(encoder, str) and encoder == "auto":
@@ -204,7 +205,7 @@ def _embedded(encoder: Any, X: Any) -> Any:
 
 def _encoder_name(dataset: Dataset, encoder: Any) -> str:
     """The name of an encoder, with the settings that are not its own."""
-    chosen = _encoder_for(dataset, encoder)
+    chosen = encoder_for(dataset, encoder)
     name: str = getattr(chosen, "name", "none")
     inner = getattr(chosen, "inner", chosen)
     written = _written(inner) if isinstance(inner, BaseEstimator) else "()"

@@ -10,9 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnknn.datasets import Dataset
-from attnknn.encoders import make_encoder
-from attnknn.errors import InvalidSettingError
-from attnknn.evaluation.protocol import flat_pixels
+from attnknn.evaluation.protocol import encoder_for
 from attnknn.experiments.found import Found
 from attnknn.experiments.networks import Network
 from attnknn.experiments.stresses import NO_SHIFT, Shift, Stress
@@ -76,7 +74,7 @@ def fixed_scene(
     ----------
     n_rows : take only the first so many training rows
     """
-    chosen = _fixed_encoder(data, encoder)
+    chosen = encoder_for(data, encoder)
     damaged = stress.apply(data.y_train[:n_rows], len(data.classes), seed)
     rows = damaged.take(data.X_train)
     chosen.fit(rows, damaged.codes)
@@ -152,18 +150,8 @@ def network_words(network: Network, n_rows: int | None) -> str:
 
 def fixed_words(data: Dataset, encoder: Any, n_rows: int | None) -> str:
     """What a fixed scene says of its encoder."""
-    chosen = _fixed_encoder(data, encoder)
+    chosen = encoder_for(data, encoder)
     return _with_rows(getattr(chosen, "name", type(chosen).__name__), n_rows)
-
-
-def _fixed_encoder(data: Dataset, encoder: Any) -> Any:
-    kinds: dict[str, Any] = {"table": "tabular", "vectors": "identity", "images": flat_pixels}
-    chosen = make_encoder(kinds[data.kind] if encoder == "auto" else encoder)
-    if getattr(chosen, "is_trained", False):
-        raise InvalidSettingError(
-            f"`encoder` must be one that is not trained for the vote, got {encoder!r}."
-        )
-    return chosen
 
 
 def _with_rows(words: str, n_rows: int | None) -> str:

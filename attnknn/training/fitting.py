@@ -254,11 +254,12 @@ class _Fitting:
             return
         part = sample_of(len(judged), len(self.counts), self.generator, ROWS_TO_CHOOSE_POWER)
         judged = judged.part(part).nearest(NEIGHBORS_TO_CHOOSE_POWER)
+        fixed, fits_map = _fixed(attention), self.settings.calibration == "auto"
         found: dict[float, Fitted] = {}
         for power in POWERS:
             attention.power_ = power
             trial = judged.trial(attention)
-            found[power] = fit(trial, label_noise=None, fixed=_fixed(attention))
+            found[power] = fit(trial, label_noise=None, fits_map=fits_map, fixed=fixed)
         best = min(found, key=lambda power: found[power].loss)
         attention.power_ = best if is_better(found[1.0], found[best]) else 1.0
 

@@ -150,7 +150,7 @@ def _train(
 
 def _marks(pupils: Pupils, training: ImageTraining, random_state: int) -> dict[str, Any]:
     """What makes a training this one: its seed, its rows and labels, its settings."""
-    elsewhere = ("checkpoint", "device", "precision")
+    elsewhere = ("checkpoint", "device", "precision")  # of the machine; numbers have a mark already
     settings = {k: v for k, v in training.to_dict().items() if k not in elsewhere}
     rows = checksum(pupils.rows.identity(), pupils.codes, pupils.groups, pupils.trained)
     return {"seed": random_state, "rows and labels": rows, "settings": settings}
