@@ -144,3 +144,16 @@ def test_lists_know_whose_they_are():
     assert others.is_of(memory)
     memory.forget([2])
     assert not others.is_of(memory)
+
+
+def test_a_list_that_was_cut_reaches_no_farther_than_its_end():
+    memory = NumpyMemory().remember(make_entries([[0.0], [1.0], [2.0], [90.0]], [0] * 4))
+    others = NearestOthers(memory, 1, margin=1)
+    for places, gone in (([0.5, 0.6], 0.6), ([1.5], 0.5)):
+        ids = [int(100 * place) for place in places]
+        memory.add(make_entries([[place] for place in places], [0] * len(ids), ids=ids))
+        others.added(memory, len(ids))
+        position = memory.positions_of([int(100 * gone)])
+        memory.forget([int(100 * gone)])
+        others.forgot(memory, position)
+    assert others.neighbors(memory, 1).positions[0, 0] == 1  # cut off earlier, and nearer than 1.5
