@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -49,14 +50,34 @@ def in_shares(work: Callable[..., Done], *tensors: Tensor) -> list[Done]:
         return [work(*tensors)]
 
     def alone(*share: Tensor) -> Done:
-        torch.get_num_threads()  # sets the number of a new thread, which is limited after that
         with one_thread_if(True), torch.no_grad():
             return work(*share)
 
     shares = list(zip(*(tensor.tensor_split(n_threads) for tensor in tensors), strict=True))
-    with ThreadPoolExecutor(n_threads - 1) as pool:
-        others = [pool.submit(alone, *share) for share in shares[1:]]
-        return [alone(*shares[0]), *(other.result() for other in others)]
+    others = [_helpers(n_threads - 1).submit(work, *share) for share in shares[1:]]
+    try:
+        first = alone(*shares[0])
+    finally:
+        wait(others)
+    return [first, *(other.result() for other in others)]
+
+
+@lru_cache(maxsize=1)
+def _helpers(n: int) -> ThreadPoolExecutor:
+    """Threads that stay: a new one first has to get its memory, which small work notices."""
+    return ThreadPoolExecutor(n, "attnknn-share", initializer=_work_alone)
+
+
+def _work_alone() -> None:
+    import torch
+
+    torch.get_num_threads()  # sets the number of a new thread, which is limited after that
+    one_thread_if(True)
+    torch.set_grad_enabled(False)
+
+
+if hasattr(os, "register_at_fork"):  # a forked process has none of its parent's threads
+    os.register_at_fork(after_in_child=_helpers.cache_clear)
 
 
 @lru_cache(maxsize=1)
