@@ -91,14 +91,13 @@ def _measure(n_images: int, n_tokens: int, repeats: int) -> dict[str, float]:
 
 
 def _others() -> dict[str, float]:
-    """Seconds that the threads of this process took, but this one."""
-    me = str(threading.get_native_id())
+    """Seconds that torch's threads took: all but Python's own, which do the work."""
+    ours = {str(thread.native_id) for thread in threading.enumerate()}
     found = {}
     for task in TASKS.iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
             found[task.name] = int((task / "schedstat").read_text().split()[0]) / 1e9
-    found.pop(me, None)
-    return found
+    return {task: seconds for task, seconds in found.items() if task not in ours}
 
 
 if __name__ == "__main__":
