@@ -88,14 +88,14 @@ def familiarity(nearest: Floats, known: Floats) -> Floats:
     Of rows like the fresh entries at most a share t has a familiarity of t or less, if row and
     fresh entries are exchangeable. Were the row remembered too, the distance of a fresh entry could
     only fall; so this share is at least the p-value of the full conformal test. With the *nearest*
-    entry the two are equal: no entry is nearer to the row than `nearest`, so whoever is at least
-    that far from the others stays so. And it is the distance by which one added example makes its
-    surroundings familiar at once.
+    entry alone the two are equal: no entry is nearer to the row than `nearest`, so whoever is at
+    least that far from the others stays so. And it is the distance by which one added example makes
+    its surroundings familiar at once.
 
     Parameters
     ----------
-    nearest : (B,) distance of each row to the nearest entry
-    known : (n,) distance of each fresh entry to the nearest other
+    nearest : (B,) distance of each row to the nearest entry, or its mean over some of them
+    known : (n,) the same of each fresh entry to the others
 
     >>> familiarity(np.array([0.5, 3.0]), np.array([1.0, 2.0, 2.0, 4.0])).tolist()
     [1.0, 0.4]

@@ -131,13 +131,13 @@ class Verdicts:
     rows : (n,) positions of the entries in the memory
     own : (n,) their observed labels
     probabilities : (n, C) of the true label
-    nearest : (n,) distance to the nearest other; infinity where there is none
+    distances : (n, K) to the nearest others, rising; infinity where there is none
     """
 
     rows: Integers
     own: Integers
     probabilities: Floats
-    nearest: Floats
+    distances: Floats
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -145,8 +145,23 @@ class Verdicts:
     def part(self, chosen: Any) -> Verdicts:
         """The verdicts on some of the entries."""
         return Verdicts(
-            self.rows[chosen], self.own[chosen], self.probabilities[chosen], self.nearest[chosen]
+            self.rows[chosen], self.own[chosen], self.probabilities[chosen], self.distances[chosen]
         )
+
+    def nearest(self, n: int = 1) -> Floats:
+        """The mean distance (n,) to the `n` nearest others."""
+        return mean_of_nearest(self.distances, n)
+
+
+def mean_of_nearest(distances: Floats, n: int) -> Floats:
+    """The mean (B,) of the `n` smallest distances (B, K), infinite where there are fewer.
+
+    >>> mean_of_nearest(np.array([[1.0, 2.0, 6.0], [1.0, np.inf, np.inf]]), 2).tolist()
+    [1.5, inf]
+    """
+    if distances.shape[1] < n:
+        return np.full(len(distances), np.inf)
+    return np.asarray(distances[:, :n].mean(axis=1))
 
 
 def verdicts(judged: Judged, parts: Parts) -> Verdicts:
@@ -154,8 +169,7 @@ def verdicts(judged: Judged, parts: Parts) -> Verdicts:
     blocks = range(0, max(1, len(judged)), ROWS_AT_ONCE)
     found = [judged.part(slice(b, b + ROWS_AT_ONCE)).answer(parts).probabilities for b in blocks]
     distances = judged.situation.neighbors.distances
-    nearest = distances[:, 0] if distances.shape[1] else np.full(len(judged), np.inf)
-    return Verdicts(judged.rows, judged.own, np.concatenate(found), nearest)
+    return Verdicts(judged.rows, judged.own, np.concatenate(found), distances)
 
 
 class Trust:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attnknn._validation import Limits, check_choice, check_labels
+from attnknn._validation import Limits, check_at_least, check_choice, check_labels
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.records import Booleans, Floats, Integers
 
@@ -125,6 +125,7 @@ class PromisesMixin:
         *,
         min_confidence: float | None = None,
         max_strangeness: float = 0.01,
+        n_nearest: int = 1,
     ) -> Decisions:
         """For each row of `X` its label, or the reason to abstain.
 
@@ -137,7 +138,10 @@ class PromisesMixin:
         min_confidence : abstain below this probability; with `max_risk` the stricter one counts
         max_strangeness : at most this share of rows like the fresh entries is called unlike
             anything remembered, which is guaranteed; higher abstains more often, 0 never for this
-            reason. Told by the distance to the nearest entry
+            reason
+        n_nearest : strange is what is far from its so many nearest entries, by the mean distance,
+            at most `n_neighbors_`. More tell rows that are far from everything more surely; with
+            one, the default, a single added example makes its surroundings familiar at once
 
         Examples
         --------
@@ -161,10 +165,14 @@ class PromisesMixin:
         ):
             if not limits.allow(value):
                 raise InvalidSettingError(f"`{name}` must be {limits}, got {value!r}.")
-        least = self._least_confidence(max_risk, min_confidence, max_strangeness)
-        known = self._verdicts().nearest
+        if check_at_least("n_nearest", n_nearest, 1) > self.n_neighbors_:
+            raise InvalidSettingError(
+                f"`n_nearest` can be at most `n_neighbors_` ({self.n_neighbors_}), got {n_nearest}."
+            )
+        least = self._least_confidence(max_risk, min_confidence, max_strangeness, n_nearest)
+        known = self._verdicts().nearest(n_nearest)
         _warn_if_nothing_is_strange(max_strangeness, len(known))
-        probabilities, nearest = self._answered_with_distance(X)
+        probabilities, nearest = self._answered_with_distance(X, n_nearest)
         return decide(
             probabilities,
             familiarity(nearest, known),
@@ -173,19 +181,24 @@ class PromisesMixin:
             max_strangeness=max_strangeness,
         )
 
-    def _answered_with_distance(self, X: Any) -> tuple[Floats, Floats]:
-        """Probabilities (n, C) and the distance (n,) to the nearest entry, by one search."""
+    def _answered_with_distance(self, X: Any, n_nearest: int) -> tuple[Floats, Floats]:
+        """Probabilities (n, C) and the distance (n,) to the nearest entries, by one search."""
         from attnknn.ensembling import probabilities_of
+        from attnknn.leave_one_out import mean_of_nearest
 
         calibration = self._calibration_of_answers("decide")
         probabilities, nearest = [np.zeros((0, len(self.classes_)))], [np.zeros(0)]
         for views in self._answers(X, "decide"):
             probabilities.append(probabilities_of(views, calibration))
-            nearest.append(views[0].neighbors.distances[:, 0])
+            nearest.append(mean_of_nearest(views[0].neighbors.distances, n_nearest))
         return np.concatenate(probabilities), np.concatenate(nearest)
 
     def _least_confidence(
-        self, max_risk: float | None, min_confidence: float | None, max_strangeness: float
+        self,
+        max_risk: float | None,
+        min_confidence: float | None,
+        max_strangeness: float,
+        n_nearest: int,
     ) -> float:
         """What is asked for, or what the allowed risk takes among entries that are not strange."""
         from attnknn.decisions import confidence_for_risk, familiarity_of_entries
@@ -193,10 +206,10 @@ class PromisesMixin:
         least = 0.0 if min_confidence is None else float(min_confidence)
         if max_risk is None:
             return least
-        key = ("confidence", max_risk, max_strangeness)
+        key = ("confidence", max_risk, max_strangeness, n_nearest)
         if key not in self._cache:
             judged = self._verdicts()
-            is_familiar = familiarity_of_entries(judged.nearest) > max_strangeness
+            is_familiar = familiarity_of_entries(judged.nearest(n_nearest)) > max_strangeness
             answered = judged.part(is_familiar)
             self._cache[key] = confidence_for_risk(answered, max_risk, self._confusions())
         return max(least, self._cache[key])

@@ -29,7 +29,7 @@ def judged(rng, n, n_classes=3):
     """Verdicts whose probabilities are true."""
     p = rng.dirichlet(np.full(n_classes, 0.4), n)
     own = (p.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
-    return Verdicts(np.arange(n), own, p, np.ones(n))
+    return Verdicts(np.arange(n), own, p, np.ones((n, 1)))
 
 
 def true_risk(verdicts, limit):
@@ -49,7 +49,7 @@ def test_wrong_labels_do_not_count_as_risk(rng):
     clean = judged(rng, 4000)
     confusions = np.full((3, 3), 0.1) + 0.7 * np.eye(3)
     observed = (confusions[clean.own].cumsum(axis=1) > rng.random((4000, 1))).argmax(axis=1)
-    noisy = Verdicts(clean.rows, observed, clean.probabilities, clean.nearest)
+    noisy = Verdicts(clean.rows, observed, clean.probabilities, clean.distances)
     with pytest.raises(InvalidInputError, match="cannot be promised"):
         confidence_for_risk(noisy, 0.2)
     limit = confidence_for_risk(noisy, 0.2, confusions)
@@ -157,6 +157,33 @@ def test_an_added_example_makes_its_surroundings_familiar_at_once():
     assert clf.decide(row + 0.1).labels() == [2]
     clf.forget([500])
     assert clf.decide(row + 0.1).reasons == [STRANGE]
+
+
+def test_several_nearest_entries_tell_strangers_by_their_mean_distance():
+    clf = fitted()
+    X, _ = blobs(200, spread=SPREAD, seed=1)
+    rows = clf.memory_.entries.embeddings.astype(float)
+    far = np.linalg.norm(rows[:, None] - rows[None], axis=2)
+    np.fill_diagonal(far, np.inf)
+    known = np.sort(far, axis=1)[:, :3].mean(axis=1)
+    asked = clf.kneighbors(X, 3)[0].mean(axis=1)
+    found = clf.decide(X, n_nearest=3)
+    expected = [(1 + (known >= distance).sum()) / 501 for distance in asked]
+    np.testing.assert_allclose(found.familiarity, expected, atol=2.1 / 501)
+    assert clf.decide(X[:2] + 50.0, n_nearest=3).reasons == [STRANGE] * 2
+    with pytest.raises(InvalidSettingError, match=r"at most `n_neighbors_` \(8\), got 9"):
+        clf.decide(X, n_nearest=9)
+    with pytest.raises(InvalidSettingError, match="`n_nearest` must be an integer"):
+        clf.decide(X, n_nearest=0)
+
+
+def test_one_added_example_is_not_enough_for_two():
+    clf = fitted()
+    row = np.full((1, 4), 40.0)
+    clf.add(row, [2])
+    assert clf.decide(row + 0.1, n_nearest=2).reasons == [STRANGE]
+    clf.add(row + 0.2, [2])
+    assert clf.decide(row + 0.1, n_nearest=2).labels() == [2]
 
 
 def test_what_cannot_be_decided_is_refused_in_words():

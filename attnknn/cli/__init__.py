@@ -28,6 +28,8 @@ OPTIONS = {
     "`max_risk=": "`--max-risk ",
     "`min_confidence`": "--min-confidence",
     "`coverage=": "`--sets ",
+    "`max_strangeness=": "`--max-strangeness ",
+    "`n_nearest`": "--n-nearest",
     "`may_empty_classes=True`": "--empty-classes",
 }  # what messages of Python say, and the command line
 

@@ -13,6 +13,7 @@ from attnknn.cli.writing import STYLES, check_out, open_writer, style_of
 if TYPE_CHECKING:
     from attnknn.cli.files import Part
     from attnknn.cli.models import Asked
+    from attnknn.decisions import Decisions
     from attnknn.records import Floats
 
 FILE = click.Path(path_type=Path)
@@ -40,6 +41,18 @@ SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
     "--max-risk", type=SHARE, help="Abstain unless at most this share of answers is wrong."
 )
 @click.option("--min-confidence", type=SHARE, help="Abstain below this probability.")
+@click.option(
+    "--max-strangeness",
+    type=SHARE,
+    help="Abstain where at most this share of rows like the remembered ones is as far from them, "
+    "as 0.05. [default: 0.01 with --max-risk or --min-confidence]",
+)
+@click.option(
+    "--n-nearest",
+    type=click.IntRange(1),
+    default=1,
+    help="How far a row is: its mean distance to so many nearest entries.",
+)
 @separator_option
 def predict(
     model: Path,
@@ -50,6 +63,8 @@ def predict(
     coverage: float | None,
     max_risk: float | None,
     min_confidence: float | None,
+    max_strangeness: float | None,
+    n_nearest: int,
     separator: str | None,
 ) -> None:
     """Give each row of ROWS its label, and how sure that is.
@@ -58,8 +73,8 @@ def predict(
     carry the id column that the model was fitted with, the name of an image, or the number of the
     row.
 
-    With --max-risk or --min-confidence rows are also left unanswered that are unlike anything
-    remembered.
+    With --max-risk, --min-confidence or --max-strangeness rows are left unanswered, with the
+    reason: unsure between two classes, or unlike anything remembered.
     """
     import pandas as pd
 
@@ -69,14 +84,17 @@ def predict(
     chosen = style_of(out, style)
     check_out(out, rows)
     asked = ask(model, rows, separator)
+    asks = _given(max_risk=max_risk, min_confidence=min_confidence, max_strangeness=max_strangeness)
+    if n_nearest > 1 and not asks:
+        raise click.UsageError("--n-nearest goes with --max-strangeness, which is not given.")
     n_rows = n_abstained = 0
     with open_writer(out, chosen) as writer, patience(f"Reading {rows.name}") as tell:
         for part, X in asked.parts():
             answers = _answers(asked, part, asked.classifier.predict_proba(X), proba)
             if coverage is not None:
                 answers["set"] = _sets(asked, X, coverage, chosen)
-            if max_risk is not None or min_confidence is not None:
-                answers |= _decisions(asked, X, max_risk, min_confidence)
+            if asks:
+                answers |= _decisions(asked.classifier.decide(X, n_nearest=n_nearest, **asks))
                 n_abstained += answers["decision"].count("abstain")
             writer.write(pd.DataFrame(answers))
             n_rows = part.first + len(part)
@@ -107,9 +125,10 @@ def _sets(asked: Asked, X: Any, coverage: float, style: str) -> list[Any]:
     return labels if style == "json" else [" | ".join(map(str, row)) for row in labels]
 
 
-def _decisions(
-    asked: Asked, X: Any, max_risk: float | None, min_confidence: float | None
-) -> dict[str, Any]:
-    decisions = asked.classifier.decide(X, max_risk, min_confidence=min_confidence)
+def _given(**options: float | None) -> dict[str, float]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _decisions(decisions: Decisions) -> dict[str, Any]:
     words = ["answer" if is_given else "abstain" for is_given in decisions.is_answered]
     return {"decision": words, "reason": decisions.reasons}

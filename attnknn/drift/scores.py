@@ -36,8 +36,8 @@ class Scores:
 def scores_of_entries(clf: AttnKNNClassifier) -> Scores:
     """Those of the fresh entries, each judged by the others, where it has others."""
     judged = clf._verdicts()
-    judged = judged.part(np.isfinite(judged.nearest))
-    return Scores(judged.nearest, 1.0 - judged.probabilities[np.arange(len(judged)), judged.own])
+    judged = judged.part(np.isfinite(judged.nearest()))
+    return Scores(judged.nearest(), 1.0 - judged.probabilities[np.arange(len(judged)), judged.own])
 
 
 def scores_of_rows(clf: AttnKNNClassifier, X: Any, y: Any = None) -> Scores:

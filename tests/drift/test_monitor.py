@@ -86,7 +86,7 @@ def test_p_values_are_ranks_among_the_judged_entries(monitor, clf, digits):
     seen = monitor.watch(X[900:901], y[900:901])
     judged = clf._verdicts()
     nearest = clf.kneighbors(X[900:901], 1)[0][0, 0]
-    n_above = (judged.nearest > nearest).sum()
+    n_above = (judged.nearest() > nearest).sum()
     assert n_above / 901 <= seen.rows.p_values[0] <= (n_above + 1) / 901
     own = judged.probabilities[np.arange(900), judged.own]
     n_above = (own < clf.predict_proba(X[900:901])[0, y[900]]).sum()
