@@ -141,15 +141,18 @@ class EditableModel:
 
     def snapshots(self) -> list[Snapshot]:
         """The states that have names."""
-        return history.snapshots_of(self.database)
+        with refused_if_damaged(self.path):
+            return history.snapshots_of(self.database)
 
     def log(self) -> list[Edit]:
         """Who changed what when, the first edit first."""
-        return history.log_of(self.database)
+        with refused_if_damaged(self.path):
+            return history.log_of(self.database)
 
     def touched(self, edit: int) -> list[Touched]:
         """What an edit did to each entry."""
-        return history.touched_by(self.database, edit)
+        with refused_if_damaged(self.path):
+            return history.touched_by(self.database, edit)
 
     def keep_trust(self) -> None:
         """Store what answering needs to know of all entries, so that no reader computes it."""

@@ -32,7 +32,7 @@ FORMAT = "attnknn-model"
 VERSION = 1
 MANIFEST = "manifest.json"
 LARGEST_MANIFEST = 1 << 20
-STORE_VERSION = 2  # of a folder whose model is edited: its contents are in a store
+STORE_VERSION = 3  # of a folder whose model is edited: its contents are in a store
 STORE = "entries.sqlite"
 STORE_FILES = frozenset({STORE, f"{STORE}-wal", f"{STORE}-shm", LOCK})
 

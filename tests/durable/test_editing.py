@@ -18,6 +18,7 @@ from attnknn.durable import EditableModel, edits_of, touched_by
 from attnknn.errors import InvalidInputError, InvalidSettingError, ModelBusyError, ModelFolderError
 from attnknn.forgetting import weigh_by_age
 from attnknn.storage import load_notes, save_classifier
+from attnknn.storage.store.state import digest_of
 
 from .samples import answers, assert_same, fitted, labels, people, rows
 
@@ -240,8 +241,19 @@ def test_a_folder_that_may_not_be_written_can_be_read() -> None:
     [
         ("update rows set embedding = x'00' where seq = 3", "checksum differs"),
         ("update rows set payload = 'other' where seq = 3", "checksum differs"),
-        ("update versions set label = '\"wasp\"' where seq = 3", "no class"),
-        ("update versions set importance = -1 where seq = 3", "positive"),
+        ("update rows set subject = 'other' where seq = 3", "checksum differs"),
+        ("update versions set label = '\"bee\"' where seq = 3", "checksum differs"),
+        (
+            "update versions set (label, digest) = ('\"wasp\"', "
+            "digest_of(seq, '\"wasp\"', importance, fading, fresh)) where seq = 3",
+            "no class",
+        ),
+        (
+            "update versions set (importance, digest) = (-1, "
+            "digest_of(seq, label, -1.0, fading, fresh)) where seq = 3",
+            "positive",
+        ),
+        ("update versions set until = 0 where seq = 3", "39 entries, and 40 were written"),
         ("update parts set content = x'00' where name = 'settings.json'", "checksum differs"),
         ("delete from parts where name = 'center.npy'", "does not hold center.npy"),
         ("delete from log", "cannot be used"),
@@ -256,6 +268,7 @@ def test_a_damaged_or_hostile_store_is_refused(path: Path, harm: str, message: s
     with open_for_editing(path):
         pass
     database = sqlite3.connect(path / "entries.sqlite")
+    database.create_function("digest_of", -1, digest_of)
     database.execute(harm)
     database.commit()
     database.close()

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from attnknn.memory import Entries
 from attnknn.records import Booleans, Integers
 from attnknn.storage.packing import EncoderParts, entry_lines, pack_parts
-from attnknn.storage.store.state import digest_of
 from attnknn.storage.writing import files_of
 
 if TYPE_CHECKING:
@@ -125,15 +124,14 @@ class Change:
 
 
 def rows_of(kept: Kept, positions: Integers) -> list[tuple[Any, ...]]:
-    """The values of table `rows` without `seq`, for some entries."""
+    """The values of table `rows` without `seq` and checksum, for some entries."""
     entries = kept.entries.take(positions)
     n = len(entries)
     payloads = entry_lines(entries).get("payloads", [None] * n)
     subjects = [""] * n if entries.subjects is None else entries.subjects.tolist()
     embeddings = [row.astype("<f4").tobytes() for row in entries.embeddings]
-    digests = map(digest_of, embeddings, payloads)
     ids, groups = entries.ids.tolist(), entries.groups.tolist()
-    return list(zip(ids, groups, subjects, payloads, embeddings, digests, strict=True))
+    return list(zip(ids, groups, subjects, payloads, embeddings, strict=True))
 
 
 def versions_of(kept: Kept, positions: Integers) -> list[tuple[str, float, float, int]]:

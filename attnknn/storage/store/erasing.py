@@ -89,6 +89,11 @@ def erase(
     next_id = database.execute("select max(next_id) from log").fetchone()[0]
     with transaction(database, head):
         theirs = "(select seq from rows where subject = ?)"
+        database.execute(
+            "update log set n_entries = n_entries - (select count(*) from versions "
+            f"where seq in {theirs} and since <= edit and (until is null or until > edit))",
+            (subject,),
+        )
         database.execute(f"delete from versions where seq in {theirs}", (subject,))
         database.execute("delete from rows where subject = ?", (subject,))
         database.execute("delete from cache")

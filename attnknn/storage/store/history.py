@@ -10,6 +10,7 @@ from typing import Any
 
 from attnknn.errors import InvalidSettingError, ModelFolderError
 from attnknn.storage.store.schema import last_edit, transaction
+from attnknn.storage.store.state import VERSION
 
 
 @dataclass(frozen=True)
@@ -107,9 +108,11 @@ def write_log(
     words: str,
     next_id: int,
 ) -> None:
-    """Append a line to the log."""
-    line = (edit, state, now(), by, action, words, next_id)
-    database.execute("insert into log values (?, ?, ?, ?, ?, ?, ?)", line)
+    """Append a line to the log, when all else of the edit is written."""
+    query = "select count(*) from versions where until is null"
+    n_entries = database.execute(query).fetchone()[0]
+    line = (edit, state, now(), by, action, words, next_id, n_entries)
+    database.execute("insert into log values (?, ?, ?, ?, ?, ?, ?, ?)", line)
 
 
 def now() -> str:
@@ -193,7 +196,7 @@ def _restore(
     with transaction(database, head):
         times = {"edit": head + 1, "target": target}
         for table, columns in (
-            ("versions", "label, importance, fading, fresh"),
+            ("versions", f"{VERSION}, digest"),
             ("parts", "made, sha256, content"),
         ):
             key = "seq" if table == "versions" else "name"

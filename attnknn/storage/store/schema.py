@@ -4,6 +4,9 @@ Nothing is overwritten: an entry is a row of `rows`, which never changes, and wh
 change of it is in `versions`, each valid from the edit `since` up to the edit `until`, without an
 end if it is valid now. `parts` are the files of everything that was fitted, kept the same way. So
 the state after any edit can be read, and an edit is taken back by making an old state valid again.
+
+SQLite does not notice bytes that were changed by others. Rows, versions and parts have checksums,
+and the log has the number of entries after each edit.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -21,14 +24,16 @@ from attnknn.storage.folder import STORE
 
 LONGEST = 1 << 30  # bytes of one value
 WAIT = 30.0  # seconds for another process to finish a commit
+NOT_DAMAGED = ("BUSY", "LOCKED", "READONLY", "IOERR", "FULL", "CANTOPEN", "PERM", "NOMEM")
 TABLES = (
     "create table log (edit integer primary key, state integer not null, at text not null, "
-    "by text not null, action text not null, words text not null, next_id integer not null)",
+    "by text not null, action text not null, words text not null, next_id integer not null, "
+    "n_entries integer not null)",
     "create table rows (seq integer primary key, id not null, grp integer not null, subject text, "
     "payload text, embedding blob not null, digest integer not null)",
     "create table versions (seq integer not null, since integer not null, until integer, "
     "label text not null, importance real not null, fading real not null, "
-    "fresh integer not null, "
+    "fresh integer not null, digest integer not null, "
     "primary key (seq, since)) without rowid",
     "create table parts (name text not null, since integer not null, until integer, "
     "made integer not null, sha256 text not null, content blob not null, "
@@ -75,10 +80,19 @@ def refused_if_damaged(folder: Path) -> Iterator[None]:
     """Errors of SQLite become errors about the folder."""
     try:
         yield
-    except sqlite3.Error as error:
-        raise ModelFolderError(
-            f"The model folder {folder} cannot be used: {STORE} fails ({error})."
-        ) from error
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        raise ModelFolderError(_what_failed(folder, error)) from error
+
+
+def _what_failed(folder: Path, error: Exception) -> str:
+    """Bytes that are not as SQLite left them, or another reason, such as a full disk."""
+    name = getattr(error, "sqlite_errorname", "").removeprefix("SQLITE_").partition("_")[0]
+    if name in NOT_DAMAGED or isinstance(error, sqlite3.ProgrammingError):
+        return f"The model folder {folder} cannot be used: {STORE} fails ({error})."
+    return (
+        f"The model folder {folder} cannot be used: {STORE} is damaged. Put a copy of the folder "
+        f"in its place. ({error})"
+    )
 
 
 @contextmanager
@@ -112,9 +126,10 @@ def _connect_to_read(folder: Path) -> sqlite3.Connection:
     database = _connect(folder, "ro")
     try:
         database.execute("select count(*) from sqlite_master").fetchone()
-    except sqlite3.OperationalError:
+    except BaseException as error:
         database.close()
-        if (folder / f"{STORE}-wal").exists():
+        is_damaged = not isinstance(error, sqlite3.OperationalError)
+        if is_damaged or (folder / f"{STORE}-wal").exists():
             raise
         return _connect(folder, "ro&immutable=1")  # a folder that this user may not write to
     return database
@@ -124,18 +139,16 @@ def _connect(folder: Path, mode: str) -> sqlite3.Connection:
     path = folder / STORE
     if not mode.startswith("rwc"):
         _refuse_irregular(path, folder)
-    try:
-        address = f"file:{quote(str(path.resolve()))}?mode={mode}"
+    address = f"file:{quote(str(path.resolve()))}?mode={mode}"
+    with refused_if_damaged(folder), ExitStack() as on_error:
         database = sqlite3.connect(address, uri=True, timeout=WAIT, isolation_level=None)
+        on_error.callback(database.close)
         database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
         database.execute("pragma trusted_schema = off")
         if mode.startswith("rw"):
             database.execute("pragma synchronous = full")
             database.execute("pragma secure_delete = on")
-    except sqlite3.Error as error:
-        raise ModelFolderError(
-            f"The model folder {folder} cannot be used: {STORE} cannot be opened ({error})."
-        ) from error
+        on_error.pop_all()
     return database
 
 
@@ -150,12 +163,8 @@ def _refuse_irregular(path: Path, folder: Path) -> None:
 
 def _check_tables(database: sqlite3.Connection, folder: Path) -> None:
     """A store holds our tables and nothing else: no trigger, no view."""
-    try:
+    with refused_if_damaged(folder):
         found = database.execute("select sql from sqlite_master where sql is not null").fetchall()
-    except sqlite3.DatabaseError as error:
-        raise ModelFolderError(
-            f"The model folder {folder} cannot be used: {STORE} is damaged ({error})."
-        ) from error
     if {row[0].lower() for row in found} != set(TABLES):
         raise ModelFolderError(
             f"The model folder {folder} cannot be used: {STORE} has other tables than ours."

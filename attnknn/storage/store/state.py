@@ -16,12 +16,34 @@ from attnknn.storage.folder import STORE
 from attnknn.storage.reading import ModelFolder, Opened
 
 VALID = "since <= :edit and (until is null or until > :edit)"
+ROW = "id, grp, subject, payload, embedding"
+VERSION = "label, importance, fading, fresh"
+TIMED = ("versions", "parts")
 TRUST = "trust.npy"
 
 
-def digest_of(embedding: bytes, payload: str | None) -> int:
-    """A checksum of what is kept of a row."""
-    return zlib.crc32((payload or "").encode(), zlib.crc32(embedding))
+def digest_of(*values: object) -> int:
+    """A checksum of values that SQLite gives back as they were written.
+
+    >>> digest_of(3, "ant", b"x") == digest_of(3, "ant", b"x") != digest_of(3, "bee", b"x")
+    True
+    """
+    short = [zlib.crc32(value) if isinstance(value, bytes) else value for value in values]
+    return zlib.crc32(repr(short).encode("utf-8", "backslashreplace"))
+
+
+def trust_to_bytes(trust: NDArray[np.float64]) -> bytes:
+    """Trust with its checksum."""
+    content = trust.astype("<f8").tobytes()
+    return content + zlib.crc32(content).to_bytes(4, "little")
+
+
+def trust_from_bytes(content: bytes, n: int) -> NDArray[np.float64] | None:
+    """Trust of `n` entries; None if these are not the bytes of that."""
+    if len(content) != 8 * n + 4:
+        return None
+    trust = np.frombuffer(content[:-4], dtype="<f8").astype(np.float64)
+    return trust if trust_to_bytes(trust) == content else None
 
 
 class StoredModel(ModelFolder):
@@ -40,8 +62,8 @@ class StoredModel(ModelFolder):
             name: {"bytes": len(content), "sha256": sha256}
             for name, (content, sha256) in self._contents.items()
         }
-        self._next_id = self._read_next_id(database)
-        self._read_rows(database)
+        self._next_id, n_entries = self._read_log(database)
+        self._read_rows(database, n_entries)
         self._trust = self._read_trust(database)
 
     @property
@@ -95,27 +117,35 @@ class StoredModel(ModelFolder):
         found = database.execute(query, {"edit": self.edit}).fetchall()
         if not all(isinstance(row[1], bytes) and isinstance(row[2], str) for row in found):
             raise self.refuse(f"{STORE} holds parts that are not bytes")
+        if len(found) > len({row[0] for row in found}):
+            raise self.refuse(f"{STORE} holds two of a part")
         return {name: (content, sha256) for name, content, sha256 in found}
 
-    def _read_next_id(self, database: sqlite3.Connection) -> int:
-        query = "select next_id from log where edit = ?"
+    def _read_log(self, database: sqlite3.Connection) -> tuple[int, int]:
+        query = (
+            "select max(max(since), coalesce(max(until), 0)) > (select max(edit) from log) from {}"
+        )
+        if any(database.execute(query.format(name)).fetchone()[0] for name in TIMED):
+            raise self.refuse(f"the log in {STORE} lacks its last edits")
+        query = "select next_id, n_entries from log where edit = ?"
         found = database.execute(query, (self.edit,)).fetchone()
         if found is None:
             raise self.refuse(f"there is no edit {self.edit}")
-        return int(found[0])
+        return int(found[0]), int(found[1])
 
-    def _read_rows(self, database: sqlite3.Connection) -> None:
+    def _read_rows(self, database: sqlite3.Connection, n_entries: int) -> None:
         query = (
-            "select seq, id, grp, subject, payload, embedding, digest, "
-            "label, importance, fading, fresh "
+            f"select seq, {ROW}, rows.digest, {VERSION}, versions.digest "
             f"from versions join rows using (seq) where {VALID} order by seq"
         )
         found = database.execute(query, {"edit": self.edit}).fetchall()
-        columns = list(zip(*found, strict=True)) if found else [()] * 11
-        seqs, ids, groups, subjects, payloads, embeddings, digests, *versions = columns
-        labels, importance, fading, fresh = versions
-        if any(map(_is_damaged, embeddings, payloads, digests)):
+        if len(found) != n_entries:
+            raise self.refuse(f"{STORE} holds {len(found)} entries, and {n_entries} were written")
+        if any(map(_is_damaged, found)):
             raise self.refuse(f"an entry in {STORE} is not what was written (its checksum differs)")
+        columns = list(zip(*found, strict=True)) if found else [()] * 12
+        seqs, ids, groups, subjects, payloads, embeddings, _, *versions = columns
+        labels, importance, fading, fresh, _ = versions
         self.seqs = np.array(seqs, dtype=np.int64)
         self._columns: dict[str, NDArray[Any]] = {
             "embeddings": self._embeddings(embeddings),
@@ -160,11 +190,16 @@ class StoredModel(ModelFolder):
     def _read_trust(self, database: sqlite3.Connection) -> NDArray[np.float64] | None:
         query = "select content from cache where name = ? and edit = ?"
         found = database.execute(query, (TRUST, self.edit)).fetchone()
-        if found is None or len(found[0]) != 8 * len(self.seqs):
+        if found is None or not isinstance(found[0], bytes):
             return None
-        return np.frombuffer(found[0], dtype="<f8").astype(np.float64)
+        return trust_from_bytes(found[0], len(self.seqs))
 
 
-def _is_damaged(embedding: Any, payload: Any, digest: Any) -> bool:
-    is_kind = isinstance(embedding, bytes) and isinstance(payload, str | None)
-    return not is_kind or digest_of(embedding, payload) != digest
+def _is_damaged(found: tuple[Any, ...]) -> bool:
+    seq, row, version = found[0], found[1:7], found[7:]
+    is_kind = isinstance(row[4], bytes) and isinstance(row[3], str | None)
+    return (
+        not is_kind
+        or digest_of(seq, *row[:-1]) != row[-1]
+        or digest_of(seq, *version[:-1]) != version[-1]
+    )

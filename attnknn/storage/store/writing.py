@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from attnknn.storage.folder import STORE_VERSION
 from attnknn.storage.store.changes import Change, Kept, rows_of, sha256_of, versions_of
 from attnknn.storage.store.history import write_log
 from attnknn.storage.store.schema import create_store, transaction
-from attnknn.storage.store.state import TRUST
+from attnknn.storage.store.state import TRUST, digest_of, trust_to_bytes
 from attnknn.storage.writing import write_manifest
 
 
@@ -64,7 +65,7 @@ def write_change(
         again = zip(
             seqs[change.changed_before].tolist(), versions_of(kept, change.changed), strict=True
         )
-        _insert_versions(database, [(seq, edit, *version) for seq, version in again])
+        _insert_versions(database, edit, again)
         last = database.execute("select coalesce(max(seq), -1) from rows").fetchone()[0]
         added = _insert_rows(database, kept, change.added, edit, first_seq=last + 1)
         for name in change.dropped:
@@ -78,8 +79,8 @@ def write_change(
 
 def write_trust(database: sqlite3.Connection, trust: Floats, edit: int) -> None:
     """Keep what can be found anew, so that it need not be."""
-    content = trust.astype("<f8").tobytes()
-    database.execute("insert or replace into cache values (?, ?, ?)", (TRUST, edit, content))
+    line = (TRUST, edit, trust_to_bytes(trust))
+    database.execute("insert or replace into cache values (?, ?, ?)", line)
 
 
 def _insert_rows(
@@ -88,15 +89,20 @@ def _insert_rows(
     seqs = np.arange(first_seq, first_seq + len(positions))
     rows = zip(seqs.tolist(), rows_of(kept, positions), strict=True)
     database.executemany(
-        "insert into rows values (?, ?, ?, ?, ?, ?, ?)", [(seq, *row) for seq, row in rows]
+        "insert into rows values (?, ?, ?, ?, ?, ?, ?)",
+        [(seq, *row, digest_of(seq, *row)) for seq, row in rows],
     )
-    versions = zip(seqs.tolist(), versions_of(kept, positions), strict=True)
-    _insert_versions(database, [(seq, edit, *version) for seq, version in versions])
+    _insert_versions(database, edit, zip(seqs.tolist(), versions_of(kept, positions), strict=True))
     return seqs
 
 
-def _insert_versions(database: sqlite3.Connection, versions: list[tuple[object, ...]]) -> None:
-    database.executemany("insert into versions values (?, ?, null, ?, ?, ?, ?)", versions)
+def _insert_versions(
+    database: sqlite3.Connection, edit: int, versions: Iterable[tuple[int, tuple[object, ...]]]
+) -> None:
+    database.executemany(
+        "insert into versions values (?, ?, null, ?, ?, ?, ?, ?)",
+        [(seq, edit, *version, digest_of(seq, *version)) for seq, version in versions],
+    )
 
 
 def _end_part(database: sqlite3.Connection, name: str, edit: int) -> int:
