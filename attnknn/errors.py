@@ -9,6 +9,7 @@ AttnKNNError
 ├── MissingDataError (FileNotFoundError)  a named data set that is not on this machine
 ├── ModelFolderError (ValueError)       a model folder that is damaged, foreign or hostile
 │   └── ModelBusyError (ModelFolderError)  a model that another process is editing
+├── DivergedError (ArithmeticError)     a training whose loss is no number any more
 └── CacheError (OSError)                a cache that cannot be read, written or erased
 """
 
@@ -57,6 +58,10 @@ class ModelFolderError(AttnKNNError, ValueError):
 
 class ModelBusyError(ModelFolderError):
     """A model that another process is editing."""
+
+
+class DivergedError(AttnKNNError, ArithmeticError):
+    """A training whose loss is no number any more."""
 
 
 class CacheError(AttnKNNError, OSError):

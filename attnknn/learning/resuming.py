@@ -36,6 +36,8 @@ def save_run(run: Run, path: Path) -> None:
 def resume_run(run: Run, path: Path) -> None:
     """Put `run` where the one at `path` was, chance included."""
     saved = read_checkpoint(path)
+    if saved.keys() != {"training", "progress", "parts", "chance"}:
+        raise InvalidInputError(f"{path} is not the checkpoint of a training.")
     _check_same_training(saved["training"], _marks(run), path)
     for name, part in _parts(run).items():
         part.load_state_dict(saved["parts"][name])

@@ -50,6 +50,7 @@ class Data:
     train: Part
     test: Part
     classes: tuple[str, ...]
+    source: str
 
     @property
     def in_chans(self) -> int:
@@ -61,30 +62,38 @@ def read_data(
     folder: Path,
     size: int,
     *,
+    is_named: bool = True,
     train_rows: int | None = None,
     test_rows: int | None = None,
 ) -> Data:
-    """The data set `name` out of `folder`, or of the folders where named data sets are.
+    """The data set `name` out of `folder`.
 
     Files are resized as they are read; arrays keep their size, the model's pixels see to it.
+
+    Parameters
+    ----------
+    is_named
+        Whether the user named the folder; if not, the folders of named data sets may do too.
     """
     if name == "imagenet":
         return _read_folders(folder, size, train_rows, test_rows)
-    rows = _find(name, folder)
+    rows, source = _find(name, folder, is_named)
     train = _part(rows.X_train, rows.y_train, None, train_rows)
     test = _part(rows.X_test, rows.y_test, None, test_rows)
-    return Data(train, test, rows.classes)
+    return Data(train, test, rows.classes, source)
 
 
-def _find(name: str, folder: Path) -> Rows:
+def _find(name: str, folder: Path, is_named: bool) -> tuple[Rows, str]:
     from attnknn.datasets import load
     from attnknn.datasets.published import read_published
 
     try:
-        return read_published(name, folder)
+        return read_published(name, folder), str(folder)
     except MissingDataError as error:
+        if is_named:
+            raise
         try:
-            return load(name)
+            return load(name), f"the data set {name!r} of `attnknn datasets`"
         except MissingDataError as other:
             raise MissingDataError(f"{error} {other}") from None
 
@@ -109,7 +118,7 @@ def _read_folders(folder: Path, size: int, n_train: int | None, n_test: int | No
         )
         for images, n_rows in ((train, n_train), (test, n_test))
     ]
-    return Data(parts[0], parts[1], tuple(classes))
+    return Data(parts[0], parts[1], tuple(classes), str(roots[0].parent))
 
 
 def _root(folder: Path, names: tuple[str, ...]) -> Path:

@@ -22,15 +22,16 @@ MODEL, CHECKPOINT, REPORT = "model.safetensors", "checkpoint.safetensors", "repo
 ARGS, SUMMARY, RESULTS, CURVES = "args.txt", "model.txt", "train_eval_results.txt", "curves.png"
 
 
-def claim(folder: Path, *, resume: bool, force: bool) -> None:
+def check_free(folder: Path, *, resume: bool, force: bool) -> None:
     """Before any work: the folder is free, or may be used."""
     has_model, has_run = (folder / MODEL).exists(), (folder / CHECKPOINT).exists()
+    if resume and force:
+        raise click.UsageError("--resume goes on, --force begins anew: give one of the two.")
     if resume and not has_run:
         raise click.UsageError(f"{folder} holds no interrupted training to resume.")
     if force:
-        for name in (MODEL, CHECKPOINT, REPORT, ARGS, SUMMARY, RESULTS, CURVES):
-            (folder / name).unlink(missing_ok=True)
-    elif has_run and not resume:
+        return
+    if has_run and not resume:
         raise click.UsageError(
             f"{folder} holds an interrupted training. Go on with --resume, or begin anew with "
             "--force."
@@ -40,7 +41,13 @@ def claim(folder: Path, *, resume: bool, force: bool) -> None:
             f"{folder} holds a trained model. Test it with --test_only, replace it with --force, "
             "or name another --output_dir."
         )
+
+
+def clear(folder: Path) -> None:
+    """Make room for a new training."""
     folder.mkdir(parents=True, exist_ok=True)
+    for name in (MODEL, CHECKPOINT, REPORT, ARGS, SUMMARY, RESULTS, CURVES):
+        (folder / name).unlink(missing_ok=True)
 
 
 def write_args(folder: Path, args: Mapping[str, Any]) -> None:

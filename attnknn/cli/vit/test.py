@@ -43,7 +43,10 @@ def test_folder(folder: Path, options: dict[str, Any]) -> None:
         name: args.get(name) if options[name] is None else options[name]
         for name in ("dataset", "data_path", "noise")
     }
-    data = _data(wanted, stored, options["test_rows"])
+    is_named = options["data_path"] is not None
+    data = _data(wanted, stored, options["test_rows"], is_named)
+    if str(wanted["data_path"]) != data.source:
+        click.echo(f"images: from {data.source}", err=True)
     pixels = replace(stored.pixels, noise=wanted["noise"] or 0.0)
     scores = score(
         stored.model,
@@ -72,14 +75,14 @@ def open_model(folder: Path, device: Any) -> Any:
     return read_vit(path, device)
 
 
-def _data(wanted: dict[str, Any], stored: Any, test_rows: int | None) -> Any:
+def _data(wanted: dict[str, Any], stored: Any, test_rows: int | None, is_named: bool) -> Any:
     from attnknn.cli.vit.data import read_data
 
     if wanted["dataset"] is None:
         raise click.UsageError("Say with --dataset on what to test: the folder has no report.")
     side = stored.pixels.size[0]
     path = Path(wanted["data_path"] or "./Data")
-    data = read_data(wanted["dataset"], path, side, test_rows=test_rows)
+    data = read_data(wanted["dataset"], path, side, is_named=is_named, test_rows=test_rows)
     if data.classes != stored.classes or data.in_chans != len(stored.pixels.mean):
         raise click.ClickException(
             f"The model knows {len(stored.classes)} classes of images with "

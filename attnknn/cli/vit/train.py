@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from attnknn.cli.vit.data import Data
     from attnknn.vit.training import Epoch, StoredVit, VitTraining
 
+INTERRUPTED = 130  # the exit code that shells have for it
+
 
 @click.command()
 @model_options
@@ -39,15 +41,24 @@ def train(ctx: click.Context, /, **options: Any) -> None:
 
     device_of(options["device"])
     folder: Path = options["output_dir"]
+    asked = {name for name in options if _is_given(ctx, name)}
     if options["test_only"]:
-        names = ("dataset", "data_path", "noise", "test_rows", "batch_size", "device", "workers")
-        test_folder(folder, {name: options[name] for name in names})
+        as_trained = {
+            n: options[n] if n in asked else None for n in ("dataset", "data_path", "noise")
+        }
+        rest = {name: options[name] for name in ("test_rows", "batch_size", "device", "workers")}
+        test_folder(folder, {**as_trained, **rest})
         return
-    asked_heads = ctx.get_parameter_source("num_heads") is not ParameterSource.DEFAULT
-    _train(folder, options, asked_heads)
+    if not _train(folder, options, asked):
+        ctx.exit(INTERRUPTED)
 
 
-def _train(folder: Path, options: dict[str, Any], asked_heads: bool) -> None:
+def _is_given(ctx: click.Context, name: str) -> bool:
+    return ctx.get_parameter_source(name) is not ParameterSource.DEFAULT
+
+
+def _train(folder: Path, options: dict[str, Any], asked: set[str]) -> bool:
+    """Whether the training came to its end."""
     from attnknn.cli.vit import folder as files
     from attnknn.cli.vit.data import read_data
     from attnknn.cli.vit.mapping import model_settings, training_settings
@@ -55,19 +66,23 @@ def _train(folder: Path, options: dict[str, Any], asked_heads: bool) -> None:
     from attnknn.vit.training.stored import make_vit
 
     training = training_settings(options)
+    files.check_free(folder, resume=options["resume"], force=options["force"])
     data = read_data(
         options["dataset"],
         options["data_path"],
         options["resize"],
+        is_named="data_path" in asked,
         train_rows=options["train_rows"],
         test_rows=options["test_rows"],
     )
     settings = model_settings(
-        options, in_chans=data.in_chans, num_classes=len(data.classes), asked_heads=asked_heads
+        options,
+        in_chans=data.in_chans,
+        num_classes=len(data.classes),
+        asked_heads="num_heads" in asked,
     )
     teller = _Teller(folder, options, training.epochs)
     if teller.is_first:
-        files.claim(folder, resume=options["resume"], force=options["force"])
         teller.begin(settings, data)
     side = options["resize"]
     pixels = Pixels.like(data.train.images, (side, side), training.noise)
@@ -78,14 +93,26 @@ def _train(folder: Path, options: dict[str, Any], asked_heads: bool) -> None:
         pixels,
         training,
         checkpoint=folder / files.CHECKPOINT,
+        marks={f"model {name}": value for name, value in settings.items()},
         on_epoch=teller.tell,
         verbose=int(teller.is_first and os.isatty(2)),
     )
-    if teller.is_first:
-        from attnknn.vit.training import StoredVit
+    if not teller.is_first:
+        return not lesson.was_interrupted
+    if not lesson.epochs:
+        click.echo("Interrupted before the first epoch was over: nothing is kept.", err=True)
+        return False
+    from attnknn.vit.training import StoredVit
 
-        stored = StoredVit(model, settings, pixels, data.classes)  # type: ignore[arg-type]
-        _finish(teller, stored, lesson, data, training)
+    stored = StoredVit(model, settings, pixels, data.classes)  # type: ignore[arg-type]
+    _finish(teller, stored, lesson, data, training)
+    if lesson.was_interrupted:
+        click.echo(
+            f"Interrupted after epoch {len(lesson.epochs)} of {training.epochs}; the same command "
+            "with --resume goes on.",
+            err=True,
+        )
+    return not lesson.was_interrupted
 
 
 def _finish(
@@ -144,19 +171,23 @@ class _Teller:
             side = settings["image_size"]
             operations = count_operations(model, torch.zeros(1, settings["in_chans"], side, side))
         args = {name: _plain(value) for name, value in self.options.items()}
-        files.write_args(self.folder, args)
-        files.write_summary(self.folder, model, operations)
-        if not self.options["resume"]:
+        args["num_heads"] = settings["num_heads"]
+        if not self.options["resume"]:  # else they are there, and the checkpoint must agree
+            files.clear(self.folder)
+            files.write_args(self.folder, args)
+            files.write_summary(self.folder, model, operations)
             (self.folder / files.RESULTS).write_text("")
         self.about = {
             "args": args,
+            "source": data.source,
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
             "operations": {"total": operations.total, **asdict(operations)},
             "versions": {"attnknn": __version__, "torch": torch.__version__},
         }
         n_train, n_test = len(data.train.images), len(data.test.images)
         click.echo(
-            f"images: {n_train:,} to train on, {n_test:,} to test; {len(data.classes)} classes"
+            f"images: {n_train:,} to train on, {n_test:,} to test; {len(data.classes)} classes; "
+            f"from {data.source}"
         )
         click.echo(files.size_lines(model, operations))
 

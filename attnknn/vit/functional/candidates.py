@@ -33,15 +33,17 @@ def random_candidates(
     if seed is None:
         drawn = torch.randperm(n_others, device=device)[:n_samples]
     else:
-        drawn = _same_draw(n_others, n_samples, seed).to(device)
+        drawn = torch.tensor(_same_draw(n_others, n_samples, seed), device=device)
     prefix = torch.arange(n_prefix, device=device)
     return torch.cat([prefix, n_prefix + drawn.sort().values])
 
 
-# Generators cannot be traced, and the draw never changes.
+# Generators cannot be traced, and the draw never changes. Numbers, since only one such tensor may
+# be in a graph, which has many layers.
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _same_draw(n_others: int, n_samples: int, seed: int) -> Tensor:
-    return torch.randperm(n_others, generator=torch.Generator().manual_seed(seed))[:n_samples]
+def _same_draw(n_others: int, n_samples: int, seed: int) -> list[int]:
+    drawn = torch.randperm(n_others, generator=torch.Generator().manual_seed(seed))[:n_samples]
+    return list(map(int, drawn))
 
 
 def spatial_candidates(
@@ -69,5 +71,5 @@ def _spread(length: int, n: int, padding: int, device: torch.device | None) -> T
         )
     if n == 1:
         return torch.tensor([(length - 1) // 2], device=device)
-    spread = torch.linspace(padding, length - 1 - padding, n, device=device, dtype=torch.float64)
-    return spread.round().long()
+    spread = torch.linspace(padding, length - 1 - padding, n, dtype=torch.float64)
+    return spread.round().long().to(device)  # not every device has float64

@@ -88,7 +88,7 @@ def nearest_places(
         itself = torch.arange(len(places), device=places.device)[:, None] == excluded
         steps = steps.masked_fill(itself, float("inf"))
     order = torch.arange(len(others), device=places.device)
-    far = 2.0 * steps.double().clamp(max=2.0**30)  # twice: the middle may lie between two patches
+    far = (2 * steps).clamp(max=2.0**30).long()  # twice: the middle may lie between two patches
     nearest = (far * len(others) + order).topk(n_neighbors, largest=False).indices
     index = nearest.sort(-1).values
     return steps.gather(1, index), index

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnknn.errors import InvalidInputError
+from attnknn.errors import DivergedError, InvalidInputError
 from attnknn.learning.checksums import checksum
 from attnknn.learning.course import Course
 from attnknn.learning.devices import device_of
@@ -75,11 +76,12 @@ def train_vit(
     settings: VitTraining | None = None,
     *,
     checkpoint: str | Path | None = None,
+    marks: Mapping[str, Any] | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
     verbose: int = 0,
 ) -> tuple[nn.Module, Lesson]:
     """Train the model that `make_model` makes; of its epochs the one is kept that was most often
-    right on validation rows, which are not trained on.
+    right on validation rows, which are not trained on, and of equals the one with the least loss.
 
     Parameters
     ----------
@@ -91,19 +93,23 @@ def train_vit(
         What becomes of images; see `Pixels.like`.
     checkpoint
         File from which a training that was interrupted goes on.
+    marks
+        What else a checkpoint must agree in to be taken, such as the settings of the model, which
+        its weights do not tell.
     on_epoch
         Told of each epoch when it is over.
     """
     settings = settings or VitTraining()
     device = device_of(settings.device)
+    known = torch.as_tensor(classes).long()
+    if len(known) != len(images):
+        raise InvalidInputError(f"There are {len(images)} images, but {len(known)} classes.")
     with joined(device) as processes:
         with seeded(settings.seed):
             model = prepare(make_model(), device, settings.precision(device.type))
-        course = _Course(
-            model, images, torch.as_tensor(classes), pixels, settings, processes, on_epoch
-        )
+        course = _Course(model, images, known, pixels, settings, processes, on_epoch)
         with seeded(settings.seed + processes.rank):  # dropout differs, first weights do not
-            return model, course.run(checkpoint, verbose)
+            return model, course.run(checkpoint, marks or {}, verbose)
 
 
 class _Course:
@@ -131,7 +137,7 @@ class _Course:
         steps_per_epoch = n_batches(len(self.trained), settings.batch_size)
         self.schedule = settings.schedule(steps_per_epoch)
 
-    def run(self, checkpoint: str | Path | None, verbose: int) -> Lesson:
+    def run(self, checkpoint: str | Path | None, marks: Mapping[str, Any], verbose: int) -> Lesson:
         settings = self.settings
         undecayed: set[str] = getattr(self.model, "no_weight_decay", set)()
         groups = parameter_groups(
@@ -162,7 +168,7 @@ class _Course:
             verbose=verbose,
             checkpoint=checkpoint,
             keeps=keeps,
-            marks=self._marks(),
+            marks={**self._marks(), **marks},
             coming=self.read_ahead,
             processes=self.processes,
         )
@@ -195,7 +201,9 @@ class _Course:
         return loss
 
     def judge(self) -> float:
-        """The share of validation rows that are wrong."""
+        """The share of validation rows that are wrong; the start, untrained, is never kept."""
+        if not self.steps.n_rows:
+            return math.inf
         settings = self.settings
         scores = score(
             self.model,
@@ -209,13 +217,18 @@ class _Course:
             seed=settings.seed,
             workers=settings.workers,
         )
-        if self.steps.n_rows:  # else it is the start
-            self._log(scores)
-        return 1 - scores.top1
+        self._log(scores)
+        return _order(scores)
 
     def _log(self, judged: Scores) -> None:
         """An epoch is over."""
         steps = self._of_all(self.steps)
+        if not math.isfinite(steps.loss + judged.loss):
+            raise DivergedError(
+                f"The training has no use after epoch {len(self.log.epochs)}: the loss of the next "
+                f"one is {steps.loss + judged.loss}. Lower the learning rate `lr`, or clip "
+                "gradients (`clip_grad_norm`)."
+            )
         epoch = Epoch(
             number=len(self.log.epochs) + 1,
             train_loss=steps.loss,
@@ -238,6 +251,11 @@ class _Course:
         total = self.processes.total(torch.tensor(counts, dtype=torch.float64))
         n_first, n_among_five, n_rows = map(int, total[1:].tolist())
         return Scores(total[0].item(), n_first, n_among_five, n_rows)
+
+
+def _order(scores: Scores) -> float:
+    """Lower for the better: by the share that is wrong, and among equals by the loss."""
+    return 1 - scores.top1 + scores.loss / (1 + scores.loss) / (2 * scores.n_rows)
 
 
 def split(classes: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:

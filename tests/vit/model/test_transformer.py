@@ -133,9 +133,17 @@ def test_images_of_another_size_are_refused():
 
 
 @pytest.mark.slow
-def test_a_model_is_compiled_whole():
-    model = VisionTransformer(**SMALL, layer="convnn", layer_settings={"n_neighbors": 4}).eval()
+@pytest.mark.parametrize("is_training", [False, True])
+@pytest.mark.parametrize("sampling", [{}, {"sampling_type": "random", "num_samples": 5}])
+def test_a_model_is_compiled_whole(sampling, is_training):
+    torch.compiler.reset()
+    settings = {"n_neighbors": 4, **sampling}
+    model = VisionTransformer(**SMALL, layer="convnn", layer_settings=settings).train(is_training)
+    assert len(model.blocks) > 1
     images = torch.randn(2, 3, 8, 12)
+    if is_training and sampling:
+        torch.compile(model, fullgraph=True, backend="aot_eager")(images).sum().backward()
+        return
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(images), model(images))
 

@@ -127,6 +127,21 @@ def test_the_epoch_is_kept_that_was_most_often_right_on_validation_rows(bright, 
     assert kept == lesson.epochs[lesson.best_epoch - 1].validation_top1
 
 
+def test_the_start_is_never_kept_and_equals_are_told_apart_by_loss(bright, pixels):
+    """A model that learns nothing is right as often as its first weights."""
+    _, lesson = trained(bright, pixels, epochs=3, lr=1e-9)
+    assert lesson.best_epoch >= 1
+    rights = {epoch.validation_top1 for epoch in lesson.epochs}
+    losses = [epoch.validation_loss for epoch in lesson.epochs]
+    assert len(rights) == 1
+    assert losses[lesson.best_epoch - 1] == min(losses)
+
+
+def test_a_class_for_each_image(bright, pixels):
+    with pytest.raises(InvalidInputError, match="but 5 classes"):
+        train_vit(lambda: VisionTransformer(**SMALL), bright, bright.classes[:5], pixels)
+
+
 def test_validation_rows_are_not_trained_on(bright, pixels):
     """B25: models were chosen on test rows."""
     seen: set[int] = set()

@@ -1,0 +1,147 @@
+"""`attnknn vit` loses no model, mixes no trainings, and says where its images come from."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from attnknn.cli import main
+from attnknn.learning.checkpoints import write_checkpoint
+
+from .vit_samples import write_cifar10
+
+SMALL = (
+    "--resize 32 --patch_size 8 --num_layers 1 --d_hidden 12 --d_mlp 16 --num_epochs 2 "
+    "--batch_size 32 --device cpu --lr 0.01"
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_cifar10(tmp_path_factory.mktemp("data"))
+
+
+def vit(command: str) -> Result:
+    return CliRunner().invoke(main, ["vit", *shlex.split(command)])
+
+
+def words(done: Result) -> str:
+    return " ".join((done.output + done.stderr).split())
+
+
+@pytest.fixture
+def begun(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Path]:
+    """A command, and the folder in which its training was killed."""
+    command, folder = f"train {SMALL} --data_path {data}", tmp_path / "out"
+
+    def killed(*_: object) -> None:
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("attnknn.cli.vit.train._finish", killed)
+        assert vit(f"{command} --output_dir {folder}").exit_code == 1
+    return command, folder
+
+
+@pytest.mark.parametrize(
+    "other", ["--layer KvtAttention --K 2", "--dropout 0.5", "--num_heads 1", "--pool mean"]
+)
+def test_another_model_is_not_resumed(begun: tuple[str, Path], other: str) -> None:
+    command, folder = begun
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    done = vit(f"{command} {other} --output_dir {folder} --resume")
+    assert done.exit_code == 1
+    assert "belongs to another training" in words(done)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_resuming_and_beginning_anew_are_not_one(begun: tuple[str, Path]) -> None:
+    command, folder = begun
+    done = vit(f"{command} --output_dir {folder} --resume --force")
+    assert done.exit_code == 2
+    assert "give one of the two" in words(done)
+    assert (folder / "checkpoint.safetensors").exists()
+
+
+def test_what_is_no_training_is_not_resumed(begun: tuple[str, Path]) -> None:
+    command, folder = begun
+    write_checkpoint(folder / "checkpoint.safetensors", {"model": 1})
+    done = vit(f"{command} --output_dir {folder} --resume")
+    assert "is not the checkpoint of a training" in words(done)
+
+
+def test_a_model_goes_only_when_another_can_be_trained(data: Path, tmp_path: Path) -> None:
+    command = f"train {SMALL} --data_path {data} --output_dir {tmp_path}"
+    assert vit(command).exit_code == 0
+    before = (tmp_path / "model.safetensors").read_bytes()
+    assert vit(f"{command} --layer KvtAttention --K 99 --force").exit_code == 1
+    assert (tmp_path / "model.safetensors").read_bytes() == before
+    assert vit(f"{command} --layer KvtAttention --K 4 --force").exit_code == 0
+    assert (tmp_path / "model.safetensors").read_bytes() != before
+
+
+def test_who_stops_a_training_is_told_what_is_left(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from attnknn.vit.training.teaching import _Course
+
+    usual, n_steps = _Course.loss_of, 0
+    command = f"train {SMALL} --data_path {data} --output_dir {tmp_path / 'o'}"
+
+    def stopped(course: _Course, rows: object) -> object:
+        nonlocal n_steps
+        n_steps += 1
+        if n_steps == last:
+            raise KeyboardInterrupt
+        return usual(course, rows)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_Course, "loss_of", stopped)
+        last = 2
+        done = vit(command)
+        assert done.exit_code == 130
+        assert "nothing is kept" in words(done)
+        assert not (tmp_path / "o" / "model.safetensors").exists()
+        n_steps, last = 0, 5
+        done = vit(command)
+    assert done.exit_code == 130
+    assert "Interrupted after epoch 1 of 2; the same command with --resume goes on" in words(done)
+    done = vit(f"{command} --resume")
+    assert done.exit_code == 0
+    report = json.loads((tmp_path / "o" / "report.json").read_text())
+    assert len(report["epochs"]) == 2
+    assert not report["was_interrupted"]
+
+
+def test_a_training_that_diverges_says_so(data: Path, tmp_path: Path) -> None:
+    wild = f"train {SMALL} --data_path {data} --output_dir {tmp_path} --lr 1e30 --optimizer sgd"
+    done = vit(f"{wild} --clip_grad_norm 0")
+    assert done.exit_code == 1
+    assert "no use after epoch 0" in words(done)
+    assert not (tmp_path / "model.safetensors").exists()
+
+
+def test_a_folder_that_was_named_is_where_images_come_from(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = f"train {SMALL} --data_path {tmp_path / 'nowhere'} --output_dir {tmp_path / 'o'}"
+    assert "nowhere holds none of" in words(vit(named))
+    monkeypatch.setenv("ATTNKNN_DATA", str(data))
+    assert "nowhere holds none of" in words(vit(named))
+    trained = f"train {SMALL} --num_epochs 1 --data_path {data} --output_dir {tmp_path / 'o'}"
+    assert f"from {data}" in words(vit(trained))
+    assert json.loads((tmp_path / "o" / "report.json").read_text())["source"] == str(data)
+    assert "nowhere holds none of" in words(vit(f"test {tmp_path / 'o'} --data_path nowhere"))
+
+
+def test_test_only_tests_as_it_was_trained(data: Path, tmp_path: Path) -> None:
+    trained = f"train {SMALL} --layer ConvNNAttention --K 4 --noise 0.6 --data_path {data}"
+    assert vit(f"{trained} --output_dir {tmp_path}").exit_code == 0
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["args"]["num_heads"] == report["model"]["num_heads"] == 1
+    again = vit(f"train --test_only --device cpu --output_dir {tmp_path}")
+    assert f"test: loss {report['test']['loss']:.4f}" in words(again)
