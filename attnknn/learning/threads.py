@@ -46,7 +46,7 @@ def in_shares(work: Callable[..., Done], *tensors: Tensor) -> list[Done]:
     import torch
 
     n_threads = min(torch.get_num_threads(), len(tensors[0]))
-    if n_threads == 1:
+    if n_threads <= 1:
         return [work(*tensors)]
 
     def alone(*share: Tensor) -> Done:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from attnknn.vit.training import Epoch
 
 RED, BLUE, GRAY = "#c2241f", "#1f5fbf", "#8a8a8a"
+HAZE = (0.66, 0.68, 0.82)
 SIDE = 1.5  # inches of a panel
 
 
@@ -106,14 +107,14 @@ def _figure(size: tuple[float, float]) -> Any:
 
 
 def _show(panel: Any, image: NDArray[Any], grid: Grid, seen: NDArray[Any], most: float) -> None:
-    """The image, paler where nobody looks."""
+    """The image, and a haze where nobody looks, which neither dark nor bright images have."""
     height, width = image.shape[1:]
     shown = image.transpose(1, 2, 0).astype(float) / 255
     shown = np.repeat(shown, 3, 2) if shown.shape[2] == 1 else shown
     patches = (seen[grid.n_prefix :] / (most or 1.0)).reshape(grid.height, grid.width)
     weights = np.kron(patches, np.ones((height // grid.height, width // grid.width)))
     strength = (0.15 + 0.85 * np.sqrt(np.clip(weights, 0, 1)))[..., None]
-    panel.imshow(shown * strength + (1 - strength))
+    panel.imshow(shown * strength + (1 - strength) * np.array(HAZE))
     panel.set_xticks([])
     panel.set_yticks([])
 
@@ -131,5 +132,15 @@ def _outline(panel: Any, image: NDArray[Any], grid: Grid, token: int) -> None:
 
 
 def _short(name: str) -> str:
-    parts = [part for part in name.split(".") if part.isdecimal()]
-    return f"block {int(parts[0]) + 1}" if parts else name
+    number = block_of(name)
+    return name if number is None else f"block {number}"
+
+
+def block_of(name: str) -> int | None:
+    """The number of a layer's block, from 1.
+
+    >>> block_of("blocks.3.attn")
+    4
+    """
+    numbers = [int(part) for part in name.split(".") if part.isdecimal()]
+    return numbers[0] + 1 if numbers else None

@@ -16,10 +16,10 @@ from attnknn.vit.layers.branching import Branching
 
 @dataclass(frozen=True)
 class Looks:
-    """What the tokens of one layer look at, the heaviest first.
+    """What the tokens of one layer look at, the nearest first.
 
-    `tokens` and `weights` are (B, H, N, K); −1 stands for a place outside the grid. Where every
-    token sees all, only the heaviest are here.
+    `tokens` and `weights` are (B, H, N, K); −1 stands for a place outside the grid. Those chosen by
+    place stand in raster order. Where every token sees all, only the heaviest are here.
     """
 
     layer: str

@@ -195,7 +195,7 @@ def test_what_tokens_look_at_is_drawn(model, tmp_path):
     [
         ("--token 9,9", "there are 4 rows and 4 columns"),
         ("--token nine", "--token must be class, or row,column"),
-        ("--blocks 2", "--blocks must be from 1 to 1"),
+        ("--blocks 2", "--blocks must be of those that attend (1), got 2"),
         ("--blocks x", "--blocks must be numbers"),
         ("--head 1", "--head must be from 0 to 0"),
     ],

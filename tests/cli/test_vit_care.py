@@ -6,10 +6,15 @@ import json
 import shlex
 from pathlib import Path
 
+import click
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from PIL import Image
 
 from attnknn.cli import main
+from attnknn.cli.vit.mapping import READ
+from attnknn.cli.vit.options import layer_options
 from attnknn.learning.checkpoints import write_checkpoint
 
 from .vit_samples import write_cifar10
@@ -145,3 +150,30 @@ def test_test_only_tests_as_it_was_trained(data: Path, tmp_path: Path) -> None:
     assert report["args"]["num_heads"] == report["model"]["num_heads"] == 1
     again = vit(f"train --test_only --device cpu --output_dir {tmp_path}")
     assert f"test: loss {report['test']['loss']:.4f}" in words(again)
+
+
+def test_options_that_no_layer_reads_are_told(data: Path, tmp_path: Path) -> None:
+    flags = "--layer KvtAttention --K 4 --key_drop 0.5 --branch_ratio 0.2 --num_epochs 1"
+    done = vit(f"train {SMALL} --data_path {data} --output_dir {tmp_path} {flags}")
+    assert done.exit_code == 0
+    assert "--branch_ratio is not read by KvtAttention." in words(done)
+    assert "--key_drop is not read by KvtAttention." in words(done)
+    assert "--K is not read" not in words(done)
+
+
+def test_every_option_of_layers_is_read_by_one() -> None:
+    def command() -> None: ...
+
+    options = {parameter.name for parameter in click.command()(layer_options(command)).params}
+    assert frozenset().union(*READ.values()) == options
+
+
+def test_blocks_are_shown_by_their_numbers(data: Path, tmp_path: Path) -> None:
+    flags = "--layer BranchConv,KvtAttention --num_layers 2 --K 4 --branch_ratio 0 --num_epochs 1"
+    assert vit(f"train {SMALL} {flags} --data_path {data} --output_dir {tmp_path}").exit_code == 0
+    Image.fromarray(np.full((32, 32, 3), 255, dtype=np.uint8)).save(tmp_path / "white.png")
+    shown = f"show {tmp_path} {tmp_path / 'white.png'} -o {tmp_path / 'o.png'}"
+    assert vit(f"{shown} --blocks 2").exit_code == 0
+    drawn = np.asarray(Image.open(tmp_path / "o.png").convert("RGB"))
+    assert len(np.unique(drawn.reshape(-1, 3), axis=0)) > 50  # seen and unseen patches differ
+    assert "of those that attend (2), got 1" in words(vit(f"{shown} --blocks 1"))

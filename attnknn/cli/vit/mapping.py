@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +12,26 @@ from attnknn.cli.vit.options import LAYERS
 
 if TYPE_CHECKING:
     from attnknn.vit.training import VitTraining
+
+
+NEAR = frozenset(
+    {
+        *("K", "softmax_topk_val", "convolution_type", "sampling_type", "num_samples"),
+        *("sample_padding", "magnitude_type", "similarity_type", "aggregation_type"),
+        "coordinate_encoding",
+    }
+)
+READ: dict[str, frozenset[str]] = {  # options of each layer
+    "Attention": frozenset({"key_drop"}),
+    "ConvNNAttention": NEAR,
+    **dict.fromkeys(
+        ("KvtAttention", "LocalAttention", "NeighborhoodAttention", "NeighborhoodAttention2D"),
+        frozenset({"K"}),
+    ),
+    "SparseAttention": frozenset({"sparse_mode", "sparse_context_window"}),
+    "BranchConv": NEAR | {"branch_ratio", "conv_axes", "kernel_size"},
+    "BranchAttention": NEAR | {"branch_ratio"},
+}
 
 
 def model_settings(
@@ -75,6 +96,16 @@ def layer_settings(name: str, options: dict[str, Any]) -> dict[str, Any]:
         "BranchConv": {**near, **beside, **conv},
         "BranchAttention": {**near, **beside},
     }[name]
+
+
+def not_read(names: Sequence[str], asked: Collection[str]) -> list[str]:
+    """Options of layers that were asked for and that none of these layers reads.
+
+    >>> not_read(["KvtAttention"], {"K", "key_drop", "lr"})
+    ['key_drop']
+    """
+    known, used = (frozenset().union(*parts) for parts in (READ.values(), [READ[n] for n in names]))
+    return sorted((known - used) & set(asked))
 
 
 def _side(name: str, n_neighbors: int) -> int:

@@ -75,18 +75,22 @@ def _channels(picture: Any, stored: Any) -> Any:
 
 
 def _chosen(found: list[Any], blocks: str | None) -> list[Any]:
+    from attnknn.vit.drawing import block_of
+
     if blocks is None:
         return found
+    known = {block_of(looks.layer) or place: looks for place, looks in enumerate(found, start=1)}
     try:
-        return [found[_at(int(block), len(found))] for block in blocks.split(",")]
+        asked = [int(block) for block in blocks.split(",")]
     except ValueError:
         raise click.UsageError(f"--blocks must be numbers, as 1,6,12, got {blocks!r}.") from None
-
-
-def _at(block: int, n_blocks: int) -> int:
-    if not 1 <= block <= n_blocks:
-        raise click.UsageError(f"--blocks must be from 1 to {n_blocks}, got {block}.")
-    return block - 1
+    for block in asked:
+        if block not in known:
+            attend = ", ".join(map(str, known))
+            raise click.UsageError(
+                f"--blocks must be of those that attend ({attend}), got {block}."
+            )
+    return [known[block] for block in asked]
 
 
 def _check_head(found: list[Any], head: int | None) -> None:
@@ -100,8 +104,7 @@ def _asking(tokens: tuple[str, ...], grid: Any) -> list[int]:
     if tokens:
         return [_token(token, grid) for token in tokens]
     prefix = [0] if grid.n_prefix else []
-    rows = [grid.height // 4, (3 * grid.height) // 4]
-    columns = [grid.width // 4, (3 * grid.width) // 4]
+    rows, columns = ([side // 4, side - 1 - side // 4] for side in (grid.height, grid.width))
     places = dict.fromkeys(row * grid.width + column for row in rows for column in columns)
     return prefix + [grid.n_prefix + place for place in places]
 

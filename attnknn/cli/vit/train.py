@@ -61,7 +61,7 @@ def _train(folder: Path, options: dict[str, Any], asked: set[str]) -> bool:
     """Whether the training came to its end."""
     from attnknn.cli.vit import folder as files
     from attnknn.cli.vit.data import read_data
-    from attnknn.cli.vit.mapping import model_settings, training_settings
+    from attnknn.cli.vit.mapping import model_settings, not_read, training_settings
     from attnknn.vit.training import Pixels, train_vit
     from attnknn.vit.training.stored import make_vit
 
@@ -81,6 +81,8 @@ def _train(folder: Path, options: dict[str, Any], asked: set[str]) -> bool:
         num_classes=len(data.classes),
         asked_heads="num_heads" in asked,
     )
+    for name in not_read(options["layer"], asked):
+        click.echo(f"--{name} is not read by {', '.join(options['layer'])}.", err=True)
     teller = _Teller(folder, options, training.epochs)
     if teller.is_first:
         teller.begin(settings, data)

@@ -78,6 +78,8 @@ class Bags:
 
 def images_at_once(images: Tensor, size: int) -> Iterator[slice]:
     """Some of the numbered `images` at a time, of `size` bytes each."""
+    if not len(images):
+        return
     first, last = int(images[0]), int(images[-1]) + 1
     step = max(1, BYTES_AT_ONCE // max(size, 1))
     for start in range(first, last, step):

@@ -10,6 +10,7 @@ from attnknn.vit.functional.choosing import largest_products
 from attnknn.vit.functional.similarity import (
     Coordinates,
     as_products,
+    own_scores,
     scale_of,
     scores_from,
 )
@@ -31,6 +32,10 @@ def nearest(
         mask = mask.view((1,) * (4 - mask.dim()) + mask.shape)
         if mask.dtype != torch.bool:
             mask = mask.to(asked.dtype) / scale_of(query, similarity, coordinates)
+    if own is not None and similarity == "euclidean":  # of products nothing would be left
+        products, index = largest_products(asked, known, n_neighbors, mask, excluded, None)
+        first = own_scores(query, own, similarity, coordinates)[..., None]
+        return torch.cat([first, scores_from(products, query, similarity, coordinates)], -1), index
     if own is not None:
         at = coordinates and Coordinates(
             coordinates.queries, coordinates.queries, coordinates.feature_share

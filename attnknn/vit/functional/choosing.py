@@ -77,7 +77,7 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     of_query, of_key, of_own = _like_all(query, key, own, index, slopes)
     of_others = slopes if own is None else slopes[..., 1:]
-    size = (query[0].numel() + key[0].numel()) * key.element_size()
+    size = (query.shape[1:].numel() + key.shape[1:].numel()) * key.element_size()
 
     def work(images: Tensor) -> None:
         for part in images_at_once(images, size):

@@ -126,8 +126,8 @@ combine.register_autograd(_slopes, setup_context=_keep)
 def _table_size(value: Tensor, kernel: Tensor | None, own: Tensor | None) -> int:
     """Bytes of one image's table."""
     n_ranks = 1 if kernel is None else kernel.shape[-1] * kernel.shape[0] / value.shape[-1]
-    n_own = 0 if own is None else own[0].numel()
-    return int(value[0].numel() * n_ranks + n_own) * value.element_size()
+    n_own = 0 if own is None else own.shape[1:].numel()
+    return int(value.shape[1:].numel() * n_ranks + n_own) * value.element_size()
 
 
 class Taps:

@@ -42,7 +42,7 @@ def scores_of(
         squares = share * (between - 2 * query @ key.mT)
         return -safe_sqrt(squares if far is None else squares + (1 - share) * far)
     if similarity == "cosine":
-        scores = F.normalize(query, dim=-1) @ F.normalize(key, dim=-1).mT
+        scores = directions(query) @ directions(key).mT
     else:
         scores = query @ key.mT / math.sqrt(query.shape[-1])
     return scores if far is None else share * scores - (1 - share) * far
@@ -56,7 +56,7 @@ def own_scores(
     if similarity == "euclidean":
         return -safe_sqrt(share * (query - key).square().sum(-1))
     if similarity == "cosine":
-        query, key = F.normalize(query, dim=-1), F.normalize(key, dim=-1)
+        query, key = directions(query), directions(key)
     else:
         share = share / math.sqrt(query.shape[-1])
     return share * (query * key).sum(-1)
@@ -72,7 +72,7 @@ def as_products(
         lengths = key.square().sum(-1, keepdim=True)
         return _and_one(2 * query), torch.cat([key, -lengths], -1)
     if similarity == "cosine":
-        query, key = F.normalize(query, dim=-1), F.normalize(key, dim=-1)
+        query, key = directions(query), directions(key)
     elif coordinates is not None:
         query = query / math.sqrt(query.shape[-1])
     return (query, key) if coordinates is None else _with_distances(query, key, coordinates)
@@ -98,6 +98,20 @@ def scores_from(
     missing = products.isneginf()
     squares = lengths - products.masked_fill(missing, 0)
     return (-safe_sqrt(squares)).masked_fill(missing, float("-inf"))
+
+
+def directions(features: Tensor) -> Tensor:
+    """Features (..., d) at length one; those of length zero have no direction and no slope.
+
+    >>> features = torch.tensor([[0.0, 0.0], [3.0, 4.0]], requires_grad=True)
+    >>> directions(features).sum().backward()
+    >>> features.grad
+    tensor([[ 0.0000,  0.0000],
+            [ 0.0320, -0.0240]])
+    """
+    squares = features.square().sum(-1, keepdim=True)
+    is_positive = squares > torch.finfo(features.dtype).tiny
+    return features * torch.where(is_positive, torch.where(is_positive, squares, 1.0).rsqrt(), 0.0)
 
 
 def safe_sqrt(squares: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from attnknn._validation import check_at_least
-from attnknn.errors import InvalidSettingError
+from attnknn.errors import InvalidInputError, InvalidSettingError
 
 
 class HeadedAttention(nn.Module):
@@ -24,7 +24,11 @@ class HeadedAttention(nn.Module):
         Shares of weights and of outputs that are dropped in training.
     n_projected
         Three for queries, keys and values; fewer in a layer that does without some.
+    qk_norm, scale_norm, norm_layer
+        What timm hands to every attention; norms inside of it are not built.
     """
+
+    sees_others = True  # whether a prefix token may look at patches
 
     def __init__(
         self,
@@ -36,10 +40,16 @@ class HeadedAttention(nn.Module):
         *,
         proj_bias: bool = True,
         n_projected: int = 3,
+        qk_norm: bool = False,
+        scale_norm: bool = False,
+        norm_layer: object = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        del norm_layer  # of norms that are not asked for
+        if qk_norm or scale_norm:
+            raise InvalidSettingError("`qk_norm` and `scale_norm` must be False: there are none.")
         self.num_heads, self.head_dim = num_heads, head_width(dim, num_heads)
         self.attn_drop = check_share("attn_drop", attn_drop)
         self.qkv = nn.Linear(dim, n_projected * dim, bias=qkv_bias, device=device, dtype=dtype)
@@ -49,8 +59,13 @@ class HeadedAttention(nn.Module):
     def forward(
         self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
     ) -> Tensor:
-        """Tokens (B, N, dim); the mask is broadcast to (B, H, N, N), True where one may look."""
-        mask = with_causal(attn_mask, x) if is_causal else attn_mask
+        """Tokens (B, N, dim); the mask is broadcast to (B, H, N, N), True where one may look.
+
+        A mask of floats is added to the scores.
+        """
+        check_tokens(x, self.qkv.in_features)
+        mask = checked_mask(attn_mask, x.shape[1])
+        mask = with_causal(mask, x) if is_causal else mask
         query, key, value = self.projected(x)
         attended = self.attend(query, key, value, mask)
         return self.proj_drop(self.proj(merge_heads(attended)))
@@ -81,6 +96,30 @@ def split_heads(projected: Tensor, num_heads: int, head_dim: int) -> tuple[Tenso
 def merge_heads(attended: Tensor) -> Tensor:
     """(B, H, N, d) as (B, N, H · d)."""
     return attended.transpose(1, 2).flatten(2)
+
+
+def check_tokens(x: Tensor, dim: int) -> None:
+    """An error for what are no tokens of this width."""
+    if x.dim() != 3 or x.shape[-1] != dim:
+        raise InvalidInputError(f"Tokens must be (B, N, {dim}), got {tuple(x.shape)}.")
+
+
+def checked_mask(mask: Tensor | None, n_tokens: int) -> Tensor | None:
+    """The mask for all pairs of tokens, (..., N, N)."""
+    if mask is None:
+        return None
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise InvalidInputError(
+            "A mask must be of booleans, True where one may look, or of floats that are added to "
+            f"the scores, got {mask.dtype}."
+        )
+    shape = (*mask.shape[:-2], n_tokens, n_tokens)
+    try:
+        return mask.expand(shape)
+    except RuntimeError:
+        raise InvalidInputError(
+            f"A mask must fit (B, H, {n_tokens}, {n_tokens}), got {tuple(mask.shape)}."
+        ) from None
 
 
 def both_masks(allowed: Tensor, mask: Tensor | None) -> Tensor:

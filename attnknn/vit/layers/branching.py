@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from attnknn.errors import InvalidSettingError
 from attnknn.vit.layers.attention import Attention
-from attnknn.vit.layers.base import check_share, head_width
+from attnknn.vit.layers.base import check_share, check_tokens, head_width
 from attnknn.vit.layers.convnn import ConvNNAttention
 from attnknn.vit.layers.convolution import TokenConv1d, TokenConv2d
 
@@ -37,15 +37,21 @@ class Branching(nn.Module):
         proj_drop: float = 0.0,
         *,
         branch_ratio: float = 0.5,
+        proj_bias: bool = True,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         **convnn: Any,
     ) -> None:
         super().__init__()
+        self.dim = dim
         self.n_near = near_channels(dim, num_heads, branch_ratio)
         is_both = 0 < self.n_near < dim
         at: dict[str, Any] = {"device": device, "dtype": dtype}
-        inner: dict[str, Any] = {"proj_drop": 0.0 if is_both else proj_drop, **at}
+        inner: dict[str, Any] = {
+            "proj_drop": 0.0 if is_both else proj_drop,
+            "proj_bias": proj_bias,
+            **at,
+        }
         self.near: nn.Module | None = None
         self.other: nn.Module | None = None
         if self.n_near > 0:
@@ -54,13 +60,14 @@ class Branching(nn.Module):
             )
         if self.n_near < dim:
             self.other = make_other(dim - self.n_near, num_heads, qkv_bias, attn_drop, **inner)
-        self.proj = nn.Linear(dim, dim, **at) if is_both else None
+        self.proj = nn.Linear(dim, dim, bias=proj_bias, **at) if is_both else None
         self.proj_drop = nn.Dropout(check_share("proj_drop", proj_drop))
 
     def forward(
         self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
     ) -> Tensor:
         """(B, N, dim) to the same."""
+        check_tokens(x, self.dim)
         parts = []
         if self.near is not None:
             parts.append(self.near(x[..., : self.n_near], attn_mask, is_causal))
@@ -69,6 +76,11 @@ class Branching(nn.Module):
         if self.proj is None:
             return parts[0]
         return self.proj_drop(self.proj(torch.cat(parts, -1)))
+
+    @property
+    def sees_others(self) -> bool:
+        """Whether a prefix token may look at patches, by any branch."""
+        return any(getattr(part, "sees_others", False) for part in (self.near, self.other))
 
     def run_other(
         self, other: nn.Module, x: Tensor, attn_mask: Tensor | None, is_causal: bool

@@ -148,6 +148,28 @@ class ConvNNAttention(HeadedAttention):
                 bound = 1 / math.sqrt(kernel[0].numel())
                 kernel.uniform_(-bound, bound)
 
+    @property
+    def sees_others(self) -> bool:  # type: ignore[override]
+        """Whether a prefix token may look at patches: with samples, the first it sees is itself."""
+        return self.rule.n_neighbors > 1 or not self._is_sampled
+
+    @property
+    def _is_sampled(self) -> bool:
+        return self.sampling_type != "all" and self.num_samples != -1
+
+    @torch.no_grad()
+    def start_as_attention(self) -> None:
+        """Taps by which channels stay as they are: with all tokens it is softmax attention."""
+        if self.position_kernel is not None:
+            self.position_kernel.zero_()
+        if self.pointwise is not None:
+            nn.init.eye_(self.pointwise.weight)
+        if self.kernel is not None and self.kernel.dim() == 2:
+            self.kernel.fill_(1.0)
+        elif self.kernel is not None:
+            same = torch.eye(*self.kernel.shape[:2], dtype=self.kernel.dtype)
+            self.kernel.copy_(same[..., None].expand_as(self.kernel))
+
     def projected(self, x: Tensor) -> tuple[Any, ...]:
         """Queries, keys and values; choosing by place needs only values, and asks no more."""
         parts = super().projected(x)
@@ -191,7 +213,7 @@ class ConvNNAttention(HeadedAttention):
     def candidates(self, query: Tensor) -> Tensor | None:
         """The tokens that may be chosen, all if None."""
         n_tokens, device = query.shape[2], query.device
-        if self.sampling_type == "all" or self.num_samples == -1:
+        if not self._is_sampled:
             return None
         if self.sampling_type == "spatial":
             grid = grid_of(n_tokens, self.grid_size, self.num_prefix_tokens)

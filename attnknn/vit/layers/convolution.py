@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from attnknn._validation import check_at_least
 from attnknn.vit.functional.grid import check_grid_size, grid_of
-from attnknn.vit.layers.base import check_share, head_width
+from attnknn.vit.layers.base import check_share, check_tokens, head_width
 
 
 class TokenConv1d(nn.Module):
@@ -24,6 +24,7 @@ class TokenConv1d(nn.Module):
     """
 
     n_axes = 1
+    sees_others = True
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class TokenConv1d(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, N, dim) to the same."""
+        check_tokens(x, self.value.in_features)
         heads = self.value(x).unflatten(-1, (self.num_heads, -1)).permute(0, 2, 3, 1)
         mixed = self.mix(heads.flatten(0, 1)).unflatten(0, (-1, self.num_heads))  # (B, H, d, N)
         return self.proj_drop(self.proj(mixed.permute(0, 3, 1, 2).flatten(2)))
@@ -75,6 +77,7 @@ class TokenConv2d(TokenConv1d):
     """
 
     n_axes = 2
+    sees_others = False  # prefix tokens have no place on the grid
 
     def __init__(
         self,

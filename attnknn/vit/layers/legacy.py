@@ -36,6 +36,17 @@ class LegacyRule:
     num_samples: int
     sample_padding: int
 
+    def n_of(self, query: Tensor) -> int:
+        """How many candidates there are."""
+        if self.sampling_type == "random":
+            return len(range(query.shape[2])[: self.num_samples])
+        if self.num_samples < 1:
+            raise InvalidSettingError(
+                "With `legacy=True` and `sampling_type='spatial'`, `num_samples` must be at least "
+                f"1, got {self.num_samples}."
+            )
+        return self.num_samples
+
     def candidates(self, n_tokens: int, device: torch.device) -> Tensor:
         """(M,), along the sequence."""
         if self.sampling_type == "random":
@@ -85,6 +96,12 @@ def legacy_attention(
 
 def legacy_choice(query: Tensor, key: Tensor, rule: Rule, sampling: LegacyRule) -> Choice:
     """The neighbors by the old rules; tokens themselves are in the index like all others."""
+    n_known = query.shape[2] if sampling.sampling_type == "all" else 1 + sampling.n_of(query)
+    if rule.n_neighbors > n_known:
+        raise InvalidSettingError(
+            f"`n_neighbors` must be at most {n_known}, the tokens that can be chosen, got "
+            f"{rule.n_neighbors}."
+        )
     if sampling.sampling_type == "all":
         return Choice(*_scores(query, key, rule).topk(rule.n_neighbors))
     n_tokens, is_far = query.shape[2], rule.similarity == "euclidean"  # negative distances
@@ -131,11 +148,16 @@ def import_convnn(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
     Its biases are kept if it has any. The names of queries and keys are put right, so the result
     is for `legacy=True` and for `legacy=False` alike; with `coordinate_encoding` only for the
-    first, since it has one coordinate, and the grid two.
+    first, since it has one coordinate, and the grid two. A layer that takes it has
+    `proj_bias=False` unless there are biases, and the rest as it was there.
 
     >>> state = {f"W_{part}.weight": torch.eye(2) for part in "qkvo"}
     >>> sorted(import_convnn({**state, "conv.weight": torch.ones(2, 1, 3)}))
     ['kernel', 'proj.weight', 'qkv.weight']
+    >>> from attnknn.vit.layers import ConvNNAttention
+    >>> layer = ConvNNAttention(2, n_neighbors=3, proj_bias=False, legacy=True)
+    >>> layer.load_state_dict(import_convnn({**state, "conv.weight": torch.ones(2, 1, 3)}))
+    <All keys matched successfully>
     """
     try:
         ours = {"qkv.weight": _stacked(state, "weight"), "proj.weight": state["W_o.weight"]}

@@ -43,7 +43,7 @@ class LocalAttention(BandedAttention):
         if is_rotary and self.head_dim % 2:
             raise InvalidSettingError(
                 f"Rotary positions need heads of even width, got {self.head_dim}. "
-                "Change `num_heads`, or set `is_rotary=False`."
+                "Change the number of heads (`num_heads`), or set `is_rotary=False` in Python."
             )
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:

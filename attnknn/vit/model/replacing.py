@@ -10,11 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from attnknn.errors import InvalidInputError, InvalidSettingError
+from attnknn.vit.layers import ConvNNAttention
 from attnknn.vit.layers.base import HeadedAttention
+from attnknn.vit.layers.branching import Branching
 from attnknn.vit.model.named import make_layer
 
 OF_TIMM, OF_HUGGING_FACE = ("qkv", "proj", "num_heads"), ("q_proj", "k_proj", "v_proj")
 OUTPUTS = ("o_proj", "out_proj")
+NORMS = ("q_norm", "k_norm", "norm", "gate")
 
 
 @dataclass(frozen=True)
@@ -25,8 +28,10 @@ class Found:
     output: nn.Linear
     num_heads: int
     gives_pair: bool
+    extras: Mapping[str, Tensor]
     attn_drop: float = 0.0
     proj_drop: float = 0.0
+    is_causal: bool = False
 
 
 def replace_attention(
@@ -38,9 +43,11 @@ def replace_attention(
 ) -> nn.Module:
     """Swap the attention of a ViT of timm or Hugging Face, or of ours, in place; returns the model.
 
-    The trained weights of queries, keys, values and output are kept. What a layer has beyond these,
-    such as a kernel over ranks, starts so that it changes nothing: with all tokens as neighbors the
-    model answers as before.
+    The trained weights of queries, keys, values and output are kept, and frozen ones stay frozen.
+    What a layer has beyond these, such as a kernel over ranks, is kept if the old one had the same,
+    or else starts so that it changes nothing: with all tokens as neighbors the model answers as
+    before. An attention with other trained parts, or that is handed what the new layer cannot use
+    (positions that turn queries, say), is refused.
 
     Parameters
     ----------
@@ -57,7 +64,13 @@ def replace_attention(
     >>> [type(block.attn).__name__ for block in model.blocks]
     ['Attention', 'KvtAttention']
     """
-    places = [(name, _found(module, name)) for name, module in model.named_modules()]
+    inner = {
+        f"{name}.{part}" if name else part
+        for name, module in model.named_modules()
+        if isinstance(module, Branching)
+        for part in ("near", "other")
+    }
+    places = [(n, _found(module)) for n, module in model.named_modules() if n not in inner]
     there = [(name, found) for name, found in places if found is not None]
     if not there:
         raise InvalidInputError(
@@ -66,11 +79,13 @@ def replace_attention(
         )
     chosen = range(len(there)) if blocks is None else _checked(blocks, len(there))
     facts = _facts(model)
-    made = [
-        (there[number][0], _layer(layer, there[number][1], {**facts, "seed": number}, settings))
-        for number in chosen
-    ]
+    made = []
+    for number in chosen:
+        name, found = there[number]
+        made.append((name, _layer(layer, found, {**facts, "seed": number}, settings, name)))
     for name, new in made:  # after all of them could be made
+        if not name:  # the model is an attention itself
+            return new
         parent, _, own = name.rpartition(".")
         setattr(model.get_submodule(parent), own, new)
     return model
@@ -79,27 +94,39 @@ def replace_attention(
 class Paired(nn.Module):
     """A layer for blocks that expect the attention's weights beside its output: there are none."""
 
-    def __init__(self, layer: nn.Module) -> None:
+    def __init__(self, layer: nn.Module, is_causal: bool = False) -> None:
         super().__init__()
-        self.layer = layer
+        self.layer, self.is_causal = layer, is_causal
 
     def forward(
-        self, hidden_states: Tensor, attention_mask: Tensor | None = None, **_: Any
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        is_causal: bool | None = None,
+        **others: Any,
     ) -> tuple[Tensor, None]:
         """(B, N, dim) to the same, and None."""
-        return self.layer(hidden_states, attention_mask), None
+        for name, value in others.items():
+            if not (value is None or isinstance(value, bool)):
+                raise InvalidInputError(
+                    f"The model hands {name!r} to its attention, which the layer in its place "
+                    "cannot use."
+                )
+        is_causal = self.is_causal if is_causal is None else is_causal
+        ahead = is_causal and attention_mask is None  # a mask holds it already
+        return self.layer(hidden_states, attention_mask, is_causal=ahead), None
 
 
-def _found(module: nn.Module, name: str) -> Found | None:
+def _found(module: nn.Module) -> Found | None:
     if isinstance(getattr(module, "qkv", None), nn.Linear) and all(
         hasattr(module, part) for part in OF_TIMM
     ):
-        _refuse_extras(module, name)
         return Found(
             _thirds(module.qkv),  # type: ignore[arg-type]
             module.proj,  # type: ignore[arg-type]
             int(module.num_heads),  # type: ignore[arg-type]
             gives_pair=False,
+            extras=_extras(module, ("qkv", "proj")),
             attn_drop=_share(getattr(module, "attn_drop", 0.0)),
             proj_drop=_share(getattr(module, "proj_drop", 0.0)),
         )
@@ -114,16 +141,23 @@ def _found(module: nn.Module, name: str) -> Found | None:
         getattr(module, output),
         int(heads),
         gives_pair=True,
+        extras=_extras(module, (*OF_HUGGING_FACE, output)),
         attn_drop=_share(getattr(module, "attention_dropout", 0.0)),
+        is_causal=getattr(module, "is_causal", False) is True,
     )
 
 
-def _refuse_extras(module: nn.Module, name: str) -> None:
-    for part in ("q_norm", "k_norm", "norm", "gate"):
-        if not isinstance(getattr(module, part, None), nn.Identity | None):
-            raise InvalidInputError(
-                f"The attention {name!r} has a {part!r}, which no layer here has: it would be lost."
-            )
+def _extras(module: nn.Module, known: Collection[str]) -> dict[str, Tensor]:
+    """The parameters of an attention beyond the maps that every one has, and norms without any."""
+    extras = {
+        name: parameter.detach()
+        for name, parameter in module.named_parameters()
+        if name.split(".")[0] not in known
+    }
+    for name in NORMS:
+        if not isinstance(getattr(module, name, None), nn.Identity | None):
+            extras.setdefault(name, torch.empty(0))
+    return extras
 
 
 def _thirds(qkv: nn.Linear) -> tuple[nn.Linear, ...]:
@@ -133,8 +167,9 @@ def _thirds(qkv: nn.Linear) -> tuple[nn.Linear, ...]:
     biases = [None] * 3 if qkv.bias is None else qkv.bias.chunk(3)
     for weight, bias in zip(weights, biases, strict=True):
         third = nn.Linear(1, 1, bias=bias is not None, device="meta")
-        third.weight = nn.Parameter(weight.detach(), requires_grad=False)
-        third.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
+        trains = qkv.weight.requires_grad
+        third.weight = nn.Parameter(weight.detach(), requires_grad=trains)
+        third.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=trains)
         thirds.append(third)
     return tuple(thirds)
 
@@ -166,7 +201,7 @@ def _sides(value: Any) -> tuple[int, int]:
 
 
 def _layer(
-    name: str, found: Found, facts: Mapping[str, Any], settings: Mapping[str, Any]
+    name: str, found: Found, facts: Mapping[str, Any], settings: Mapping[str, Any], where: str
 ) -> nn.Module:
     weights = torch.cat([part.weight for part in found.queries_keys_values]).detach()
     biases = [part.bias for part in found.queries_keys_values]
@@ -190,8 +225,28 @@ def _layer(
             "values of the model, so they cannot be kept."
         )
     _keep_weights(made, found, weights, biases)
+    _keep_extras(made, found.extras, where)
+    if not any(part.weight.requires_grad for part in (*found.queries_keys_values, found.output)):
+        made.qkv.requires_grad_(False)
+        made.proj.requires_grad_(False)
     made.train(found.output.training)
-    return Paired(made) if found.gives_pair else made
+    return Paired(made, found.is_causal) if found.gives_pair else made
+
+
+@torch.no_grad()
+def _keep_extras(made: nn.Module, extras: Mapping[str, Tensor], where: str) -> None:
+    """What the new layer has too is copied; what would be lost must have changed nothing."""
+    if isinstance(made, ConvNNAttention):
+        made.start_as_attention()
+    own = dict(made.named_parameters())
+    for name, values in extras.items():
+        if name in own and own[name].shape == values.shape:
+            own[name].copy_(values)
+        elif name != "kernel" or not bool((values == 1).all()):
+            raise InvalidInputError(
+                f"The attention {where!r} has a {name!r}, which the new layer has not: it would be "
+                "lost."
+            )
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from attnknn._validation import check_at_least, check_choice
-from attnknn.errors import InvalidSettingError
+from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.vit.functional import Grid
 from attnknn.vit.model.named import make_layer
 from attnknn.vit.model.positions import fixed_positions
@@ -66,6 +66,11 @@ class PatchEmbedding(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """(B, C, H, W) to (B, N, dim)."""
+        if images.dim() != 4 or images.shape[1] != self.proj.in_channels:
+            raise InvalidInputError(
+                f"Images must be (B, {self.proj.in_channels}, {self.img_size[0]}, "
+                f"{self.img_size[1]}), got {tuple(images.shape)}."
+            )
         if tuple(images.shape[2:]) != self.img_size:
             raise InvalidSettingError(
                 f"Images must have {_times(self.img_size)} pixels, got {_times(images.shape[2:])}."
@@ -127,7 +132,7 @@ class VisionTransformer(nn.Module):
         check_at_least("num_classes", num_classes, 0)
         check_choice("pool", pool, POOLS)
         check_choice("positions", positions, POSITIONS)
-        wide = mlp_dim or 4 * dim
+        wide = 4 * dim if mlp_dim is None else check_at_least("mlp_dim", mlp_dim, 1)
         at: dict[str, Any] = {"device": device, "dtype": dtype}
         self.pool, self.num_prefix_tokens = pool, int(pool == "token")
         self.patch_embed = PatchEmbedding(image_size, patch_size, in_chans, dim, **at)
@@ -148,6 +153,11 @@ class VisionTransformer(nn.Module):
                 for number, own in enumerate(_each(depth, layer, layer_settings))
             )
         )
+        if pool == "token" and not any(map(_sees_patches, self.blocks)):
+            raise InvalidSettingError(
+                "The class token would see no patch in any block, and the model no image. Set "
+                "`pool='mean'`, or let a block attend."
+            )
         self.norm = nn.LayerNorm(dim, eps=EPSILON, **at)
         self.head = nn.Linear(dim, num_classes, **at) if num_classes else nn.Identity()
         self.reset_parameters()
@@ -173,7 +183,7 @@ class VisionTransformer(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """First weights: small normal ones for linear maps, zeros for biases and the head.
+        """First weights: small normal ones for linear maps, zeros for biases.
 
         Kernels over ranks, and convolutions inside layers, start as their layers made them.
         """
@@ -234,7 +244,13 @@ def _of_size(
     of_layer = {name: value for name, value in settings.items() if name not in known}
     usual: dict[str, Any] = {"image_size": 224, "patch_size": 16, "num_classes": 1000, **size}
     if of_layer:
-        usual["layer_settings"] = of_layer
+        given = of_model.pop("layer_settings", None) or {}
+        if not isinstance(given, Mapping):
+            raise InvalidSettingError(
+                f"Give {', '.join(map(repr, of_layer))} within `layer_settings`, which has a "
+                "mapping for each block."
+            )
+        usual["layer_settings"] = {**given, **of_layer}
     return VisionTransformer(layer=layer, **{**usual, **of_model})
 
 
@@ -253,6 +269,10 @@ def _each(
                 f"`{what}` must have one entry for each of the {depth} blocks, got {len(found)}."
             )
     return list(zip(names, own, strict=True))  # type: ignore[arg-type]
+
+
+def _sees_patches(block: nn.Module) -> bool:
+    return bool(getattr(block.attn, "sees_others", True))
 
 
 def _pair(name: str, value: Pair) -> tuple[int, int]:

@@ -48,9 +48,9 @@ class Pixels:
     @classmethod
     def like(cls, images: Images, size: tuple[int, int], noise: float = 0.0) -> Pixels:
         """With the mean and spread of (at most ten thousand, evenly spread) images."""
-        every = max(1, len(images) // LOOKED_AT)
+        every = max(1, -(-len(images) // LOOKED_AT))
         rows = np.arange(0, len(images), every)
-        first = images.take(rows[:1]).shape[1]
+        first = images.take(rows[:1]).shape[1]  # channels
         total, squares, count = np.zeros(first), np.zeros(first), 0
         for part in np.array_split(rows, max(1, len(rows) // 256)):
             pixels = images.take(part).astype(np.float64) / 255

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attnknn._validation import Limits, check_choice, check_limits
+from attnknn._validation import Limits, check_choice, check_flag, check_limits
+from attnknn.errors import InvalidSettingError
 from attnknn.learning.devices import DEVICES
-from attnknn.learning.precision import Precision
+from attnknn.learning.precision import COMPILE_MODES, Precision
 from attnknn.learning.schedules import Factor, Plateau, Stairs
 
 CRITERIA, OPTIMIZERS = ("CrossEntropy", "MSE"), ("adam", "sgd", "adamw")
-SCHEDULERS = ("step", "cosine", "plateau", "none")
+SCHEDULERS, WARMING = ("step", "cosine", "plateau", "none"), ("cosine", "none")
 WHOLE, POSITIVE, NOT_NEGATIVE = Limits(least=1, is_whole=True), Limits(above=0), Limits(least=0)
 LIMITS = {
     **dict.fromkeys(("epochs", "batch_size", "lr_step"), WHOLE),
@@ -77,6 +78,14 @@ class VitTraining:
         check_choice("scheduler", self.scheduler, SCHEDULERS)
         check_choice("criterion", self.criterion, CRITERIA)
         check_choice("device", self.device, DEVICES)
+        check_choice("compile_mode", self.compile_mode, COMPILE_MODES)
+        for name in ("augment", "use_amp", "use_compiled"):
+            check_flag(name, getattr(self, name))
+        if self.warmup and self.scheduler not in WARMING:
+            raise InvalidSettingError(
+                f"`warmup` goes with the schedulers {' and '.join(map(repr, WARMING))}, got "
+                f"{self.scheduler!r}."
+            )
 
     def precision(self, device_type: str) -> Precision:
         """The numbers of its steps on a device."""

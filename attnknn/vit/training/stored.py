@@ -41,7 +41,10 @@ def write_vit(path: str | Path, stored: StoredVit) -> None:
 
 def read_vit(path: str | Path, device: torch.device | str = "cpu") -> StoredVit:
     """The model of such a file, in evaluation."""
-    saved = read_checkpoint(path)
+    try:
+        saved = read_checkpoint(path)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{path} is no model, or a damaged one.") from error
     if saved.get("kind") != KIND:
         raise InvalidInputError(f"{path} holds no Vision Transformer.")
     model = make_vit(saved["settings"])

@@ -128,6 +128,7 @@ class _Course:
         self.model, self.images, self.classes, self.pixels = model, images, classes, pixels
         self.settings, self.processes, self.on_epoch = settings, processes, on_epoch
         self.device = next(model.parameters()).device
+        self.n_classes = int(classes.max()) + 1
         self.trained, self.validation = split(classes, settings.validation, settings.seed)
         self.chance = torch.Generator().manual_seed(settings.seed + processes.rank)
         self.criterion = criterion_of(settings.criterion, settings.label_smoothing)
@@ -196,6 +197,11 @@ class _Course:
         seen = self.pixels.seen(shown, self.chance, is_augmented=self.settings.augment)
         known = self.classes[self.trained[rows]].to(self.device)
         outputs = self.model(seen)
+        if outputs.dim() != 2 or outputs.shape[1] < self.n_classes:
+            raise InvalidInputError(
+                f"The model must give a score for each of {self.n_classes} classes, got "
+                f"{tuple(outputs.shape)} for {len(known)} images."
+            )
         loss = self.criterion(outputs.float(), known)
         self.steps.add(outputs, known, loss.item())
         return loss

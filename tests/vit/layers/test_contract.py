@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from attnknn.errors import InvalidSettingError
+from attnknn.errors import InvalidInputError, InvalidSettingError
 from tests.vit.layers.every_layer import DIM, LAYERS, N
 
 TAKES_MASK = [name for name in LAYERS if "conv_" not in name and "legacy" not in name]
@@ -63,6 +63,38 @@ def test_the_constructor_is_timms():
         for kind in type(make()).__mro__[:-2]:
             known |= set(inspect.signature(kind).parameters)
         assert {"dim", "num_heads", "qkv_bias", "proj_drop", "device", "dtype"} <= known
+
+
+@pytest.mark.parametrize("name", [n for n in LAYERS if n not in ("conv_1d", "conv_2d")])
+def test_what_timm_hands_to_an_attention_is_taken(name):
+    layer = LAYERS[name](qk_norm=False, norm_layer=nn.LayerNorm, scale_norm=False, proj_bias=False)
+    assert not any(key.endswith("proj.bias") for key in layer.state_dict())
+    with pytest.raises(InvalidSettingError, match="must be False"):
+        LAYERS["attention"](qk_norm=True)
+
+
+def test_what_are_no_tokens_is_refused(layer, randn):
+    for shape in ((N, DIM), (2, N, DIM + 1)):
+        with pytest.raises(InvalidInputError, match="Tokens must be"):
+            layer(randn(*shape))
+
+
+def test_no_images_give_no_tokens(layer, randn):
+    x = randn(0, N, DIM).requires_grad_()
+    out = layer(x)
+    assert out.shape == (0, N, DIM)
+    out.sum().backward()
+
+
+@pytest.mark.parametrize("name", TAKES_MASK)
+def test_masks_are_booleans_or_floats_of_a_shape_that_fits(name, randn):
+    layer, x = LAYERS[name](dtype=torch.float64).eval(), randn(2, N, DIM)
+    allowed = torch.ones(N, 1, dtype=torch.bool)
+    torch.testing.assert_close(layer(x, allowed), layer(x))
+    with pytest.raises(InvalidInputError, match=r"got torch\.int64"):
+        layer(x, allowed.long())
+    with pytest.raises(InvalidInputError, match="A mask must fit"):
+        layer(x, torch.ones(N + 1, N + 1, dtype=torch.bool))
 
 
 def test_heads_that_do_not_divide_the_width_are_refused():

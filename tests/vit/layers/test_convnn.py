@@ -110,3 +110,33 @@ def test_the_extra_parameters_are_one_tap_for_each_channel_and_rank():
         return sum(parameter.numel() for parameter in layer.parameters())
 
     assert size(ConvNNAttention(192, n_neighbors=9)) - size(Attention(192, 1)) == 1728
+
+
+@pytest.mark.parametrize("magnitude_type", ["cosine", "euclidean"])
+@pytest.mark.parametrize("sampling", [{}, {"sampling_type": "random", "num_samples": 3}])
+def test_a_token_without_direction_has_no_steep_slope(magnitude_type, sampling):
+    layer = ConvNNAttention(12, n_neighbors=3, magnitude_type=magnitude_type, **sampling)
+    x = torch.randn(2, 5, 12)
+    x[0, 2] = 0
+    x.requires_grad_()
+    layer(x).square().sum().backward()
+    assert x.grad.abs().max() < 100
+
+
+def test_tokens_far_from_zero_know_that_they_are_no_way_from_themselves():
+    layer = ConvNNAttention(
+        64, n_neighbors=2, magnitude_type="euclidean", sampling_type="random", num_samples=4
+    )
+    with torch.no_grad():
+        eye = torch.eye(64)
+        layer.qkv.weight.copy_(torch.cat([eye, eye, eye]))
+    choice = layer.eval().choose(20 + torch.randn(1, 9, 64))
+    assert (choice.scores[..., 0] == 0).all()
+
+
+def test_a_mask_cannot_make_a_neighbor_nearer_than_near():
+    layer = ConvNNAttention(12, n_neighbors=3, magnitude_type="euclidean", weights="raw").eval()
+    x = torch.randn(1, 5, 12)
+    weights = layer.choose(x, torch.full((5, 5), 5.0)).weights(layer.rule)
+    assert (weights >= 0).all()
+    assert (weights <= 1).all()

@@ -174,3 +174,17 @@ def test_biases_are_kept_and_a_foreign_state_is_refused(randn):
     assert torch.equal(layer.qkv.bias[:D], state["W_k.bias"])
     with pytest.raises(InvalidInputError, match=r"'W_k\.weight' is missing"):
         import_convnn({"qkv.weight": randn(D, D)})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_neighbors": 9}, "at most 5"),
+        ({"n_neighbors": 5, "sampling_type": "random", "num_samples": 3}, "at most 4"),
+        ({"n_neighbors": 2, "sampling_type": "spatial"}, "must be at least 1, got -1"),
+    ],
+)
+def test_more_neighbors_than_tokens_are_refused(settings, message):
+    """B16: torch's own error told of a selected index."""
+    with pytest.raises(InvalidSettingError, match=message):
+        ConvNNAttention(12, legacy=True, **settings)(torch.zeros(1, 5, 12))

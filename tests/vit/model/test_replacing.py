@@ -37,6 +37,9 @@ def images():
     ("layer", "settings"),
     [
         ("convnn", {"n_neighbors": N}),
+        ("convnn", {"n_neighbors": N, "convolution_type": "standard"}),
+        ("convnn", {"n_neighbors": N, "convolution_type": "depthwise-separable"}),
+        ("convnn", {"n_neighbors": N, "aggregation_type": "Loc_Col"}),
         ("kvt", {"n_neighbors": N}),
         ("local", {"window_size": N, "is_rotary": False}),
         ("sparse", {}),
@@ -89,6 +92,68 @@ def test_a_hugging_face_model_keeps_its_answers(images):
     assert all(layer.kernel.grad is not None for layer in layers)
 
 
+def test_what_was_trained_beyond_the_projections_is_kept_or_refused(model, images):
+    replace_attention(model, "convnn", n_neighbors=3)
+    with torch.no_grad():
+        model.blocks[0].attn.kernel.add_(torch.randn(8, 3))
+    before = model(images)
+    replace_attention(model, "convnn", n_neighbors=3)
+    torch.testing.assert_close(model(images), before)
+    with pytest.raises(InvalidInputError, match=r"'blocks\.0\.attn' has a 'kernel'"):
+        replace_attention(model, "kvt", n_neighbors=3)
+    model.blocks[1].attn.relative_position_bias_table = nn.Parameter(torch.zeros(3))
+    with pytest.raises(InvalidInputError, match="has a 'relative_position_bias_table'"):
+        replace_attention(model, "convnn", blocks=[1], n_neighbors=3)
+
+
+def test_frozen_weights_stay_frozen(model):
+    model.requires_grad_(False)
+    layer = replace_attention(model, "convnn", n_neighbors=3).blocks[0].attn
+    trained = [name for name, parameter in layer.named_parameters() if parameter.requires_grad]
+    assert trained == ["kernel"]
+
+
+def test_an_attention_by_itself_is_given_back_replaced():
+    found = replace_attention(Attention(12, 3), "kvt", n_neighbors=3)
+    assert isinstance(found, KvtAttention)
+
+
+def test_branches_are_not_taken_for_blocks():
+    model = VisionTransformer(
+        **SMALL, layer=["branching_attention", "attention"],
+        layer_settings=[{"n_neighbors": 3}, {}],
+    )  # fmt: skip
+    replace_attention(model, "kvt", n_neighbors=3)
+    assert isinstance(model.blocks[0].attn.other, Attention)
+    assert isinstance(model.blocks[1].attn, KvtAttention)
+
+
+@pytest.mark.slow
+def test_positions_that_turn_queries_are_not_lost_silently():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.DINOv3ViTConfig(
+        image_size=16, patch_size=4, hidden_size=24, num_attention_heads=3,
+        num_hidden_layers=1, intermediate_size=32,
+    )  # fmt: skip
+    model = replace_attention(transformers.DINOv3ViTModel(config).eval(), "kvt", n_neighbors=3)
+    with pytest.raises(InvalidInputError, match="hands 'position_embeddings' to its attention"):
+        model(torch.randn(1, 3, 16, 16))
+
+
+@pytest.mark.slow
+def test_texts_do_not_look_ahead():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.CLIPTextConfig(
+        vocab_size=50, hidden_size=24, num_attention_heads=3, num_hidden_layers=2,
+        intermediate_size=32, max_position_embeddings=8, eos_token_id=49,
+    )  # fmt: skip
+    model = transformers.CLIPTextModel(config).eval()
+    tokens = torch.tensor([[1, 5, 7, 9, 11, 49]])
+    before = model(tokens).last_hidden_state
+    replace_attention(model, "kvt", n_neighbors=6)
+    torch.testing.assert_close(model(tokens).last_hidden_state, before, atol=1e-5, rtol=0)
+
+
 def test_a_model_without_attention_is_refused():
     with pytest.raises(InvalidInputError, match="No attention was found"):
         replace_attention(nn.Sequential(nn.Linear(3, 3)))
@@ -96,7 +161,7 @@ def test_a_model_without_attention_is_refused():
 
 def test_what_would_be_lost_is_named(model):
     model.blocks[1].attn.q_norm = nn.LayerNorm(8)
-    with pytest.raises(InvalidInputError, match=r"'blocks.1.attn' has a 'q_norm'"):
+    with pytest.raises(InvalidInputError, match=r"'blocks.1.attn' has a 'q_norm"):
         replace_attention(model, "kvt", n_neighbors=3)
 
 

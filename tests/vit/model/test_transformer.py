@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from attnknn.errors import InvalidSettingError
+from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.vit.layers import Attention, ConvNNAttention, KvtAttention
 from attnknn.vit.model import LAYERS, VisionTransformer, vit_small, vit_tiny
 
@@ -146,6 +146,40 @@ def test_a_model_is_compiled_whole(sampling, is_training):
         return
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(images), model(images))
+
+
+@pytest.mark.parametrize(
+    ("layer", "settings"),
+    [
+        ("branching_conv", {"branch_ratio": 0.0, "n_axes": 2}),
+        ("convnn", {"n_neighbors": 1, "sampling_type": "random", "num_samples": 3}),
+    ],
+)
+def test_a_class_token_that_sees_no_patch_is_refused(layer, settings):
+    with pytest.raises(InvalidSettingError, match="The class token would see no patch"):
+        VisionTransformer(**SMALL, layer=layer, layer_settings=settings)
+    images = torch.randn(2, 3, 8, 12)
+    for more in ({"pool": "mean"}, {"layer": [layer, "attention"]}):
+        own = [settings, {}] if "layer" in more else settings
+        model = VisionTransformer(**{**SMALL, "layer": layer, "layer_settings": own, **more})
+        with torch.no_grad():
+            model.head.weight.normal_()
+        first, second = model.eval()(images)
+        assert not torch.allclose(first, second)
+
+
+def test_settings_of_layers_may_be_given_both_ways():
+    made = vit_tiny("convnn", depth=1, layer_settings={"magnitude_type": "cosine"}, n_neighbors=3)
+    rule = made.blocks[0].attn.rule
+    assert (rule.similarity, rule.n_neighbors) == ("cosine", 3)
+    with pytest.raises(InvalidSettingError, match="Give 'n_neighbors' within `layer_settings`"):
+        vit_tiny("convnn", depth=1, layer_settings=[{}], n_neighbors=3)
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 12), (2, 1, 8, 12)])
+def test_what_are_no_images_is_refused(shape):
+    with pytest.raises(InvalidInputError, match=r"Images must be \(B, 3, 8, 12\)"):
+        VisionTransformer(**SMALL)(torch.zeros(shape))
 
 
 def test_settings_of_the_layer_and_of_the_model_are_told_apart():
