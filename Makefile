@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Tests keep to one thread each, so two files run at once.
 TWO_AT_ONCE := -n 2 --dist loadfile
 
-.PHONY: demo test test-slow check format bench bench-vit bench-natten tables clean
+.PHONY: demo test test-slow check format bench bench-vit bench-natten test-natten tables clean
 
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -45,12 +45,15 @@ bench-vit: .venv/installed
 # NATTEN is built by setup.py, which imports torch: apart from ours, and with the torch that is there.
 .venv-natten/installed: pyproject.toml constraints.txt
 	test -x .venv-natten/bin/python || $(PYTHON) -m venv .venv-natten
-	.venv-natten/bin/pip install --quiet -c constraints.txt -e . setuptools wheel
+	.venv-natten/bin/pip install --quiet -c constraints.txt -e . setuptools wheel pytest hypothesis
 	.venv-natten/bin/pip install --quiet -c constraints.txt --no-build-isolation natten
 	touch $@
 
 bench-natten: .venv-natten/installed
 	OMP_NUM_THREADS=1 .venv-natten/bin/python -m benchmarks.vit.natten
+
+test-natten: .venv-natten/installed
+	.venv-natten/bin/python -m pytest -q -m "slow or not slow" tests/vit/layers/test_patterns.py
 
 tables: .venv/installed
 	$(BIN)/python -m experiments tables
