@@ -92,11 +92,26 @@ def _shape_of(schedule: str | Factor, n_steps: int) -> str | list[float]:
 
 
 def _check_same_training(there: dict[str, Any], here: dict[str, Any], path: Path) -> None:
-    for name, value in here.items():
-        if there.get(name) != value:
-            shown = f"{there.get(name)} there and {value} here"
-            reason = "the module is another one" if name == "shapes" else f"`{name}` is {shown}"
-            raise InvalidInputError(
-                f"The checkpoint {path} belongs to another training: {reason}. "
-                "Delete it, or train as it was begun."
-            )
+    """What differs is named; that the module is another one follows from it, and is said last."""
+    differing = [name for name, value in here.items() if there.get(name) != value]
+    if not differing:
+        return
+    reasons = [
+        reason
+        for name in differing
+        if name != "shapes"
+        for reason in _differences(name, there.get(name), here[name])
+    ]
+    raise InvalidInputError(
+        f"The checkpoint {path} belongs to another training: "
+        f"{'; '.join(reasons) or 'the module is another one'}. "
+        "Train with the settings it was begun with, or remove it to begin anew."
+    )
+
+
+def _differences(name: str, there: Any, here: Any) -> list[str]:
+    """A difference in words; of groups of settings, those that differ."""
+    if isinstance(there, dict) and isinstance(here, dict):
+        names = [key for key in here if there.get(key) != here[key]]
+        return [words for key in names for words in _differences(key, there.get(key), here[key])]
+    return [f"`{name}` is {there} there and {here} here"]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 RED, BLUE, GRAY = "#c2241f", "#1f5fbf", "#8a8a8a"
 HAZE = (0.66, 0.68, 0.82)
 SIDE = 1.5  # inches of a panel
+FEW_EPOCHS = 5  # that have a tick each
 
 
 def draw_looks(
@@ -86,13 +87,19 @@ def draw_epochs(epochs: Sequence[Epoch], best_epoch: int, path: str | Path) -> N
     of_loss, of_share = figure.subplots(1, 2)
     numbers = [epoch.number for epoch in epochs]
     for panel, kind, factor in ((of_loss, "loss", 1.0), (of_share, "top1", 100.0)):
+        highest = 0.0
         for part, color in (("train", GRAY), ("validation", BLUE)):
             values = [factor * getattr(epoch, f"{part}_{kind}") for epoch in epochs]
-            panel.plot(numbers, values, color=color, marker=".", label=part)
+            panel.plot(numbers, values, color=color, marker=".", label=part, clip_on=False)
+            highest = max(highest, *values)
         panel.axvline(best_epoch, color=BLUE, linewidth=0.8, linestyle=":", label="kept")
         panel.set_xlabel("epoch")
-        panel.set_ylim(bottom=0)
-        panel.xaxis.get_major_locator().set_params(integer=True)
+        panel.set_ylim(0, 1.05 * highest or 1.0)
+        if len(numbers) <= FEW_EPOCHS:  # else the axis of one epoch has fractions
+            panel.set_xlim(numbers[0] - 0.5, numbers[-1] + 0.5)
+            panel.set_xticks(numbers)
+        else:
+            panel.xaxis.get_major_locator().set_params(integer=True)
         panel.spines[["top", "right"]].set_visible(False)
     of_loss.set_title("loss")
     of_share.set_title("right, in percent")

@@ -215,11 +215,11 @@ def test_bad_looks_are_named(model, tmp_path, flags, message):
         ("--device cuda", "torch finds no GPU it can use (or was built without CUDA). Use "
          "--device cpu"),
         ("--num_samples 0 --layer ConvNNAttention --sampling_type random", "num_samples"),
-        ("--K 99 --layer KvtAttention", "`n_neighbors` must be at most 17"),
+        ("--K 99 --layer KvtAttention", "--K must be at most 17"),
         ("--K 8 --layer NeighborhoodAttention2D", "9 is 3x3"),
         ("--patch_size 5", "do not fill"),
         ("--branch_ratio 2", "2"),
-        ("--num_heads 5", "`num_heads` must divide"),
+        ("--num_heads 5", "--num_heads must divide --d_hidden 12"),
         ("--layer Attention,Attention", "--layer names 2 layers, --num_layers says 1"),
         ("--dataset cifar100", "cifar-100-python"),
         ("--data_path nowhere --dataset imagenet", "must hold a folder 'train'"),

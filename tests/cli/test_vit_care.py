@@ -177,3 +177,59 @@ def test_blocks_are_shown_by_their_numbers(data: Path, tmp_path: Path) -> None:
     drawn = np.asarray(Image.open(tmp_path / "o.png").convert("RGB"))
     assert len(np.unique(drawn.reshape(-1, 3), axis=0)) > 50  # seen and unseen patches differ
     assert "of those that attend (2), got 1" in words(vit(f"{shown} --blocks 1"))
+
+
+def test_a_model_is_not_tested_as_another_one(data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    command = f"train {SMALL} --data_path {data} --output_dir {folder}"
+    assert vit(f"{command} --num_epochs 1").exit_code == 0
+    same = vit(f"{command} --layer Attention --test_only")
+    assert same.exit_code == 0, words(same)
+    for other in ("--layer KvtAttention", "--d_hidden 24", "--resize 64"):
+        done = vit(f"{command} {other} --test_only")
+        assert done.exit_code == 2
+        assert "which was trained with " + other.split()[0] in words(done)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--layer NeighborhoodAttention --K 100", "--K times `dilation` must be at most"),
+        ("--layer KvtAttention --K 18", "--K must be at most"),
+        ("--resize 30", "--resize"),
+        ("--d_hidden 13", "--d_hidden"),
+        ("--validation 0", "0<x<1"),
+        ("--momentum 1", "0<=x<1"),
+    ],
+)
+def test_what_a_model_refuses_is_called_by_its_flag(
+    data: Path, tmp_path: Path, options: str, said: str
+) -> None:
+    done = vit(f"train {SMALL} --data_path {data} --output_dir {tmp_path / 'out'} {options}")
+    assert done.exit_code in (1, 2)
+    assert said in words(done)
+
+
+def test_samples_that_nobody_draws_are_told_of(data: Path, tmp_path: Path) -> None:
+    command = f"train {SMALL} --num_epochs 1 --data_path {data} --layer ConvNNAttention --K 3"
+    done = vit(f"{command} --num_samples 5 --output_dir {tmp_path / 'out'}")
+    assert done.exit_code == 0
+    assert "--num_samples has no effect with --sampling_type all." in words(done)
+
+
+def test_only_the_settings_that_differ_are_named_when_resuming(begun: tuple[str, Path]) -> None:
+    command, folder = begun
+    said = words(vit(f"{command} --seed 5 --lr 0.5 --output_dir {folder} --resume"))
+    assert "`seed` is 0 there and 5 here" in said
+    assert "`lr` is 0.01 there and 0.5 here" in said
+    assert "batch_size" not in said
+
+
+def test_defaults_that_depend_on_others_stand_in_the_report(data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    layer = "--layer BranchConv --conv_axes 2 --pool mean --K 3"
+    done = vit(f"train {SMALL} --num_epochs 1 --data_path {data} {layer} --output_dir {folder}")
+    assert done.exit_code == 0, words(done)
+    report = json.loads((folder / "report.json").read_text())
+    assert report["args"]["kernel_size"] == 3
+    assert report["model"]["layer_settings"]["kernel_size"] == 3

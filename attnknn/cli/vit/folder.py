@@ -125,6 +125,8 @@ def read_args(folder: Path) -> dict[str, Any]:
     path = folder / REPORT
     try:
         args: dict[str, Any] = json.loads(path.read_text())["args"]
+        if not isinstance(args, dict):
+            raise TypeError(args)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidInputError(f"{path} is no report of `attnknn vit train`.") from error
     return args

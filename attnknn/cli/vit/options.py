@@ -89,15 +89,23 @@ def all_of(*decorators: Decorator) -> Decorator:
     return decorate
 
 
+def names_in(*decorators: Decorator) -> frozenset[str]:
+    """The names of the options that decorators add."""
+    command = click.command()(all_of(*decorators)(lambda **_: None))
+    return frozenset(parameter.name for parameter in command.params if parameter.name)
+
+
 WHOLE, COUNT = click.IntRange(1), click.IntRange(0)
 SHARE, NOT_NEGATIVE = click.FloatRange(0, 1), click.FloatRange(0)
+BELOW_ONE = click.FloatRange(0, 1, max_open=True)
+PART = click.FloatRange(0, 1, min_open=True, max_open=True)
 POSITIVE = click.FloatRange(0, min_open=True)
 
 model_options = all_of(
     option("layer", "Attention", "How blocks attend; or a,b,c with one for each.", type=_Layers()),
     option("patch_size", 16, "Side of a patch.", type=WHOLE),
     option("num_layers", 12, "Blocks.", type=WHOLE),
-    option("num_heads", 3, "Of attention; ConvNNAttention has 1 unless asked.", type=WHOLE),
+    option("num_heads", 3, "Of attention; 1 unless asked if all are ConvNNAttention.", type=WHOLE),
     option("d_hidden", 192, "Width of tokens.", type=WHOLE),
     option("d_mlp", 768, "Width of the network in each block.", type=WHOLE),
     option("dropout", 0.1, "Of linear layers.", type=SHARE),
@@ -113,7 +121,7 @@ layer_options = all_of(
         "Kernel over the ranks of neighbors.",
     ),
     option("softmax_topk_val", True, "Softmax of neighbors' scores.", type=bool),
-    option("K", 9, "Neighbors of a token, or its window.", type=WHOLE),
+    option("K", 9, "Neighbors of a token, or its window; LocalAttention: each way.", type=WHOLE),
     choice("sampling_type", ("all", "random", "spatial"), "all", "Who may be a neighbor."),
     option("num_samples", -1, "How many: 32 at random, 8 for a grid of 8x8; -1 is all.", type=int),
     option("sample_padding", 0, "Border of the grid that is left out.", type=COUNT),
@@ -121,7 +129,7 @@ layer_options = all_of(
     choice("similarity_type", FEATURES, "Col", "Compare features, places, or both."),
     choice("aggregation_type", FEATURES, "Col", "Combine features, places, or both."),
     option("coordinate_encoding", False, "Add places to both.", type=bool),
-    option("kernel_size", 9, "Of the convolution of BranchConv.", type=WHOLE),
+    option("kernel_size", 9, "Of BranchConv's convolution; 3 over the grid.", type=WHOLE),
     option("conv_axes", 1, "1: along tokens; 2: over the grid.", type=click.IntRange(1, 2)),
     option("branch_ratio", 0.5, "Share of channels that attend to their nearest.", type=SHARE),
     choice("sparse_mode", ("all", "local", "strided"), "all", "Pattern of SparseAttention."),
@@ -132,7 +140,7 @@ data_options = all_of(
     choice("dataset", DATASETS, "cifar10", "Images to learn."),
     option("data_path", Path("./Data"), "Folder of the images.", type=PATH),
     option("resize", 224, "Side to which images are resized.", type=WHOLE),
-    switch("augment", "Mirror and shift images at random."),
+    switch("augment", "Shift images at random, and mirror all but those of mnist."),
     option("noise", 0.0, "Standard deviation of noise on pixels from 0 to 1.", type=NOT_NEGATIVE),
     option("train_rows", None, "Only so many images to train on.", type=click.IntRange(2)),
     option("test_rows", None, "Only so many images to test on.", type=WHOLE),
@@ -146,16 +154,16 @@ training_options = all_of(
     option("compile_mode", "default", "Of torch.compile.", type=_CompileMode(COMPILE_MODES)),
     option("clip_grad_norm", 1.0, "Largest norm of a gradient; 0 is any.", type=NOT_NEGATIVE),
     choice("criterion", ("CrossEntropy", "MSE"), "CrossEntropy", "Loss."),
-    option("label_smoothing", 0.0, "Share of a label spread over all.", type=SHARE),
+    option("label_smoothing", 0.0, "Share of a label spread over all.", type=BELOW_ONE),
     choice("optimizer", ("adam", "sgd", "adamw"), "adamw", "Optimizer."),
     option("lr", 1e-3, "Learning rate.", type=POSITIVE),
     option("weight_decay", 1e-6, "Of matrices.", type=NOT_NEGATIVE),
-    option("momentum", 0.9, "Of SGD.", type=SHARE),
+    option("momentum", 0.9, "Of SGD.", type=BELOW_ONE),
     choice("scheduler", ("step", "cosine", "plateau", "none"), "none", "Of the rate."),
     option("lr_step", 20, "Epochs between steps, or without progress.", type=WHOLE),
     option("lr_gamma", 0.1, "Factor of a step.", type=POSITIVE),
-    option("warmup", 0.0, "Share of steps in which the rate rises.", type=SHARE),
-    option("validation", 0.1, "Share of rows that choose the epoch to keep.", type=SHARE),
+    option("warmup", 0.0, "Share of steps in which the rate rises.", type=BELOW_ONE),
+    option("validation", 0.1, "Share of rows that choose the epoch to keep.", type=PART),
     choice("device", ("auto", "cpu", "cuda", "mps"), "cuda", "Where to compute."),
     option("seed", 0, "Same seed, same model.", type=COUNT),
     option("output_dir", Path("./Output/VGG/ConvNN"), "Folder of what is written.", type=PATH),

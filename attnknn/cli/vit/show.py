@@ -18,7 +18,7 @@ from attnknn.cli.vit.options import COUNT, PATH, WHOLE, option
 @click.option("--token", "tokens", multiple=True, help="Whose: 'class', or row,column of a patch.")
 @option("blocks", None, "Which blocks, as 1,6,12. [default: all]")
 @option("head", None, "Which head, from 0. [default: the mean of all]", type=COUNT)
-@option("most", 9, "How many of a layer that looks at all.", type=WHOLE)
+@option("most", 9, "How many tokens, the heaviest, of a layer that does not choose.", type=WHOLE)
 def show(
     folder: Path,
     image: Path,
@@ -49,9 +49,10 @@ def show(
         raise click.ClickException("The model has no layer that attends: there is nothing to show.")
     _check_head(found, head)
     out = out or Path(f"{image.stem}-looks.png")
+    out = out if out.suffix else out.with_name(f"{out.name}.png")
     with torch.no_grad():
         answer = stored.classes[int(stored.model(seen).argmax())]
-    if out.suffix == ".json":
+    if out.suffix.lower() == ".json":
         out.write_text(json.dumps(_numbers(found, grid, answer)) + "\n")
     else:
         from attnknn.vit.drawing import draw_looks

@@ -18,7 +18,7 @@ from attnknn.cli.vit.options import COUNT, DATASETS, NOT_NEGATIVE, PATH, WHOLE, 
 )
 @option("data_path", None, "Folder of the images. [default: as in training]", type=PATH)
 @option("noise", None, "Noise on pixels. [default: as in training]", type=NOT_NEGATIVE)
-@option("test_rows", None, "Only so many images.", type=WHOLE)
+@option("test_rows", None, "Only so many images. [default: all]", type=WHOLE)
 @option("batch_size", 256, "Images at once.", type=WHOLE)
 @option("device", "auto", "Where.", type=click.Choice(("auto", "cpu", "cuda", "mps")))
 @option("workers", 0, "Threads that read files ahead.", type=COUNT)

@@ -13,6 +13,7 @@ from attnknn.cli.vit.options import (
     data_options,
     layer_options,
     model_options,
+    names_in,
     training_options,
 )
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from attnknn.vit.training import Epoch, StoredVit, VitTraining
 
 INTERRUPTED = 130  # the exit code that shells have for it
+MODEL_OPTIONS = names_in(model_options, layer_options) | {"resize"}
 
 
 @click.command()
@@ -47,10 +49,26 @@ def train(ctx: click.Context, /, **options: Any) -> None:
             n: options[n] if n in asked else None for n in ("dataset", "data_path", "noise")
         }
         rest = {name: options[name] for name in ("test_rows", "batch_size", "device", "workers")}
+        _check_as_trained(folder, {name: _plain(options[name]) for name in asked & MODEL_OPTIONS})
         test_folder(folder, {**as_trained, **rest})
         return
     if not _train(folder, options, asked):
         ctx.exit(INTERRUPTED)
+
+
+def _check_as_trained(folder: Path, asked: dict[str, Any]) -> None:
+    """A model cannot be tested as another one."""
+    from attnknn.cli.vit import folder as files
+
+    if not (folder / files.REPORT).exists():
+        return
+    trained = files.read_args(folder)
+    for name, value in asked.items():
+        if trained.get(name, value) != value:
+            raise click.UsageError(
+                f"--test_only tests the model of {folder}, which was trained with --{name} "
+                f"{trained[name]}, not {value}."
+            )
 
 
 def _is_given(ctx: click.Context, name: str) -> bool:
@@ -61,10 +79,18 @@ def _train(folder: Path, options: dict[str, Any], asked: set[str]) -> bool:
     """Whether the training came to its end."""
     from attnknn.cli.vit import folder as files
     from attnknn.cli.vit.data import read_data
-    from attnknn.cli.vit.mapping import model_settings, not_read, training_settings
+    from attnknn.cli.vit.mapping import (
+        as_meant,
+        errors_in_flags,
+        model_settings,
+        not_read,
+        training_settings,
+        without_effect,
+    )
     from attnknn.vit.training import Pixels, train_vit
     from attnknn.vit.training.stored import make_vit
 
+    options = as_meant(options, asked)
     training = training_settings(options)
     files.check_free(folder, resume=options["resume"], force=options["force"])
     data = read_data(
@@ -79,13 +105,15 @@ def _train(folder: Path, options: dict[str, Any], asked: set[str]) -> bool:
         options,
         in_chans=data.in_chans,
         num_classes=len(data.classes),
-        asked_heads="num_heads" in asked,
     )
     for name in not_read(options["layer"], asked):
         click.echo(f"--{name} is not read by {', '.join(options['layer'])}.", err=True)
+    for line in without_effect(options):
+        click.echo(line, err=True)
     teller = _Teller(folder, options, training.epochs)
     if teller.is_first:
-        teller.begin(settings, data)
+        with errors_in_flags(options["layer"]):
+            teller.begin(settings, data)
     side = options["resize"]
     pixels = Pixels.like(data.train.images, (side, side), training.noise)
     model, lesson = train_vit(
@@ -173,7 +201,6 @@ class _Teller:
             side = settings["image_size"]
             operations = count_operations(model, torch.zeros(1, settings["in_chans"], side, side))
         args = {name: _plain(value) for name, value in self.options.items()}
-        args["num_heads"] = settings["num_heads"]
         if not self.options["resume"]:  # else they are there, and the checkpoint must agree
             files.clear(self.folder)
             files.write_args(self.folder, args)

@@ -67,8 +67,12 @@ class Pixels:
         generator: torch.Generator,
         *,
         is_augmented: bool = False,
+        is_mirrored: bool = True,
     ) -> Tensor:
-        """uint8 images (B, C, H, W) as a model sees them, (B, C, *size)."""
+        """uint8 images (B, C, H, W) as a model sees them, (B, C, *size).
+
+        If they are augmented they are shifted, and half of them may be mirrored.
+        """
         pixels = images.float() / 255
         if tuple(pixels.shape[2:]) != self.size:
             pixels = F.interpolate(
@@ -76,7 +80,7 @@ class Pixels:
             )
         if is_augmented:
             frame = max(1, min(self.size) // 8)
-            recipe = Augmentation(horizontal_flip="random", crop=frame)
+            recipe = Augmentation(horizontal_flip="random" if is_mirrored else "none", crop=frame)
             pixels = augment(pixels, recipe, generator)
         if self.noise:
             drawn = torch.randn(pixels.shape, generator=generator, device=generator.device)

@@ -40,7 +40,8 @@ class VitTraining:
     criterion : 'CrossEntropy', or 'MSE' between scores and ones and zeros
     label_smoothing : share of each label that is spread over all classes
     clip_grad_norm : largest norm of a step's gradient; None leaves gradients as they are
-    augment : mirror images at random, and cut them out of a frame that is an eighth wider
+    augment : cut images out of a frame that is an eighth wider, and mirror half of them
+    mirror : whether `augment` mirrors; not for images that mean something else then
     noise : standard deviation of what is added to pixels between 0 and 1, in training and testing
     validation : share of the training rows that choose the epoch to keep, and are not trained on
     use_amp : compute products in half precision: bfloat16, or float16 on CUDA
@@ -63,6 +64,7 @@ class VitTraining:
     label_smoothing: float = 0.0
     clip_grad_norm: float | None = 1.0
     augment: bool = False
+    mirror: bool = True
     noise: float = 0.0
     validation: float = 0.1
     use_amp: bool = False
@@ -79,7 +81,7 @@ class VitTraining:
         check_choice("criterion", self.criterion, CRITERIA)
         check_choice("device", self.device, DEVICES)
         check_choice("compile_mode", self.compile_mode, COMPILE_MODES)
-        for name in ("augment", "use_amp", "use_compiled"):
+        for name in ("augment", "mirror", "use_amp", "use_compiled"):
             check_flag(name, getattr(self, name))
         if self.warmup and self.scheduler not in WARMING:
             raise InvalidSettingError(

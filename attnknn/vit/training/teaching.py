@@ -194,7 +194,10 @@ class _Course:
     def loss_of(self, rows: Tensor) -> Tensor:
         """The mean loss of a batch."""
         shown = next(self.coming).to(self.device)
-        seen = self.pixels.seen(shown, self.chance, is_augmented=self.settings.augment)
+        is_augmented, is_mirrored = self.settings.augment, self.settings.mirror
+        seen = self.pixels.seen(
+            shown, self.chance, is_augmented=is_augmented, is_mirrored=is_mirrored
+        )
         known = self.classes[self.trained[rows]].to(self.device)
         outputs = self.model(seen)
         if outputs.dim() != 2 or outputs.shape[1] < self.n_classes:

@@ -263,7 +263,7 @@ def test_the_checkpoint_of_another_training_is_not_taken(tmp_path, what):
         taught(other)
         assert np.array_equal(other.transform(IMAGES), encoder.transform(IMAGES))
         return
-    name = "rows and labels" if what in ("labels", "images") else what
+    name = {"settings": "label_smoothing", "seed": "seed"}.get(what, "rows and labels")
     with pytest.raises(InvalidInputError, match=f"belongs to another training: `{name}` is "):
         taught(other, codes, X=images, seed=seed)
 

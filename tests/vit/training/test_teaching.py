@@ -271,3 +271,14 @@ def test_any_module_can_be_trained(bright, pixels):
         VitTraining(**QUICK),
     )
     assert isinstance(model, nn.Sequential)
+
+
+def test_images_that_mean_something_else_mirrored_are_not_mirrored() -> None:
+    shown = torch.zeros(16, 1, 8, 8, dtype=torch.uint8)
+    shown[:, :, :, 6:] = 255  # bright on the right
+    pixels = Pixels((8, 8), (0.0,), (1.0,))
+    for is_mirrored in (True, False):
+        chance = torch.Generator().manual_seed(0)
+        seen = pixels.seen(shown, chance, is_augmented=True, is_mirrored=is_mirrored)
+        is_bright_left = seen[:, 0, :, :3].mean((1, 2)) > seen[:, 0, :, 5:].mean((1, 2))
+        assert is_bright_left.any() == is_mirrored
