@@ -6,62 +6,477 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.evaluation.intervals import Interval
+from attnknn.evaluation.sheet import Sheet, Sheets
+from attnknn.evaluation.table import Run, Table
+from attnknn.experiments.claims import settings_of
 from attnknn.experiments.study import Study, measure
+from attnknn.metrics import row_correct, row_nll, score_all
 from experiments.research import claims
+from experiments.research.claims import JUDGES
 from experiments.research.page import write_page
-from experiments.research.results import Results, studies
+from experiments.research.results import ASKED, hours, missing, read, studies
+from experiments.research.verdicts import (
+    FAILS,
+    HOLDS,
+    MIXED,
+    PARTLY,
+    SAME,
+    UNDECIDED,
+    Part,
+    Region,
+    by_region,
+    by_signs,
+    of_all,
+)
 
-BETTER, WORSE, SAME = (
+MANY, FEW = 1200, 60
+BETTER, WORSE, LEVEL = (
     Interval(-0.2, -0.3, -0.1),
     Interval(0.2, 0.1, 0.3),
     Interval(0.0, -0.1, 0.1),
 )
 
 
+# Tables and sheets with the figures that a test needs
+
+
+def table(n=MANY, sure=0.9, corruption="", **methods) -> Table:
+    """Two seeds of methods that are right on the first rows: their share, or it and how sure."""
+    runs = []
+    for seed in (0, 1):
+        for name, asked in methods.items():
+            share, says = asked if isinstance(asked, tuple) else (asked, sure)
+            runs.append(_run(name, seed, n, share, says))
+    return Table("fake", "0", 100, n, corruption, "none", {}, tuple(runs))
+
+
+def _run(name, seed, n, share, says) -> Run:
+    name = name.replace("_views", ", views").replace("_", " ")
+    is_right = np.arange(n) < share * n
+    first = np.where(is_right, says, 1 - says)
+    answers, truth = np.stack([first, 1 - first], axis=1), np.zeros(n, dtype=int)
+    return Run(
+        method=name,
+        seed=seed,
+        scores=score_all(truth, answers),
+        row_nll=row_nll(truth, answers),
+        row_correct=row_correct(truth, answers),
+        row_confidence=answers.max(axis=1),
+        fit_seconds=0.0,
+        predict_seconds=0.0,
+        settings={"asked": name},
+        chosen={},
+    )
+
+
+def one(*tables):
+    """Data sets with one table each."""
+    return {f"data {n}": {None: found} for n, found in enumerate(tables)}
+
+
+def sweeps(*pairs):
+    """Data sets with a table at each end of an axis."""
+    return {f"data {n}": {0.0: first, 0.3: last} for n, (first, last) in enumerate(pairs)}
+
+
+def sheets(claim, *by_seed, settings=None) -> Sheets:
+    return Sheets(
+        tuple(
+            Sheet(claim, "fake", "0", "none", seed, settings or {}, {}, tuple(rows))
+            for seed, rows in enumerate(by_seed)
+        )
+    )
+
+
+def verdict_of(claim, found):
+    return of_all(JUDGES[claim](found).parts)
+
+
+# Rules
+
+
 @pytest.mark.parametrize(
-    ("gaps", "verdict"),
+    ("gaps", "verdict", "counts"),
     [
-        ([BETTER, BETTER], claims.HOLDS),
-        ([BETTER, SAME], claims.PARTLY),
-        ([BETTER, WORSE], claims.PARTLY),
-        ([SAME, SAME], claims.SAME),
-        ([WORSE, SAME], claims.FAILS),
+        ([BETTER, LEVEL], HOLDS, "better on 1, worse on 0, level on 1 of 2"),
+        ([BETTER, *[WORSE] * 9], MIXED, "better on 1, worse on 9, level on 0 of 10"),
+        ([LEVEL, LEVEL], SAME, "better on 0, worse on 0, level on 2 of 2"),
+        ([WORSE, LEVEL], FAILS, "better on 0, worse on 1, level on 1 of 2"),
     ],
 )
-def test_verdicts_follow_the_intervals(gaps, verdict):
-    assert claims._signs(gaps, better=-1) == verdict
+def test_differences_count_beyond_their_intervals(gaps, verdict, counts):
+    assert by_signs("x", gaps, better=-1) == Part("x", verdict, counts)
     turned = [Interval(-gap.mean, -gap.upper, -gap.lower) for gap in gaps]
-    assert claims._signs(turned, better=+1) == verdict
+    assert by_signs("x", turned, better=+1) == Part("x", verdict, counts)
 
 
-def test_every_claim_has_a_judge_and_every_study_a_claim_and_data():
-    assert set(claims.SAID) == set(claims.JUDGES)
-    asked = {(study.preset, study.claim, study.dataset) for study in studies()}
-    assert {(None, "main", name) for name in claims.DATA} <= asked
-    assert len(asked) == len(list(studies()))
+@pytest.mark.parametrize(
+    "region",
+    [
+        claims.KEPT,
+        claims.HARDLY,
+        claims.BEHIND,
+        claims.BELOW_1_MS,
+        claims.FASTER,
+        claims.NORM_OF_ONE,
+        claims.BELOW_ROOT,
+        claims.AS_1_OVER_K,
+        *map(claims._within, claims.MARGINS),
+    ],
+)
+def test_every_region_can_be_hit_missed_and_left_open(region):
+    border = region.high if np.isfinite(region.high) else region.low
+    step = 1e-4 if np.isfinite(region.high) else -1e-4
+    inside, outside, across = (
+        Interval(border + a * step, *sorted([border + (a - 1) * step, border + (a + 1) * step]))
+        for a in (-2, 2, 0)
+    )
+    assert by_region("x", [inside, inside], region).verdict == HOLDS
+    assert by_region("x", [outside, across], region).verdict == FAILS
+    assert by_region("x", [inside, outside], region).verdict == MIXED
+    assert by_region("x", [inside, across], region).verdict == UNDECIDED
+    assert by_region("x", [], region).verdict == UNDECIDED
 
 
-def test_the_page_has_what_was_measured_and_names_what_was_not(tmp_path):
+def test_a_region_may_be_missed_on_either_side():
+    assert Region(0.05, 0.09).misses(Interval(0.01, 0.0, 0.02))
+    assert Region(0.05, 0.09).misses(Interval(0.2, 0.1, 0.3))
+
+
+@pytest.mark.parametrize(
+    ("parts", "verdict"),
+    [
+        ([HOLDS, HOLDS], HOLDS),
+        ([HOLDS, FAILS], PARTLY),
+        ([HOLDS, UNDECIDED], PARTLY),
+        ([MIXED, FAILS], MIXED),
+        ([FAILS, SAME], FAILS),
+        ([SAME, UNDECIDED], UNDECIDED),
+        ([SAME, SAME], SAME),
+    ],
+)
+def test_a_claim_says_all_of_its_parts(parts, verdict):
+    assert of_all([Part("x", found, "") for found in parts]) == verdict
+
+
+# Claims
+
+
+GOOD, BAD = (0.9, 0.9), (0.7, 0.99)  # more often right, and honest; or neither
+
+
+@pytest.mark.parametrize("claim", ["accuracy", "log-loss", "calibration"])
+def test_learned_attention_is_compared_on_every_data_set(claim):
+    better = table(uniform=BAD, distance=BAD, learned=GOOD)
+    worse = table(uniform=GOOD, distance=GOOD, learned=BAD)
+    level = table(uniform=GOOD, distance=GOOD, learned=GOOD)
+    between = table(uniform=BAD, distance=GOOD, learned=(0.8, 0.97))
+    assert verdict_of(claim, one(better, level)) == HOLDS
+    assert verdict_of(claim, one(worse, level)) == FAILS
+    assert verdict_of(claim, one(level, level)) == SAME
+    assert verdict_of(claim, one(better, worse)) == MIXED
+    assert verdict_of(claim, one(between)) == PARTLY
+
+
+def test_counts_of_data_sets_stand_in_the_verdict():
+    found = one(table(uniform=0.7, distance=0.9, learned=0.9))
+    assert JUDGES["accuracy"](found).verdict == (
+        "holds in part (against uniform: better on 1, worse on 0, level on 0 of 1; "
+        "against distance: better on 0, worse on 0, level on 1 of 1)"
+    )
+
+
+def test_views_are_judged_for_learned_and_other_votes_apart():
+    def seen(learned, uniform, head=BAD):
+        views = {"learned_views": learned, "uniform_views": uniform, "CNN_head_views": head}
+        return one(table(learned=(0.9, 0.95), uniform=(0.9, 0.95), CNN_head=GOOD, **views))
+
+    assert verdict_of("views", seen(GOOD, GOOD)) == HOLDS  # whatever the head does
+    assert verdict_of("views", seen(BAD, BAD)) == FAILS
+    assert verdict_of("views", seen(GOOD, BAD)) == PARTLY
+    assert verdict_of("views", seen((0.9, 0.95), (0.9, 0.95))) == SAME
+    both = {**seen(GOOD, GOOD), "other": seen(BAD, BAD)["data 0"]}
+    assert verdict_of("views", both) == MIXED
+
+
+def test_votes_keep_their_accuracy_whatever_the_head_does():
+    def kept(uniform, learned, n=MANY):
+        first = table(n, CNN_head=0.9, uniform=0.9, learned=0.9)
+        return sweeps((first, table(n, CNN_head=0.3, uniform=uniform, learned=learned)))
+
+    assert verdict_of("noise", kept(0.9, 0.9)) == HOLDS
+    assert verdict_of("noise", kept(0.5, 0.5)) == FAILS
+    assert verdict_of("noise", kept(0.9, 0.5)) == MIXED
+    assert verdict_of("noise", kept(0.87, 0.87, FEW)) == UNDECIDED
+    judged = JUDGES["noise"](kept(0.5, 0.5))
+    assert judged.lines[0].startswith("data 0, CNN head: 33.3% [")
+    assert "of 2" in judged.parts[0].counts
+    assert JUDGES["imbalance"] is JUDGES["noise"]
+
+
+def test_robust_is_who_loses_least_not_who_is_best():
+    def lost(learned, others):
+        before, after = learned
+        first = table(learned=before, uniform=others[0], distance=others[0])
+        last = table(learned=after, uniform=others[1], distance=others[1])
+        return (first, last)
+
+    steady, falling = lost((0.7, 0.7), (0.95, 0.8)), lost((0.95, 0.8), (0.7, 0.7))
+    level = lost((0.9, 0.8), (0.9, 0.8))
+    claim = "robust-by-attention"
+    assert verdict_of(claim, sweeps(steady, level)) == HOLDS
+    assert verdict_of(claim, sweeps(falling, level)) == FAILS
+    assert verdict_of(claim, sweeps(level)) == SAME
+    assert verdict_of(claim, sweeps(steady, falling)) == MIXED
+
+
+def test_accuracy_hardly_depends_on_k_within_a_point():
+    def at(uniform, learned, n=MANY):
+        return sweeps(
+            (table(n, uniform=0.9, learned=0.9), table(n, uniform=uniform, learned=learned))
+        )
+
+    assert verdict_of("neighbors", at(0.9, 0.902)) == HOLDS
+    assert verdict_of("neighbors", at(0.8, 0.95)) == FAILS
+    assert verdict_of("neighbors", at(0.8, 0.9)) == MIXED
+    assert verdict_of("neighbors", at(0.9, 0.91)) == UNDECIDED
+    both = {**at(0.9, 0.9), "other": at(0.8, 0.8)["data 0"]}
+    assert verdict_of("neighbors", both) == PARTLY
+
+
+def test_the_k_ensemble_improves_nothing_unless_it_does():
+    def against(ensemble, n=MANY):
+        found = table(n, distance=BAD)
+        return replace(found, runs=found.runs + table(n, **{"k-ensemble": ensemble}).runs)
+
+    claim = "k-ensemble"
+    assert verdict_of(claim, one(against(BAD))) == HOLDS
+    assert verdict_of(claim, one(against((0.5, 0.999)))) == HOLDS  # worse is no improvement
+    assert verdict_of(claim, one(against(GOOD))) == FAILS
+    assert verdict_of(claim, one(against(GOOD), against(BAD))) == MIXED
+    assert JUDGES[claim](one(against((0.705, 0.99)))).parts[0].verdict == UNDECIDED
+    assert verdict_of(claim, one(against(GOOD, FEW))) == UNDECIDED
+    assert "too few rows" in JUDGES[claim](one(against(BAD, FEW))).lines[0]
+
+
+def test_several_heads_are_as_one_within_the_margins():
+    def heads(n=MANY, **found):
+        named = {name.replace("h", "") + "_heads": asked for name, asked in found.items()}
+        return table(n, as_it_is=0.9, **named)
+
+    assert verdict_of("heads", one(heads(h2=0.9, h4=0.9, h8=0.9))) == HOLDS
+    assert verdict_of("heads", one(heads(h4=0.8))) == FAILS
+    assert verdict_of("heads", one(heads(h4=0.99))) == FAILS
+    assert verdict_of("heads", one(heads(h2=0.9, h4=0.8))) == MIXED
+    assert verdict_of("heads", one(heads(h4=0.905))) == UNDECIDED
+    assert verdict_of("heads", one(heads(FEW, h4=0.8))) == UNDECIDED
+
+
+def test_a_gap_of_seven_points_is_one_of_five_to_nine():
+    def behind(*points, n=MANY):
+        return one(*(table(n, CNN_head=0.9, learned=0.9 - p, attnknn=0.9 - p) for p in points))
+
+    assert verdict_of("gap-to-cnn", behind(0.07)) == HOLDS
+    assert verdict_of("gap-to-cnn", behind(0.01)) == FAILS
+    assert verdict_of("gap-to-cnn", behind(0.2)) == FAILS
+    assert verdict_of("gap-to-cnn", behind(0.07, 0.01)) == PARTLY
+    assert verdict_of("gap-to-cnn", behind(0.07, n=FEW)) == UNDECIDED
+    apart = one(table(CNN_head=0.9, learned=0.83, attnknn=0.9))
+    assert verdict_of("gap-to-cnn", apart) == MIXED
+
+
+def test_queries_asked_at_once_and_alone_are_judged_apart():
+    def costs(at_once, alone):
+        by_seed = [
+            [
+                {"what": what, "overhead at once": a, "overhead alone": b}
+                for what in ("uniform", "distance", "learned")
+            ]
+            for a, b in zip(at_once, alone, strict=True)
+        ]
+        return {"digits": sheets("overhead", *by_seed)}
+
+    assert verdict_of("overhead", costs([0.1, 0.2], [0.5, 0.6])) == HOLDS
+    assert verdict_of("overhead", costs([0.1, 0.2], [2.0, 3.0])) == PARTLY
+    assert verdict_of("overhead", costs([2.0, 2.0], [2.0, 3.0])) == FAILS
+    assert verdict_of("overhead", costs([0.9, 1.1], [0.9, 1.1])) == UNDECIDED
+    both = {**costs([0.1, 0.2], [0.1, 0.1]), "cifar10": costs([2.0, 2.0], [2.0, 2.0])["digits"]}
+    assert verdict_of("overhead", both) == MIXED
+    assert (
+        "0.1500 [0.1000, 0.2000] ms" in JUDGES["overhead"](costs([0.1, 0.2], [0.5, 0.6])).lines[0]
+    )
+
+
+def index_rows(flat, inner, graph):
+    """Rows of three indexes whose times are these."""
+    times = {"FAISS flat, Euclidean": flat, "FAISS flat, inner product": inner, "FAISS HNSW": graph}
+    return [
+        {"what": what, "build s": time, "ms per query": time, "recall": 1.0, "MB": 1.0}
+        for what, time in times.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("by_seed", "verdict"),
+    [
+        ([(2, 1, 3), (2, 1, 4)], HOLDS),
+        ([(2, 3, 1), (2, 3, 1)], FAILS),
+        ([(2, 3, 4), (2, 3, 4)], PARTLY),
+        ([(2, 1, 3), (2, 3, 1)], UNDECIDED),
+    ],
+)
+def test_indexes_are_compared_with_each_other(by_seed, verdict):
+    found = {"cifar10": sheets("index", *(index_rows(*times) for times in by_seed))}
+    assert verdict_of("index", found) == verdict
+    assert "FAISS HNSW: build" in JUDGES["index"](found).lines[2]
+
+
+def theory_sheets(norm, k, power):
+    """Two seeds of the same numbers; √n is 100."""
+    rows = [
+        {"what": "norm of embeddings", "value": norm, "least": norm, "largest": norm},
+        {"what": "K of distance attention", "value": k, "√n": 100.0},
+        *({"what": f"K = {n}", "distance to all": float(n) ** power} for n in (1, 4, 16)),
+        {"what": "K = 64", "distance to all": 0.0},
+    ]
+    return sheets("theory", rows, rows)
+
+
+def test_each_part_of_the_theory_is_judged():
+    def verdict(*found):
+        return verdict_of("theory", {str(n): theory_sheets(*f) for n, f in enumerate(found)})
+
+    assert verdict((1.0, 50, -1.0)) == HOLDS
+    assert verdict((3.0, 200, -0.5)) == FAILS
+    assert verdict((1.0, 200, -1.0)) == PARTLY
+    assert verdict((1.0, 50, -1.0), (3.0, 200, -0.5)) == MIXED
+    judged = JUDGES["theory"]({"digits": theory_sheets(3.0, 50, -0.5)})
+    assert [part.verdict for part in judged.parts] == [FAILS, HOLDS, FAILS]
+
+
+def test_votes_of_an_experiment_are_alike_within_half_a_point():
+    def verdict(uniform, distance, n=MANY):
+        found = one(table(n, uniform=uniform, distance=distance, learned=0.9))
+        return verdict_of("experiment-4", found)
+
+    assert verdict(0.9, 0.9) == HOLDS
+    assert verdict(0.8, 0.99) == FAILS
+    assert verdict(0.8, 0.9) == PARTLY
+    assert verdict(0.88, 0.92, FEW) == UNDECIDED
+
+
+# Studies and the page
+
+
+def test_every_claim_has_a_judge_and_studies_that_are_asked_for():
+    assert set(claims.SAID) == set(JUDGES)
+    asked = list(studies())
+    assert all(claim.needs(asked) for claim in claims.CLAIMS)
+    assert len({(s.preset, s.claim, s.dataset) for s in asked}) == len(asked)
+    for study in asked:
+        settings_of(study.claim, study.changes)  # an unknown name is an error
+    with pytest.raises(InvalidSettingError, match=r"Add them to studies\.toml"):
+        claims.CLAIMS[0].needs(asked[:1])
+
+
+def test_the_studies_fit_into_eight_hours_of_one_core():
+    assert hours() <= 8
+    assert all(asked["minutes"] >= 1 for asked in ASKED)
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    """The study of an experiment, and its reports as if they had been measured."""
+    study = next(s for s in studies(tmp_path) if s.preset == "experiment-4")
+    for seed in study.seeds:
+        found = table(head=0.9, uniform=0.9, distance=0.9, learned=0.9)
+        runs = tuple(replace(run, seed=seed) for run in found.runs if run.seed == 0)
+        replace(found, runs=runs).to_json(study.place / str(seed) / "report.json")
+    return study
+
+
+def test_a_study_is_measured_when_every_report_is_there(experiment):
+    assert not missing(experiment)
+    assert read(experiment)[None].seeds == list(experiment.seeds)
+    more = replace(experiment, seeds=[*experiment.seeds, 9])
+    assert [path.parent.name for path in missing(more)] == ["9"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # numpy's open file
+def test_damaged_reports_are_errors_with_their_path(experiment):
+    path = experiment.place / "1" / "report.json"
+    path.with_suffix(".npz").write_bytes(b"PK\x03\x04 and no more")
+    with pytest.raises(InvalidInputError, match=r"1/report\.json is damaged"):
+        read(experiment)
+    path.write_text("{")
+    with pytest.raises(InvalidInputError, match=r"1/report\.json is damaged"):
+        write_page(list(studies(experiment.folder)), experiment.folder / "claims.md")
+
+
+def test_reports_of_other_settings_or_data_are_refused(experiment):
+    with pytest.raises(InvalidInputError, match=r"report\.json was made with other settings"):
+        read(replace(experiment, changes={"methods": ["uniform", "distance"]}))
+    path = experiment.place / "1" / "report.json"
+    replace(Table.from_json(path), encoder="another").to_json(path)
+    with pytest.raises(InvalidInputError, match=r"experiment-4/main/cifar10 do not go together"):
+        read(experiment)
+
+
+def test_sheets_of_other_settings_are_refused(tmp_path):
+    study = Study("index", "cifar10", tmp_path, [0])
+    written = {"title": repr(settings_of("index")["title"]), "neighbors": "4"}
+    (sheet,) = sheets("index", index_rows(2, 1, 3), settings=written).sheets
+    sheet.to_json(study.place / "0" / "report.json")
+    with pytest.raises(InvalidInputError, match="was made with other settings"):
+        read(study)
+    assert read(replace(study, changes={"neighbors": 4})).seeds == [0]
+
+
+def test_a_verdict_stands_beside_the_data_that_it_rests_on(experiment):
+    page = experiment.folder / "claims.md"
+    write_page(list(studies(experiment.folder)), page)
+    row = next(line for line in page.read_text().splitlines() if "Experiment 4, learned" in line)
+    assert row.split(" | ")[1].startswith("holds (as uniform: true of 1, false of 0")
+    assert row.endswith("| cifar10 (1,200 test rows, 2 seeds) |")
+
+
+def test_the_page_gives_no_verdict_before_all_is_measured(tmp_path):
     methods = ["uniform", "distance", "learned", "k-ensemble"]
-    few = {"methods": methods, "neighbors": [1, 4]}
-    main = Study("main", "iris", tmp_path, [0], changes={"methods": methods})
-    measure(main)
-    sweep = replace(main, claim="k-sweep", dataset="digits", network="none", n_rows=200)
-    measure(replace(sweep, changes={**few, "methods": methods[:3]}))
-    numbers = {"neighbors": 4, "queries": 8, "repeats": 1}
-    measure(replace(sweep, claim="overhead", changes=numbers))
+    few = {
+        ("main", "iris"): {"changes": {"methods": methods}, "seeds": [0]},
+        ("k-sweep", "digits"): {"changes": {"methods": methods[:2], "neighbors": [1, 4]}},
+        ("overhead", "digits"): {"changes": {"neighbors": 4, "queries": 8, "repeats": 1}},
+    }
+    cheap = {"network": "none", "n_rows": 200, "seeds": [0]}
+    asked = [
+        replace(study, **{**cheap, **few[study.claim, study.dataset]})
+        if (study.claim, study.dataset) in few
+        else study
+        for study in studies(tmp_path)
+    ]
+    measured = [study for study in asked if (study.claim, study.dataset) in few]
+    table = measure(replace(measured[0], n_rows=None)).tables[None]
+    measure(measured[1])
+    measure(measured[2])
+    asked = [replace(s, seeds=[0, 1]) if s.claim == "k-sweep" else s for s in asked]
     page = tmp_path / "claims.md"
-    write_page(Results(tmp_path), page)
+    write_page(asked, page)
     text = page.read_text()
-    table = measure(main).tables[None]
     gap = table.difference("nll", "learned", "distance")
     assert f"- iris: learned − distance {gap:+.4f}" in text
-    assert "digits, learned: accuracy between" in text
-    assert "ms for one asked alone" in text
+    assert "measured in part; missing: main digits, main banking77" in text
+    assert "| iris (30 test rows, 1 seed) |" in text
+    assert "ms for each query asked alone" in text
+    assert "| digits (8 queries, 1 seed) |" in text
     assert "| Several heads are as one | not measured yet |" in text
-    assert "main cifar10" in text.split("Not measured yet: ")[1]
+    assert "| Accuracy hardly depends on K | not measured yet |" in text
+    left = text.split("Not measured yet: ")[1]
+    assert "main cifar10 (3 of 3 reports)" in left
+    assert "k-sweep digits (2 of 4 reports)" in left

@@ -55,6 +55,15 @@ def test_every_claim_names_known_methods_and_data():
         assert len(claim["seeds"]) >= 5
 
 
+def test_the_research_is_measured_with_the_settings_of_its_studies(monkeypatch):
+    asked = []
+    monkeypatch.setattr(experiments, "measure_claim", lambda study, _: asked.append(study))
+    assert experiments.measure_research("cifar10") == 0
+    (ablation,) = [study for study in asked if study.claim == "ablation"]
+    assert "4 heads" in ablation.changes["variants"]
+    assert {study.dataset for study in asked} == {"cifar10"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(TABLE_METHODS) - {"LightGBM", "CatBoost"}))
 def test_every_table_method_takes_raw_rows(name, monkeypatch):

@@ -3,306 +3,381 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from attnknn.evaluation.intervals import Interval
+import numpy as np
+
+from attnknn.errors import InvalidSettingError
+from attnknn.evaluation.intervals import Interval, bootstrap_means, paired_interval
+from attnknn.evaluation.sheet import Sheets
 from attnknn.evaluation.table import Table
 from attnknn.experiments.presets import PRESETS
+from attnknn.experiments.study import Study
 from attnknn.reports.sheets import falling_power
-from experiments.research.results import Results
+from experiments.research.results import Found, Tables, missing, read
+from experiments.research.verdicts import Part, Region, by_region, by_signs, of_all
 
-DATA = ("iris", "digits", "banking77", "adult", "cifar10")
-HOLDS, FAILS, PARTLY, SAME = "holds", "does not hold", "holds in part", "no difference is seen"
+VOTES = ("uniform", "distance", "learned", "attnknn", "k-ensemble", "adaptive K")
+OTHERS = ("uniform", "distance")
+OURS = ("learned", "attnknn")
+HEADS = ("2 heads", "4 heads", "8 heads")
+WORDS = {"accuracy": "accuracy", "nll": "log-loss", "ece": "ECE"}
+
+# What counts as nothing: half a point of accuracy, a hundredth of log-loss and of ECE.
+MARGINS = {"accuracy": 0.005, "nll": 0.01, "ece": 0.01}
+ENOUGH_ROWS = 1000  # test rows that can show that a difference is as small as the margins
+KEPT = Region(low=0.98)
+HARDLY = Region(high=0.01)
+BEHIND = Region(0.05, 0.09)
+BELOW_1_MS = Region(high=1.0)
+FASTER = Region(high=1.0)  # one time divided by another
+NORM_OF_ONE = Region(0.999, 1.001)
+BELOW_ROOT = Region(high=1.0)  # K divided by √n
+AS_1_OVER_K = Region(-1.25, -0.75)  # powers of K; halfway to 1/√K it is something else
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What was measured, a line each, and whether the claim holds."""
+    """What was measured, a line each, and the verdict on each part of the claim."""
 
     lines: list[str]
-    verdict: str
+    parts: list[Part]
+
+    @property
+    def verdict(self) -> str:
+        """The verdict with the counts that it comes from."""
+        return f"{of_all(self.parts)} ({'; '.join(map(str, self.parts))})"
+
+
+Judge = Callable[[Mapping[str, Any]], Judged]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim with the numbers of the documents."""
+    """A claim with the numbers of the documents.
+
+    Parameters
+    ----------
+    study, data, preset : what it is judged by, which must all be measured
+    judge : takes what was measured by data set
+    """
 
     title: str
     said: str
-    judge: Callable[[Results], Judged | None]
+    study: str
+    data: tuple[str, ...]
+    judge: Judge
+    preset: str | None = None
 
-
-def _signs(gaps: list[Interval], *, better: int) -> str:
-    """A verdict by how many differences lie on the better side, beyond their intervals."""
-    sides = [0 if not gap.excludes_zero() else (1 if gap.mean > 0 else -1) for gap in gaps]
-    if all(side == better for side in sides):
-        return HOLDS
-    if all(side == 0 for side in sides):
-        return SAME
-    return PARTLY if better in sides else FAILS
-
-
-def _mains(results: Results) -> Iterator[tuple[str, Table]]:
-    for name in DATA:
-        table = results.table("main", name)
-        if table is not None:
-            yield name, table
-
-
-def _votes(results: Results, ours: str, metric: str, better: int) -> Judged | None:
-    """Our votes against uniform and distance votes on every data set."""
-    lines, gaps = [], []
-    for name, table in _mains(results):
-        for other in ("uniform", "distance"):
-            gap = (
-                table.ece_difference(ours, other)
-                if metric == "ece"
-                else table.difference(metric, ours, other)
+    def needs(self, asked: Sequence[Study]) -> list[Study]:
+        """The studies that it is judged by, among those that are asked for."""
+        by_name = {(s.claim, s.dataset, s.preset): s for s in asked}
+        names = [(self.study, name, self.preset) for name in self.data]
+        lacking = [name for name in names if name not in by_name]
+        if lacking:
+            raise InvalidSettingError(
+                f"{self.title!r} is judged by studies that nobody asks for: {lacking}. "
+                "Add them to studies.toml."
             )
-            gaps.append(gap)
-            lines.append(f"{name}: {ours} − {other} {gap:+.4f}")
-    return Judged(lines, _signs(gaps, better=better)) if lines else None
+        return [by_name[name] for name in names]
+
+    def found(self, asked: Sequence[Study]) -> dict[str, Found]:
+        """What was measured of it, by data set; studies with reports missing are left out."""
+        return {s.dataset: read(s) for s in self.needs(asked) if not missing(s)}
 
 
-def _accuracy(results: Results) -> Judged | None:
-    return _votes(results, "learned", "accuracy", +1)
+def _gap(table: Table, metric: str, first: str, second: str) -> Interval:
+    if metric == "ece":
+        return table.ece_difference(first, second)
+    return table.difference(metric, first, second)
 
 
-def _log_loss(results: Results) -> Judged | None:
-    return _votes(results, "learned", "nll", -1)
+def _known(table: Table, methods: Sequence[str]) -> list[str]:
+    return [method for method in methods if method in table.methods]
 
 
-def _calibration(results: Results) -> Judged | None:
-    return _votes(results, "learned", "ece", -1)
+def _seed_range(values: Sequence[float]) -> Interval:
+    """The mean over seeds, with the least and the largest."""
+    return Interval(float(np.mean(values)), min(values), max(values))
 
 
-def _views(results: Results) -> Judged | None:
-    """Every method with views against itself without."""
-    lines, gaps = [], []
-    for name in ("digits", "cifar10"):
-        table = results.table("main", name)
-        for method in [] if table is None else table.methods:
-            if table is None or f"{method}, views" not in table.methods:
-                continue
-            ece = table.ece_difference(f"{method}, views", method)
-            nll = table.difference("nll", f"{method}, views", method)
-            gaps.append(ece)
-            change = ece.mean / table.mean("ece", method)
-            lines.append(f"{name}, {method}: ECE {ece:+.4f} ({change:+.0%}), log-loss {nll:+.4f}")
-    return Judged(lines, _signs(gaps, better=-1)) if lines else None
+def _better(metric: str, better: int) -> Judge:
+    """Learned attention against uniform and distance votes on every data set."""
 
-
-def _sweep(results: Results, claim: str, methods: tuple[str, ...]) -> Judged | None:
-    """How much accuracy is lost from the first place to the last."""
-    lines, kept = [], []
-    for name in ("digits", "cifar10"):
-        tables = results.sweep(claim, name)
-        if len(tables) < 2:
-            continue
-        first, last = min(tables), max(tables)
-        for method in methods:
-            before, after = (tables[place].mean("accuracy", method) for place in (first, last))
-            losses = [tables[place].mean("nll", method) for place in (first, last)]
-            kept.append(after / before)
-            lines.append(
-                f"{name}, {method}: accuracy {before:.2%} to {after:.2%} ({after / before:.1%} "
-                f"kept), log-loss {losses[0]:.4f} to {losses[1]:.4f}"
-            )
-    if not lines:
-        return None
-    good = [share >= 0.98 for share in kept]
-    return Judged(lines, HOLDS if all(good) else PARTLY if any(good) else FAILS)
-
-
-ROBUST = ("CNN head", "uniform", "distance", "learned", "attnknn")
-
-
-def _noise(results: Results) -> Judged | None:
-    return _sweep(results, "noise", ROBUST)
-
-
-def _imbalance(results: Results) -> Judged | None:
-    return _sweep(results, "imbalance", ROBUST)
-
-
-def _robust_by_attention(results: Results) -> Judged | None:
-    """Learned against uniform and distance at the largest noise."""
-    lines, gaps = [], []
-    for name in ("digits", "cifar10"):
-        tables = results.sweep("noise", name)
-        if not tables:
-            continue
-        table = tables[max(tables)]
-        for other in ("uniform", "distance"):
-            gap = table.difference("nll", "learned", other)
-            right = table.difference("accuracy", "learned", other)
-            gaps.append(gap)
-            lines.append(
-                f"{name}, {table.corruption}: learned − {other}, log-loss {gap:+.4f}, accuracy "
-                f"{right:+.4f}"
-            )
-    return Judged(lines, _signs(gaps, better=-1)) if lines else None
-
-
-def _neighbors(results: Results) -> Judged | None:
-    """Accuracy from the smallest to the largest K, and where log-loss is least."""
-    lines, stable = [], []
-    for name in ("digits", "cifar10"):
-        tables = results.sweep("k-sweep", name)
-        for method in ("uniform", "distance", "learned") if tables else ():
-            right = {k: table.mean("accuracy", method) for k, table in tables.items()}
-            loss = {k: table.mean("nll", method) for k, table in tables.items()}
-            spread = max(right.values()) - min(right.values())
-            stable.append(spread <= 0.01)
-            best = min(loss, key=loss.__getitem__)
-            ends = [loss[min(loss)], loss[max(loss)]]
-            lines.append(
-                f"{name}, {method}: accuracy between {min(right.values()):.2%} and "
-                f"{max(right.values()):.2%}; log-loss {ends[0]:.4f} at K = {min(loss):g}, "
-                f"{ends[1]:.4f} at K = {max(loss):g}, least at K = {best:g}"
-            )
-    if not lines:
-        return None
-    return Judged(lines, HOLDS if all(stable) else PARTLY if any(stable) else FAILS)
-
-
-def _k_ensemble(results: Results) -> Judged | None:
-    """The k-ensemble against votes at one K; the documents found nothing."""
-    lines, gaps = [], []
-    for name, table in _mains(results):
-        gap = table.difference("nll", "k-ensemble", "distance")
-        right = table.difference("accuracy", "k-ensemble", "distance")
-        gaps.append(gap)
-        lines.append(f"{name}: k-ensemble − distance, log-loss {gap:+.4f}, accuracy {right:+.4f}")
-    if not lines:
-        return None
-    n_better = sum(gap.excludes_zero() and gap.mean < 0 for gap in gaps)
-    return Judged(lines, HOLDS if n_better == 0 else FAILS if n_better == len(gaps) else PARTLY)
-
-
-def _heads(results: Results) -> Judged | None:
-    """Several heads against one; the documents found no difference."""
-    lines, gaps = [], []
-    for name in ("digits", "banking77", "cifar10"):
-        table = results.table("ablation", name)
-        for heads in ("2 heads", "4 heads", "8 heads") if table is not None else ():
-            assert table is not None
-            gap = table.difference("nll", heads, "as it is")
-            gaps.append(gap)
-            lines.append(f"{name}: {heads} − one, log-loss {gap:+.4f}")
-    if not lines:
-        return None
-    n_apart = sum(gap.excludes_zero() for gap in gaps)
-    return Judged(lines, HOLDS if n_apart == 0 else FAILS if n_apart == len(gaps) else PARTLY)
-
-
-def _gap(results: Results) -> Judged | None:
-    """The CNN head of the same training against our votes; the documents found 5 to 9 points."""
-    lines, gaps = [], []
-    for name in ("digits", "cifar10"):
-        table = results.table("main", name)
-        for views in ("", ", views") if table is not None else ():
-            assert table is not None
-            gap = table.difference("accuracy", f"CNN head{views}", f"attnknn{views}")
-            loss = table.difference("nll", f"CNN head{views}", f"attnknn{views}")
-            gaps.append(gap)
-            lines.append(
-                f"{name}: CNN head{views} − attnknn{views}, accuracy {gap:+.4f}, "
-                f"log-loss {loss:+.4f}"
-            )
-    if not lines:
-        return None
-    return Judged(lines, FAILS if all(gap.mean < 0.01 for gap in gaps) else PARTLY)
-
-
-def _overhead(results: Results) -> Judged | None:
-    lines, costs = [], []
-    for name in ("digits", "cifar10"):
-        sheets = results.sheets("overhead", name)
-        for what in ("uniform", "distance", "learned") if sheets is not None else ():
-            assert sheets is not None
-            at_once, alone = (
-                sheets.values(what, f"overhead {how}") for how in ("at once", "alone")
-            )
-            costs.append(max(at_once))
-            lines.append(
-                f"{name}, {what}: {sum(at_once) / len(at_once):.4f} ms for each query asked at "
-                f"once, {sum(alone) / len(alone):.4f} ms for one asked alone"
-            )
-    if not lines:
-        return None
-    return Judged(lines, HOLDS if max(costs) < 1 else FAILS)
-
-
-def _index(results: Results) -> Judged | None:
-    lines = []
-    for name in ("digits", "cifar10"):
-        sheets = results.sheets("index", name)
-        for what in sheets.rows if sheets is not None else ():
-            assert sheets is not None
-            cells = {c: sheets.mean(what, c) for c in sheets.columns}
-            lines.append(
-                f"{name}, {what}: build {cells['build s']:.3g} s, search "
-                f"{cells['ms per query']:.3g} ms a query, recall {cells['recall']:.4f}, "
-                f"{cells['MB']:.3g} MB"
-            )
-    return Judged(lines, "times of another machine; see the lines") if lines else None
-
-
-def _theory(results: Results) -> Judged | None:
-    lines, powers = [], []
-    for name in ("digits", "cifar10"):
-        sheets = results.sheets("theory", name)
-        if sheets is None:
-            continue
-        powers.append(falling_power(sheets))
-        norms = [sheets.mean("norm of embeddings", end) for end in ("least", "largest")]
-        k = sheets.mean("K of distance attention", "value")
-        root = sheets.mean("K of distance attention", "√n")
-        lines.append(
-            f"{name}: norms {norms[0]:.4f} to {norms[1]:.4f}; K in use {k:.0f}, √n {root:.0f}; "
-            f"shares approach those of all neighbors as K to the power of {powers[-1]:.2f}"
-        )
-    if not lines:
-        return None
-    return Judged(lines, HOLDS if all(-1.5 < p < -0.5 for p in powers) else PARTLY)
-
-
-def _preset(name: str) -> Callable[[Results], Judged | None]:
-    def judge(results: Results) -> Judged | None:
-        table = results.table("main", "cifar10", name)
-        if table is None:
-            return None
-        lines = [
-            f"{method}: accuracy {table.interval('accuracy', method):.4f}, log-loss "
-            f"{table.mean('nll', method):.4f}, ECE {table.mean('ece', method):.4f}"
-            for method in table.methods
-        ]
-        lines.append(f"Measured with {table.encoder}.")
-        gaps = [table.difference("nll", "learned", other) for other in ("uniform", "distance")]
-        return Judged(lines, f"learned below both others in log-loss: {_signs(gaps, better=-1)}")
+    def judge(found: Mapping[str, Tables]) -> Judged:
+        lines, parts = [], []
+        for other in OTHERS:
+            gaps = {n: _gap(t[None], metric, "learned", other) for n, t in found.items()}
+            lines += [f"{name}: learned − {other} {gap:+.4f}" for name, gap in gaps.items()]
+            parts.append(by_signs(f"against {other}", list(gaps.values()), better=better))
+        return Judged(lines, parts)
 
     return judge
 
 
-JUDGES: dict[str, Callable[[Results], Judged | None]] = {
-    "accuracy": _accuracy,
-    "log-loss": _log_loss,
-    "calibration": _calibration,
+def _views(found: Mapping[str, Tables]) -> Judged:
+    """Every method with views against itself without; the CNN head is shown and not judged."""
+    lines = []
+    gaps: dict[str, list[Interval]] = {"learned": [], "other votes": []}
+    for name, tables in found.items():
+        table = tables[None]
+        for method in [m for m in table.methods if f"{m}, views" in table.methods]:
+            ece = table.ece_difference(f"{method}, views", method)
+            nll = table.difference("nll", f"{method}, views", method)
+            lines.append(f"{name}, {method}: ECE {ece:+.4f}, log-loss {nll:+.4f}")
+            if method in VOTES:
+                gaps["learned" if method == "learned" else "other votes"].append(ece)
+    return Judged(lines, [by_signs(about, g, better=-1) for about, g in gaps.items()])
+
+
+def _ends(tables: Tables) -> tuple[Table, Table]:
+    places = sorted(place for place in tables if place is not None)
+    return tables[places[0]], tables[places[-1]]
+
+
+def _kept_share(first: Table, last: Table, method: str) -> Interval:
+    """Accuracy of the last table divided by that of the first, paired by row and seed."""
+    rows = {"first": first.by_row("accuracy", method), "last": last.by_row("accuracy", method)}
+    means = bootstrap_means(rows)
+    lower, upper = np.quantile(means["last"] / means["first"], [0.025, 0.975])
+    return Interval(float(rows["last"].mean() / rows["first"].mean()), float(lower), float(upper))
+
+
+def _keeps(found: Mapping[str, Tables]) -> Judged:
+    """How much accuracy is kept from the first place to the last; only votes are judged."""
+    lines, parts = [], []
+    for name, tables in found.items():
+        first, last = _ends(tables)
+        kept = {m: _kept_share(first, last, m) for m in _known(last, first.methods)}
+        for method, share in kept.items():
+            accuracy, loss = (
+                [f"{table.interval(metric, method):.4f}" for table in (first, last)]
+                for metric in ("accuracy", "nll")
+            )
+            lines.append(
+                f"{name}, {method}: {share:.1%} kept, accuracy {accuracy[0]} to {accuracy[1]}, "
+                f"log-loss {loss[0]} to {loss[1]}"
+            )
+        judged = [share for method, share in kept.items() if method in VOTES]
+        parts.append(by_region(name, judged, KEPT))
+    return Judged(lines, parts)
+
+
+def _changed(first: Table, last: Table, method: str) -> np.ndarray:
+    return last.by_row("accuracy", method) - first.by_row("accuracy", method)
+
+
+def _robust_by_attention(found: Mapping[str, Tables]) -> Judged:
+    """What learned attention loses in accuracy by noise, against what the others lose."""
+    lines, parts = [], []
+    for other in OTHERS:
+        gaps = []
+        for name, tables in found.items():
+            first, last = _ends(tables)
+            ours, theirs = (_changed(first, last, method) for method in ("learned", other))
+            gaps.append(paired_interval(ours, theirs))
+            lines.append(
+                f"{name}, {last.corruption}: accuracy changes by {ours.mean():+.4f} with learned, "
+                f"{theirs.mean():+.4f} with {other}, difference {gaps[-1]:+.4f}"
+            )
+        parts.append(by_signs(f"against {other}", gaps, better=+1))
+    return Judged(lines, parts)
+
+
+def _neighbors(found: Mapping[str, Tables]) -> Judged:
+    """The accuracy at the best K minus that at the worst, and log-loss at both ends."""
+    lines, parts = [], []
+    for name, tables in found.items():
+        first, last = _ends(tables)
+        spreads = []
+        for method in _known(first, ("uniform", "distance", "learned")):
+            right = {k: table.by_row("accuracy", method) for k, table in tables.items()}
+            best, worst = (pick(right, key=lambda k: right[k].mean()) for pick in (max, min))
+            spreads.append(paired_interval(right[best], right[worst]))
+            ends = [f"{table.interval('nll', method):.4f}" for table in (first, last)]
+            lines.append(
+                f"{name}, {method}: accuracy best at K = {best:g}, worst at K = {worst:g}, "
+                f"difference {spreads[-1]:+.4f}; log-loss {ends[0]} at the smallest K, {ends[1]} "
+                "at the largest"
+            )
+        parts.append(by_region(name, spreads, HARDLY))
+    return Judged(lines, parts)
+
+
+def _k_ensemble(found: Mapping[str, Tables]) -> Judged:
+    """The k-ensemble improves on votes at one K by less than the margins."""
+    lines, parts = [], []
+    for metric, margin in MARGINS.items():
+        region = Region(high=margin) if metric == "accuracy" else Region(low=-margin)
+        gaps = []
+        for name, tables in found.items():
+            gap = _gap(tables[None], metric, "k-ensemble", "distance")
+            few = _few_words(tables[None])
+            lines.append(f"{name}: k-ensemble − distance, {WORDS[metric]} {gap:+.4f}{few}")
+            gaps += [] if few else [gap]
+        parts.append(by_region(WORDS[metric], gaps, region))
+    return Judged(lines, parts)
+
+
+def _heads(found: Mapping[str, Tables]) -> Judged:
+    """Several heads differ from one by less than the margins."""
+    lines, parts = [], []
+    for metric in ("accuracy", "nll"):
+        gaps = []
+        for name, tables in found.items():
+            table = tables[None]
+            for heads in _known(table, HEADS):
+                gap = table.difference(metric, heads, "as it is")
+                few = _few_words(table)
+                lines.append(f"{name}: {heads} − one, {WORDS[metric]} {gap:+.4f}{few}")
+                gaps += [] if few else [gap]
+        parts.append(by_region(WORDS[metric], gaps, _within(metric)))
+    return Judged(lines, parts)
+
+
+def _few_words(table: Table) -> str:
+    return "" if table.n_test >= ENOUGH_ROWS else " (too few rows to judge by)"
+
+
+def _within(metric: str) -> Region:
+    return Region(-MARGINS[metric], MARGINS[metric])
+
+
+def _behind_cnn(found: Mapping[str, Tables]) -> Judged:
+    """The CNN head of the same training minus learned attention and the default."""
+    lines, parts = [], []
+    for name, tables in found.items():
+        table, gaps = tables[None], []
+        for views in ("", ", views"):
+            for ours in _known(table, [f"{vote}{views}" for vote in OURS]):
+                gaps.append(table.difference("accuracy", f"CNN head{views}", ours))
+                loss = table.difference("nll", f"CNN head{views}", ours)
+                lines.append(
+                    f"{name}: CNN head{views} − {ours}, accuracy {gaps[-1]:+.4f}, log-loss "
+                    f"{loss:+.4f}"
+                )
+        parts.append(by_region(name, gaps, BEHIND))
+    return Judged(lines, parts)
+
+
+def _overhead(found: Mapping[str, Sheets]) -> Judged:
+    """What weights and vote take beyond the search; uniform ones are shown and not judged."""
+    lines, parts = [], []
+    for how in ("at once", "alone"):
+        costs = []
+        for name, sheets in found.items():
+            for what in ("uniform", "distance", "learned"):
+                cost = _seed_range(sheets.values(what, f"overhead {how}"))
+                costs += [] if what == "uniform" else [cost]
+                lines.append(f"{name}, {what}: {cost:.4f} ms for each query asked {how}")
+        parts.append(by_region(f"asked {how}", costs, BELOW_1_MS))
+    return Judged(lines, parts)
+
+
+FASTER_PAIRS = {
+    "flat is built faster": ("build s", "FAISS flat, Euclidean", "FAISS HNSW"),
+    "flat is searched faster": ("ms per query", "FAISS flat, Euclidean", "FAISS HNSW"),
+    "inner products are searched faster than distances": (
+        "ms per query",
+        "FAISS flat, inner product",
+        "FAISS flat, Euclidean",
+    ),
+}
+
+
+def _index(found: Mapping[str, Sheets]) -> Judged:
+    """Times of one machine are compared with each other, seed by seed."""
+    lines = [
+        f"{name}, {what}: build {sheets.cell(what, 'build s')} s, search "
+        f"{sheets.cell(what, 'ms per query')} ms a query, recall {sheets.cell(what, 'recall')}, "
+        f"{sheets.cell(what, 'MB')} MB"
+        for name, sheets in found.items()
+        for what in sheets.rows
+    ]
+    parts = []
+    for about, (column, first, second) in FASTER_PAIRS.items():
+        ratios = [_ratio(sheets, column, first, second) for sheets in found.values()]
+        parts.append(by_region(about, ratios, FASTER))
+    return Judged(lines, parts)
+
+
+def _ratio(sheets: Sheets, column: str, first: str, second: str) -> Interval:
+    pairs = zip(sheets.values(first, column), sheets.values(second, column), strict=True)
+    return _seed_range([ours / theirs for ours, theirs in pairs])
+
+
+def _theory(found: Mapping[str, Sheets]) -> Judged:
+    """Norms, K against √n, and how the shares of K neighbors approach those of all in sight."""
+    lines = []
+    norms, sizes, powers = [], [], []
+    for name, sheets in found.items():
+        norms.append(_norms(sheets))
+        used, root = (
+            sheets.values("K of distance attention", column) for column in ("value", "√n")
+        )
+        sizes.append(_seed_range([k / r for k, r in zip(used, root, strict=True)]))
+        powers.append(_seed_range([falling_power(Sheets((sheet,))) for sheet in sheets.sheets]))
+        lines += [
+            f"{name}: norms from {norms[-1].lower:.4f} to {norms[-1].upper:.4f}",
+            f"{name}: K in use {_seed_range(used):.0f}, √n {np.mean(root):.0f}",
+            f"{name}: the distance between the shares of K neighbors and those of all in sight "
+            f"falls as K to the power of {powers[-1]:.2f}",
+        ]
+    lines.append("The error itself is not judged: it also has parts that no K takes away")
+    return Judged(
+        lines,
+        [
+            by_region("norms are one", norms, NORM_OF_ONE),
+            by_region("K is below √n", sizes, BELOW_ROOT),
+            by_region("shares approach those of all neighbors as 1/K", powers, AS_1_OVER_K),
+        ],
+    )
+
+
+def _norms(sheets: Sheets) -> Interval:
+    what = "norm of embeddings"
+    least, largest = min(sheets.values(what, "least")), max(sheets.values(what, "largest"))
+    return Interval(sheets.mean(what, "value"), least, largest)
+
+
+def _as_often_right(found: Mapping[str, Tables]) -> Judged:
+    """The votes of an experiment's set-up: learned against the others, within the margin."""
+    (tables,) = found.values()
+    table = tables[None]
+    lines = [
+        f"{method}: accuracy {table.interval('accuracy', method):.4f}, log-loss "
+        f"{table.interval('nll', method):.4f}, ECE {table.mean('ece', method):.4f}"
+        for method in table.methods
+    ]
+    gaps = {other: table.difference("accuracy", "learned", other) for other in OTHERS}
+    lines += [f"learned − {other}, accuracy {gap:+.4f}" for other, gap in gaps.items()]
+    lines.append(f"Measured with {table.encoder}")
+    parts = [by_region(f"as {other}", [gap], _within("accuracy")) for other, gap in gaps.items()]
+    return Judged(lines, parts)
+
+
+JUDGES: dict[str, Judge] = {
+    "accuracy": _better("accuracy", +1),
+    "log-loss": _better("nll", -1),
+    "calibration": _better("ece", -1),
     "views": _views,
-    "noise": _noise,
+    "noise": _keeps,
     "robust-by-attention": _robust_by_attention,
-    "imbalance": _imbalance,
+    "imbalance": _keeps,
     "neighbors": _neighbors,
     "k-ensemble": _k_ensemble,
     "heads": _heads,
-    "gap-to-cnn": _gap,
+    "gap-to-cnn": _behind_cnn,
     "overhead": _overhead,
     "index": _index,
     "theory": _theory,
-    **{name: _preset(name) for name in PRESETS},
+    **dict.fromkeys(PRESETS, _as_often_right),
 }
-SAID = tomllib.loads((Path(__file__).parent / "said.toml").read_text())
-CLAIMS = [Claim(said["title"], said["said"], JUDGES[name]) for name, said in SAID.items()]
+SAID: dict[str, dict[str, Any]] = tomllib.loads((Path(__file__).parent / "said.toml").read_text())
+CLAIMS = [
+    Claim(**{**said, "data": tuple(said["data"])}, judge=JUDGES[name])
+    for name, said in SAID.items()
+]

@@ -2,39 +2,80 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from attnknn.experiments.study import Study
 from experiments.research.claims import CLAIMS, Claim, Judged
-from experiments.research.results import Results, studies
+from experiments.research.results import hours, missing, missing_words, size_words, studies, words
 
 PAGE = Path(__file__).parents[2] / "docs" / "claims.md"
 INTRODUCTION = (Path(__file__).parent / "introduction.md").read_text()
-TABLE = "| claim | verdict |\n|---|---|\n"
+TABLE = "| claim | verdict | rests on |\n|---|---|---|\n"
 
 
-def write_page(results: Results | None = None, path: Path = PAGE) -> None:
+@dataclass(frozen=True)
+class Entry:
+    """A claim on the page.
+
+    Parameters
+    ----------
+    judged : by the studies that are complete; None where none is
+    rests_on : those studies, with rows and seeds
+    lacking : the studies that are not complete
+    """
+
+    claim: Claim
+    judged: Judged | None
+    rests_on: list[str]
+    lacking: list[Study]
+
+    @property
+    def verdict(self) -> str:
+        """In words; there is none before every study is complete."""
+        if self.judged is None:
+            return "not measured yet"
+        if self.lacking:
+            return f"measured in part; missing: {', '.join(map(words, self.lacking))}"
+        return self.judged.verdict
+
+    @property
+    def row(self) -> str:
+        """The line of the table."""
+        return f"| {self.claim.title} | {self.verdict} | {', '.join(self.rests_on)} |\n"
+
+    @property
+    def section(self) -> str:
+        """What was said and what was measured; '' for nothing measured."""
+        if self.judged is None:
+            return ""
+        lines = "\n".join(f"- {line}" for line in self.judged.lines)
+        return (
+            f"\n## {self.claim.title}\n\n**The documents**: {self.claim.said}\n\n"
+            f"**Measured** on {', '.join(self.rests_on)}:\n\n{lines}\n\n"
+            f"**Verdict**: {self.verdict}.\n"
+        )
+
+
+def write_page(asked: Sequence[Study] | None = None, path: Path = PAGE) -> None:
     """The page of all claims that were measured, and a list of what is missing."""
-    results = results or Results()
-    judged = [(claim, claim.judge(results)) for claim in CLAIMS]
-    rows = "".join(
-        f"| {claim.title} | {found.verdict if found else 'not measured yet'} |\n"
-        for claim, found in judged
-    )
-    sections = "\n".join(_section(claim, found) for claim, found in judged if found)
-    missing = sorted(
-        {
-            " ".join(filter(None, [study.preset, study.claim, study.dataset]))
-            for study in studies(results.folder)
-            if not study.place.exists()
-        }
-    )
-    left = f"\nNot measured yet: {', '.join(missing)}.\n" if missing else ""
-    path.write_text(f"{INTRODUCTION}\n{TABLE}{rows}{left}\n{sections}")
+    asked = list(studies()) if asked is None else asked
+    entries = [_entry(claim, asked) for claim in CLAIMS]
+    rows = "".join(entry.row for entry in entries)
+    lacking = sorted(missing_words(study) for study in asked if missing(study))
+    left = f"\nNot measured yet: {', '.join(lacking)}.\n" if lacking else ""
+    sections = "".join(entry.section for entry in entries)
+    time = f"Everything on this page is estimated to take {hours():.1f} hours of one core.\n"
+    path.write_text(f"{INTRODUCTION}\n{time}\n{TABLE}{rows}{left}{sections}")
 
 
-def _section(claim: Claim, found: Judged) -> str:
-    lines = "\n".join(f"- {line}" for line in found.lines)
-    return (
-        f"## {claim.title}\n\n**The documents**: {claim.said}\n\n**Measured**:\n\n{lines}\n\n"
-        f"**Verdict**: {found.verdict}.\n"
+def _entry(claim: Claim, asked: Sequence[Study]) -> Entry:
+    needed = claim.needs(asked)
+    found = claim.found(asked)
+    return Entry(
+        claim,
+        claim.judge(found) if found else None,
+        [size_words(study, found[study.dataset]) for study in needed if study.dataset in found],
+        [study for study in needed if study.dataset not in found],
     )

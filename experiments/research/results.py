@@ -1,55 +1,146 @@
-"""What the studies left, by claim and data set."""
+"""What is asked for, whether all of it was measured, and what the reports say."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
 
 from attnknn.errors import InvalidInputError
-from attnknn.evaluation.sheet import Sheets
-from attnknn.evaluation.table import Table
+from attnknn.evaluation.sheet import Sheet, Sheets
+from attnknn.evaluation.table import Table, joined
+from attnknn.experiments.claims import SHEETS, Cell, cells_of, settings_of
+from attnknn.experiments.measures.index import QUERIES
+from attnknn.experiments.methods import Choices
+from attnknn.experiments.presets import SEEDS
 from attnknn.experiments.study import Study
-from attnknn.reports.collecting import Collected, collected
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results" / "research"
+ASKED: list[dict[str, Any]] = tomllib.loads((HERE / "studies.toml").read_text())["study"]
+DAMAGE = (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile)
+ASKED_ROWS = {
+    "index": f"{QUERIES} queries",
+    "overhead": "{queries} queries",
+    "theory": "all test rows",
+}
+STAND_INS = {"head", "logistic"}  # one of them answers, the other does not
+
+Tables = Mapping[float | None, Table]
+Found = Tables | Sheets
 
 
 def studies(folder: Path = RESULTS) -> Iterator[Study]:
     """Everything that is to be measured, in order."""
-    for asked in tomllib.loads((HERE / "studies.toml").read_text())["study"]:
+    for asked in ASKED:
         for claim in asked["claims"]:
-            yield Study(claim, asked["dataset"], folder, asked["seeds"], preset=asked.get("preset"))
+            yield Study(
+                claim,
+                asked["dataset"],
+                folder,
+                asked["seeds"],
+                preset=asked.get("preset"),
+                changes=asked.get("settings", {}),
+            )
 
 
-@dataclass(frozen=True)
-class Results:
-    """Reports below a folder; None where something was not measured yet."""
+def hours() -> float:
+    """The time that one core is estimated to need for everything."""
+    return sum(asked["minutes"] for asked in ASKED) / 60
 
-    folder: Path = RESULTS
 
-    def table(self, claim: str, dataset: str, preset: str | None = None) -> Table | None:
-        """The table of a claim that has one."""
-        found = self._found(claim, dataset, preset)
-        return None if found is None else next(iter(found.tables.values()), None)
+def words(study: Study) -> str:
+    """The name of a study for people."""
+    return " ".join(filter(None, [study.preset, study.claim, study.dataset]))
 
-    def sweep(self, claim: str, dataset: str, preset: str | None = None) -> dict[float, Table]:
-        """The tables of a claim along its axis."""
-        found = self._found(claim, dataset, preset)
-        if found is None or not found.sweeps:
-            return {}
-        return dict(next(iter(found.sweeps.values())))
 
-    def sheets(self, claim: str, dataset: str) -> Sheets | None:
-        """The numbers of a claim."""
-        found = self._found(claim, dataset, None)
-        return None if found is None else next(iter(found.sheets.values()), None)
+def missing(study: Study) -> list[Path]:
+    """The reports of a study that are not there: one is asked for of every cell and seed."""
+    return [path for paths in _paths(study).values() for path in paths if not path.exists()]
 
-    def _found(self, claim: str, dataset: str, preset: str | None) -> Collected | None:
-        place = Study(claim, dataset, self.folder, preset=preset).place
-        try:
-            return collected(place)
-        except InvalidInputError:
-            return None
+
+def missing_words(study: Study) -> str:
+    """The name of a study that is not measured, and how much of it is missing."""
+    n_asked = sum(len(paths) for paths in _paths(study).values())
+    return f"{words(study)} ({len(missing(study))} of {n_asked} reports)"
+
+
+def read(study: Study) -> Found:
+    """The reports of a study that is measured; damaged ones are errors."""
+    paths = _paths(study)
+    if study.claim in SHEETS:
+        sheets = [_sheet(study, path) for path in paths[""]]
+        return _together(study.place, lambda: Sheets(tuple(sheets)))
+    found = {}
+    for cell in _cells(study):
+        tables = [_table(cell, path) for path in paths[cell.name]]
+        found[cell.place] = _together(study.place / cell.name, partial(joined, tables))
+    return found
+
+
+def size_words(study: Study, found: Found) -> str:
+    """What a verdict rests on: data, rows, seeds."""
+    if isinstance(found, Sheets):
+        rows, seeds = ASKED_ROWS[study.claim].format(**found.first.settings), found.seeds
+    else:
+        table = next(iter(found.values()))
+        rows, seeds = f"{table.n_test:,} test rows", table.seeds
+    return f"{study.dataset} ({rows}, {len(seeds)} {'seed' if len(seeds) == 1 else 'seeds'})"
+
+
+def _settings(study: Study) -> dict[str, Any]:
+    return settings_of(study.claim, study.changes)
+
+
+def _cells(study: Study) -> list[Cell]:
+    return cells_of(study.claim, _settings(study), Choices())
+
+
+def _paths(study: Study) -> dict[str, list[Path]]:
+    """Where the reports of each cell are, or will be."""
+    names = [""] if study.claim in SHEETS else [cell.name for cell in _cells(study)]
+    seeds = study.seeds or SEEDS
+    return {
+        name: [study.place / name / str(seed) / "report.json" for seed in seeds] for name in names
+    }
+
+
+def _together(place: Path, join: Callable[[], Any]) -> Any:
+    try:
+        return join()
+    except InvalidInputError as error:
+        raise InvalidInputError(f"The seeds below {place} do not go together: {error}") from error
+
+
+def _table(cell: Cell, path: Path) -> Table:
+    try:
+        table = Table.from_json(path)
+        found = {run.settings["asked"] for run in table.runs}
+    except DAMAGE as error:
+        raise _damaged(path, error) from error
+    asked = {ask.name or ask.method for ask in cell.asks}
+    same = found <= asked and asked - found <= STAND_INS and table.corruption == cell.words
+    return table if same else _refuse(path)
+
+
+def _sheet(study: Study, path: Path) -> Sheet:
+    try:
+        sheet = Sheet.from_json(path)
+    except DAMAGE as error:
+        raise _damaged(path, error) from error
+    asked = {name: repr(value) for name, value in _settings(study).items()}
+    return sheet if asked.items() <= sheet.settings.items() else _refuse(path)
+
+
+def _refuse(path: Path) -> Any:
+    raise InvalidInputError(
+        f"{path} was made with other settings than studies.toml asks for. Remove it, and measure "
+        "again."
+    )
+
+
+def _damaged(path: Path, error: Exception) -> InvalidInputError:
+    return InvalidInputError(f"{path} is damaged ({error}). Remove it, and measure again.")

@@ -1,0 +1,93 @@
+"""Rules that turn measured differences and ranges into the verdict on one part of a claim."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from attnknn.evaluation.intervals import Interval
+
+HOLDS, FAILS, PARTLY, MIXED = "holds", "does not hold", "holds in part", "mixed"
+SAME, UNDECIDED = "no difference is seen", "not decided"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a claim: what it is about, its verdict, and how many figures speak for it."""
+
+    about: str
+    verdict: str
+    counts: str
+
+    def __str__(self) -> str:
+        return f"{self.about}: {self.counts}"
+
+
+@dataclass(frozen=True)
+class Region:
+    """Where a figure must lie for a claim to be true."""
+
+    low: float = -math.inf
+    high: float = math.inf
+
+    def holds(self, figure: Interval) -> bool:
+        """Whether the whole interval lies inside."""
+        return self.low <= figure.lower and figure.upper <= self.high
+
+    def misses(self, figure: Interval) -> bool:
+        """Whether the whole interval lies outside, on one side."""
+        return figure.upper < self.low or figure.lower > self.high
+
+
+def by_signs(about: str, gaps: Sequence[Interval], *, better: int) -> Part:
+    """Is it better? Differences count where their intervals exclude zero.
+
+    It holds where some are better and none is worse, fails where some are worse and none is better.
+
+    >>> by_signs("log-loss", [Interval(-0.2, -0.3, -0.1), Interval(0.0, -0.1, 0.1)], better=-1)
+    Part(about='log-loss', verdict='holds', counts='better on 1, worse on 0, level on 1 of 2')
+    """
+    sides = [better * _side(gap) for gap in gaps]
+    n_better, n_worse, n_level = (sides.count(side) for side in (1, -1, 0))
+    verdict = {
+        (True, True): MIXED,
+        (True, False): HOLDS,
+        (False, True): FAILS,
+        (False, False): SAME,
+    }[n_better > 0, n_worse > 0]
+    counts = f"better on {n_better}, worse on {n_worse}, level on {n_level} of {len(gaps)}"
+    return Part(about, verdict, counts)
+
+
+def by_region(about: str, figures: Sequence[Interval], region: Region) -> Part:
+    """Is it there? It holds where all intervals lie in the region.
+
+    It fails where some lie outside and none inside; an interval across a border decides nothing.
+
+    >>> by_region("gap", [Interval(0.07, 0.06, 0.08)], Region(0.05, 0.09))
+    Part(about='gap', verdict='holds', counts='true of 1, false of 0, not decided on 0 of 1')
+    """
+    n_true = sum(region.holds(figure) for figure in figures)
+    n_false = sum(region.misses(figure) for figure in figures)
+    n_open = len(figures) - n_true - n_false
+    counts = f"true of {n_true}, false of {n_false}, not decided on {n_open} of {len(figures)}"
+    if n_false:
+        return Part(about, MIXED if n_true else FAILS, counts)
+    return Part(about, HOLDS if n_true and not n_open else UNDECIDED, counts)
+
+
+def of_all(parts: Sequence[Part]) -> str:
+    """The verdict on a claim that says all of its parts."""
+    found = {part.verdict for part in parts}
+    if len(found) == 1:
+        return found.pop()
+    if HOLDS in found:
+        return PARTLY
+    return next(verdict for verdict in (MIXED, FAILS, UNDECIDED) if verdict in found)
+
+
+def _side(gap: Interval) -> int:
+    if not gap.excludes_zero():
+        return 0
+    return 1 if gap.mean > 0 else -1
