@@ -28,8 +28,9 @@ SMALL = 1_000_000  # numbers
 class UniformKNN(ClassifierMixin, BaseEstimator):
     """The classical vote: scikit-learn's `KNeighborsClassifier` at its best K.
 
-    K is the one in 1..`max_neighbors` with the best leave-one-out accuracy on the training rows
-    (the smallest of equals), from one search in which no row finds itself.
+    K is the one in 1..`max_neighbors` with the best leave-one-out accuracy on the training rows,
+    or on the fresh ones where `fit` is told them (the smallest of equals), from one search in
+    which no row finds itself.
 
     Attributes
     ----------
@@ -46,17 +47,23 @@ class UniformKNN(ClassifierMixin, BaseEstimator):
         self.max_neighbors = max_neighbors
         self.metric = metric
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Choose K and remember the rows."""
+    def fit(self, X: ArrayLike, y: ArrayLike, fresh: ArrayLike | None = None) -> Self:
+        """Choose K and remember the rows.
+
+        Parameters
+        ----------
+        fresh : (N,) true for rows that no encoder was trained on: these choose K, all rows vote
+        """
         if self.max_neighbors < 1:
             raise InvalidSettingError(
                 f"`max_neighbors` must be an integer of at least 1, got {self.max_neighbors}."
             )
         rows, codes = _checked(self, X, y)
         most = min(self.max_neighbors, len(rows) - 1)
-        search = NearestNeighbors(n_neighbors=max(1, most), metric=self.metric).fit(rows)
-        votes = codes[search.kneighbors(return_distance=False)] if most else codes[:, None]
-        scores = _leave_one_out_accuracy(votes, codes, len(self.classes_))
+        asked = _asked_rows(fresh, len(rows))
+        search = NearestNeighbors(metric=self.metric).fit(rows)
+        votes = codes[_nearest_others(search, rows, asked, most)] if most else codes[asked, None]
+        scores = _leave_one_out_accuracy(votes, codes[asked], len(self.classes_))
         self.n_neighbors_ = int(np.argmax(scores)) + 1
         self.model_ = KNeighborsClassifier(self.n_neighbors_, metric=self.metric).fit(rows, codes)
         return self
@@ -181,6 +188,26 @@ class LinearProbe(ClassifierMixin, BaseEstimator):
 def _solver(n_columns: int, n_classes: int) -> str:
     """Newton where its Hessian is small: ten steps where L-BFGS takes hundreds, same optimum."""
     return "newton-cholesky" if n_columns * n_classes <= 1000 else "lbfgs"
+
+
+def _asked_rows(fresh: ArrayLike | None, n_rows: int) -> Integers:
+    """The places of the rows that choose K."""
+    if fresh is None:
+        return np.arange(n_rows)
+    is_fresh = np.asarray(fresh)
+    if is_fresh.shape != (n_rows,) or is_fresh.dtype != bool or not is_fresh.any():
+        raise InvalidInputError(
+            f"`fresh` must hold true or false for each of {n_rows} rows, and true at least once."
+        )
+    return np.flatnonzero(is_fresh)
+
+
+def _nearest_others(search: Any, rows: Floats, asked: Integers, k: int) -> Integers:
+    """The places (n, K) of the nearest rows of some rows, without these themselves."""
+    found = search.kneighbors(rows[asked], k + 1, return_distance=False)
+    is_other = found != asked[:, None]
+    is_other[is_other.all(axis=1), 0] = False  # among many copies a row may not be listed
+    return found[is_other].reshape(len(asked), k)
 
 
 def _leave_one_out_accuracy(votes: Integers, codes: Integers, n_classes: int) -> Floats:

@@ -18,14 +18,15 @@ class Found:
     ----------
     probabilities : (n, C)
     chosen : what its fit chose
+    fit_seconds, predict_seconds : without the encoder, its training and the embedding of rows
     settings : the choices that the experiment made for it, written out
     answer : how the probabilities came about, where one vote gave them
-    seconds : what fitting and answering took
     """
 
     method: str
     probabilities: Floats
     chosen: Mapping[str, Any] = field(default_factory=dict)
-    seconds: float = 0.0
+    fit_seconds: float = 0.0
+    predict_seconds: float = 0.0
     settings: Mapping[str, str] = field(default_factory=dict)
     answer: Answer | None = None

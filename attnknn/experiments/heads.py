@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from attnknn.calibration import Calibration
+from attnknn.experiments.clock import Clock
 from attnknn.experiments.found import Found
 from attnknn.experiments.pictures import Trained
 from attnknn.records import Floats, Integers
@@ -24,16 +24,21 @@ def head_answers(
     """The head with one view and with all; its temperature is fitted on fresh rows afterward."""
     codes = trained.codes[trained.fresh]
     for views, n_views in (("", 1), (", views", len(asked))):
-        started = time.perf_counter()
+        clock = Clock()
         head = trained.baseline.fit_on_features(seen[:n_views], codes)
+        fitting = clock.lap()
         answers = head.probabilities_of(asked[:n_views])
-        seconds = time.perf_counter() - started
-        yield Found(f"CNN head{views}", answers, {"temperature": head.temperature}, seconds)
+        answering = clock.lap()
+        chosen = {"temperature": head.temperature}
+        yield Found(f"CNN head{views}", answers, chosen, fitting, answering)
         if has_noise:
+            clock.lap()
             known = head_with_noise(head.probabilities_of(seen[:n_views]), codes)
+            fitting += clock.lap()
             chosen = {"exponent": known.exponent, "label_noise": known.label_noise}
             better = known.probabilities(answers)
-            yield Found(f"CNN head, noise model{views}", better, chosen, seconds)
+            name = f"CNN head, noise model{views}"
+            yield Found(name, better, chosen, fitting, answering + clock.lap())
 
 
 def head_with_noise(fresh: Floats, codes: Integers) -> Calibration:

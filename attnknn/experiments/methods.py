@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +16,7 @@ from attnknn.attention import (
     UniformAttention,
 )
 from attnknn.evaluation.baselines import LinearProbe, UniformKNN
+from attnknn.experiments.clock import Clock
 from attnknn.experiments.found import Found
 from attnknn.experiments.scenes import Scene
 from attnknn.experiments.votes import Remembered, map_after_averaging, probabilities
@@ -57,30 +57,40 @@ class Stage:
     def votes(self, name: str, attention: Any, k: int) -> Iterator[Found]:
         """Answers by an attention, its scalars fitted on fresh rows, as seen and in all views."""
         scene = self.scene
-        started = time.perf_counter()
+        clock = Clock()
         parts = self.kept.fitted(attention, k, scene.seed)
+        fitting = clock.lap()
         answer = parts.answer(parts.memory.prepare(scene.asked[0]))
-        seconds = time.perf_counter() - started
-        yield Found(name, answer.probabilities, _chosen(parts), seconds, answer=answer)
+        chosen = _chosen(parts)
+        yield Found(name, answer.probabilities, chosen, fitting, clock.lap(), answer=answer)
         if len(scene.asked) > 1:
-            started = time.perf_counter()
+            clock.lap()
             is_fitted = not isinstance(parts.attention, UniformAttention)
             after = map_after_averaging(parts, self.kept, scene.seen) if is_fitted else None
+            fitting += clock.lap()
             answers = probabilities(parts, scene.asked, after)
-            seconds = time.perf_counter() - started
-            yield Found(f"{name}, views", answers, _chosen(parts), seconds)
+            yield Found(f"{name}, views", answers, chosen, fitting, clock.lap())
 
-    def estimator(self, name: str, model: Any) -> Iterator[Found]:
-        """Answers by an estimator of scikit-learn's kind; those of several views are averaged."""
+    def estimator(self, name: str, model: Any, **told: Any) -> Iterator[Found]:
+        """Answers by an estimator of scikit-learn's kind; those of several views are averaged.
+
+        Parameters
+        ----------
+        told : what its `fit` takes beside rows and labels
+        """
         scene = self.scene
-        started = time.perf_counter()
-        model.fit(scene.entries, scene.codes)
-        answers = [self._all_classes(model.predict_proba(view), model) for view in scene.asked]
-        seconds = time.perf_counter() - started
+        clock = Clock()
+        model.fit(scene.entries, scene.codes, **told)
+        fitting = clock.lap()
+        answers = [self._all_classes(model.predict_proba(scene.asked[0]), model)]
         chosen = {c: getattr(model, c) for c in ("n_neighbors_", "C_") if hasattr(model, c)}
-        yield Found(name, answers[0], chosen, seconds)
-        if len(answers) > 1:
-            yield Found(f"{name}, views", np.mean(answers, axis=0), chosen, seconds)
+        answering = clock.lap()
+        yield Found(name, answers[0], chosen, fitting, answering)
+        if len(scene.asked) > 1:
+            clock.lap()
+            answers += [self._all_classes(model.predict_proba(v), model) for v in scene.asked[1:]]
+            mean = np.mean(answers, axis=0)
+            yield Found(f"{name}, views", mean, chosen, fitting, answering + clock.lap())
 
     def _all_classes(self, found: Floats, model: Any) -> Floats:
         """Columns for all classes, should one have no row left."""
@@ -95,7 +105,7 @@ def _head(stage: Stage, _: Choices) -> Iterator[Found]:
 
 def _uniform(stage: Stage, choices: Choices) -> Iterator[Found]:
     if choices.n_neighbors is None:
-        return stage.estimator("uniform", UniformKNN())
+        return stage.estimator("uniform", UniformKNN(), fresh=stage.scene.fresh)
     return stage.votes("uniform", UniformAttention(), choices.n_neighbors)
 
 

@@ -176,11 +176,18 @@ def _run(scene: Scene, found: Found) -> Run:
         row_nll=row_nll(scene.truth, found.probabilities),
         row_correct=row_correct(scene.truth, found.probabilities),
         row_confidence=found.probabilities.max(axis=1),
-        fit_seconds=round(scene.seconds, 1),
-        predict_seconds=round(found.seconds, 3),
+        fit_seconds=round(found.fit_seconds, 4),
+        predict_seconds=round(found.predict_seconds, 4),
         settings=dict(found.settings),
-        chosen=dict(found.chosen),
+        chosen={**found.chosen, **_encoder_seconds(scene)},
     )
+
+
+def _encoder_seconds(scene: Scene) -> dict[str, float]:
+    """What the training of the encoder took, which all methods of a scene share."""
+    if scene.training is None:
+        return {}
+    return {"encoder_seconds": round(scene.training.seconds, 1)}
 
 
 def _named(ask: Ask, found: Found) -> Found:

@@ -51,11 +51,6 @@ class Scene:
     training: Outcome | None = None
 
     @property
-    def seconds(self) -> float:
-        """What the training of the encoder took."""
-        return 0.0 if self.training is None else self.training.seconds
-
-    @property
     def n_classes(self) -> int:
         return len(self.data.classes)
 

@@ -7,11 +7,11 @@ import pytest
 from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import LeaveOneOut, cross_val_score
-from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from attnknn.errors import InvalidInputError, InvalidSettingError
-from attnknn.evaluation.baselines import LinearProbe, UniformKNN
+from attnknn.evaluation.baselines import LinearProbe, UniformKNN, _nearest_others
 
 
 @parametrize_with_checks([UniformKNN(), LinearProbe(Cs=(1.0,))])
@@ -39,6 +39,52 @@ def test_uniform_knn_does_not_count_a_row_as_its_own_neighbor():
     rng = np.random.default_rng(0)
     model = UniformKNN().fit(rng.normal(size=(400, 2)), rng.integers(0, 2, 400))
     assert model.n_neighbors_ > 1
+
+
+def test_uniform_knn_may_choose_k_by_fresh_rows_alone():
+    X, y = data(60)
+    fresh = np.arange(60) % 3 == 0
+    rows = np.flatnonzero(fresh)
+    right = [
+        [
+            KNeighborsClassifier(k)
+            .fit(np.delete(X, row, 0), np.delete(y, row))
+            .predict(X[[row]])[0]
+            == y[row]
+            for row in rows
+        ]
+        for k in range(1, 9)
+    ]
+    model = UniformKNN(max_neighbors=8).fit(X, y, fresh=fresh)
+    assert model.n_neighbors_ == int(np.argmax(np.mean(right, axis=1))) + 1
+    expected = KNeighborsClassifier(model.n_neighbors_).fit(X, y).predict_proba(X)
+    assert np.array_equal(model.predict_proba(X), expected)  # all rows vote
+
+
+def test_rows_that_crowd_since_they_were_trained_on_do_not_choose_k():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 200)
+    trained = np.arange(200) < 150
+    crowded = np.where(
+        trained, 1e-4 * rng.normal(size=200) + np.arange(200) // 2, rng.normal(size=200)
+    )
+    crowded[1:150:2], y[1:150:2] = crowded[:149:2] + 1e-6, y[:149:2]  # pairs of one label
+    X = crowded[:, None]
+    assert UniformKNN().fit(X, y).n_neighbors_ == 1
+    assert UniformKNN().fit(X, y, fresh=~trained).n_neighbors_ > 1
+
+
+def test_a_row_among_many_copies_is_not_its_own_neighbor():
+    X = np.zeros((8, 1))
+    found = _nearest_others(NearestNeighbors().fit(X), X, np.arange(8), 3)
+    assert found.shape == (8, 3)
+    assert not (found == np.arange(8)[:, None]).any()
+
+
+@pytest.mark.parametrize("fresh", [[False, False], [True], [0, 1]])
+def test_fresh_rows_are_told_for_every_row(fresh):
+    with pytest.raises(InvalidInputError, match="true or false for each of 2 rows"):
+        UniformKNN().fit([[0.0], [1.0]], [0, 1], fresh=fresh)
 
 
 def test_linear_probe_chooses_c_on_training_rows_by_log_loss():
