@@ -45,10 +45,11 @@ def _seeds(_context: click.Context, _option: click.Parameter, text: str | None) 
 @click.option(
     "--network",
     type=click.Choice(["narrow", "wide", "none"]),
-    default="narrow",
-    help="Of images; 'none' takes vectors as they are.",
+    help="Of images; 'none' takes vectors as they are.  [default: narrow]",
 )
-@click.option("--rows", type=click.IntRange(min=10), help="Only so many training rows.")
+@click.option(
+    "--rows", type=click.IntRange(min=10), help="Only so many training rows, drawn by class."
+)
 @click.option("--encoder", default="auto", help="Of tables and vectors.")
 @click.option("--settings", type=FILE, help="TOML file with other settings of the claim.")
 @click.option("--page/--no-page", default=True, help="Figures need the extra `plots`.")
@@ -59,7 +60,7 @@ def experiment(
     out: Path,
     preset: str | None,
     full: bool,
-    network: str,
+    network: str | None,
     rows: int | None,
     encoder: str,
     settings: Path | None,
@@ -72,8 +73,6 @@ def experiment(
     """
     from attnknn.experiments.study import Study, measure
 
-    if full and preset is None:
-        raise click.UsageError("--full needs --preset.")
     study = Study(
         claim=claim,
         dataset=dataset,
@@ -86,6 +85,7 @@ def experiment(
         encoder=encoder,
         changes=_changes(settings),
     )
+    _check_options(study)
     outcome = measure(study, lambda text: click.echo(text, err=True))
     for line in _lines(outcome):
         click.echo(line)
@@ -93,11 +93,27 @@ def experiment(
         click.echo(f"report: {_page(study)}", err=True)
 
 
+def _check_options(study: Study) -> None:
+    """Options that mean nothing together, and a folder that cannot be one."""
+    from attnknn.errors import InvalidSettingError
+    from attnknn.experiments.study import check_options, check_place
+
+    if study.is_full and study.preset is None:
+        raise click.UsageError("--full needs --preset.")
+    try:
+        check_options(study)
+        check_place(study.place)
+    except InvalidSettingError as error:
+        raise click.UsageError(str(error)) from error
+
+
 def _changes(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise click.ClickException(f"{path} must be text in UTF-8: {error.reason}.") from error
     except tomllib.TOMLDecodeError as error:
         raise click.ClickException(f"{path} is no TOML file: {error}.") from error
 

@@ -10,6 +10,7 @@ from typing import Self
 
 import numpy as np
 
+from attnknn.evaluation.report_files import readable, write_whole
 from attnknn.records import Floats, Integers
 
 
@@ -62,18 +63,18 @@ class CloseUp:
     mistakes: tuple[Mistake, ...]
 
     def to_json(self, path: Path) -> None:
-        """Write it as one file."""
-        content = {**asdict(self), "confusions": self.confusions.tolist()}
-        path.write_text(json.dumps(content) + "\n")
+        """Write it as one file, whole or not at all."""
+        write_whole(path, {**asdict(self), "confusions": self.confusions.tolist()})
 
     @classmethod
     def from_json(cls, path: Path) -> Self:
         """Read what `to_json` wrote."""
-        content = json.loads(path.read_text())
-        return cls(
-            content["method"],
-            content["seed"],
-            tuple(content["classes"]),
-            np.array(content["confusions"]),
-            tuple(Mistake(**mistake) for mistake in content["mistakes"]),
-        )
+        with readable(path, "close look at mistakes"):
+            content = json.loads(path.read_text(encoding="utf-8"))
+            return cls(
+                content["method"],
+                content["seed"],
+                tuple(content["classes"]),
+                np.array(content["confusions"]),
+                tuple(Mistake(**mistake) for mistake in content["mistakes"]),
+            )

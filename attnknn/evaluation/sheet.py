@@ -6,11 +6,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from attnknn.errors import InvalidInputError
+from attnknn.evaluation.report_files import readable, write_whole
 
 Row = dict[str, float | str]
 
@@ -21,8 +22,11 @@ class Sheet:
 
     Parameters
     ----------
+    settings : of the claim and of what embedded the rows, as JSON keeps them
+    versions : of Python and the packages, and the number of threads
     rows : each with a name in its first column, `what`, and numbers in the others
     notes : what the columns mean, and how they were measured
+    seconds : what measuring took, without the training of an encoder
     """
 
     claim: str
@@ -30,10 +34,11 @@ class Sheet:
     checksum: str
     encoder: str
     seed: int
-    settings: dict[str, str]
+    settings: dict[str, Any]
     versions: dict[str, str]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
+    seconds: float = 0.0
 
     @property
     def columns(self) -> list[str]:
@@ -42,16 +47,15 @@ class Sheet:
 
     def to_json(self, path: Path) -> None:
         """Write the sheet whole or not at all."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(".unfinished")
-        unfinished.write_text(json.dumps({"sheet": asdict(self)}, indent=1) + "\n")
-        unfinished.replace(path)
+        write_whole(path, {"sheet": asdict(self)})
 
     @classmethod
     def from_json(cls, path: Path) -> Self:
         """Read what `to_json` wrote."""
-        content = json.loads(path.read_text())["sheet"]
-        return cls(**{**content, "rows": tuple(content["rows"]), "notes": tuple(content["notes"])})
+        with readable(path, "sheet of an experiment"):
+            content = json.loads(path.read_text(encoding="utf-8"))["sheet"]
+            rows, notes = tuple(content["rows"]), tuple(content["notes"])
+            return cls(**{**content, "rows": rows, "notes": notes})
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,21 +53,33 @@ def asymmetric_noise(
     return np.where(is_wrong, (codes + 1) % n_classes, codes)
 
 
-def long_tail(y: ArrayLike, ratio: float, *, random_state: Seed = None) -> Integers:
+def long_tail(
+    y: ArrayLike, ratio: float, *, random_state: Seed = None, n_classes: int | None = None
+) -> Integers:
     """Rows that stay, sorted, so that each class is rarer than the one before.
 
     Counts fall geometrically from the first class, of which as many stay as the smallest class
     has, to the last, of which one in `ratio` of these stays, and at least one.
 
+    Parameters
+    ----------
+    n_classes : C, by default the largest code plus one; each class must have a row
+
     >>> y = np.repeat([0, 1, 2], 100)
     >>> np.bincount(y[long_tail(y, 100, random_state=0)]).tolist()
     [100, 10, 1]
     """
-    codes, n_classes = _checked(y, 0.0, None)
+    codes, n_classes = _checked(y, 0.0, n_classes)
     if not ratio >= 1:
         raise InvalidSettingError(f"`ratio` must be at least 1, got {ratio}.")
     rng = np.random.default_rng(random_state)
-    most = np.bincount(codes, minlength=n_classes).min()
+    sizes = np.bincount(codes, minlength=n_classes)
+    most = sizes.min()
+    if not most:
+        raise InvalidInputError(
+            f"Every class must have a row for classes to become rare, code {int(sizes.argmin())} "
+            "has none. Take more rows."
+        )
     counts = np.maximum(1, np.round(most * ratio ** -np.linspace(0, 1, n_classes))).astype(int)
     drawn = [
         rng.permutation(np.flatnonzero(codes == code))[:count] for code, count in enumerate(counts)

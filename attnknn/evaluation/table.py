@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -58,6 +58,7 @@ class Table:
     corruption : what was done to the training labels before fitting, "" for nothing
     encoder : what turned rows into the embeddings that all methods were given
     versions : of Python and the packages
+    settings : what an experiment set beside the methods' own, as JSON keeps it
     """
 
     dataset: str
@@ -68,6 +69,7 @@ class Table:
     encoder: str
     versions: dict[str, str]
     runs: tuple[Run, ...]
+    settings: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         cells = sorted((run.method, run.seed) for run in self.runs)
@@ -164,7 +166,8 @@ class Table:
                     np.float32 if values.dtype.kind == "f" else bool
                 )
             runs.append(record)
-        content = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "runs"}
+        left_out = {"runs"} if self.settings else {"runs", "settings"}
+        content = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in left_out}
         np.savez_compressed(path.with_suffix(".npz"), **arrays)
         unfinished = path.with_suffix(".unfinished")
         unfinished.write_text(

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
 
-from attnknn.errors import InvalidSettingError, unknown_name
-from attnknn.experiments.methods import METHODS, Choices
+from attnknn.errors import unknown_name
+from attnknn.experiments.claim_settings import check_settings
+from attnknn.experiments.methods import Choices
 from attnknn.experiments.stresses import NO_SHIFT, Shift, Stress
 
 CLAIMS: dict[str, dict[str, Any]] = tomllib.loads(
@@ -45,13 +46,13 @@ class Cell:
     shift: Shift = NO_SHIFT
 
     @property
-    def words(self) -> str:
-        """What was done to rows, for people."""
+    def damage(self) -> str:
+        """What is done to rows, for people; cells of the same damage share a scene."""
         return "; ".join(filter(None, [self.stress.words, self.shift.words]))
 
 
 def settings_of(claim: str, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The settings of a claim, some of them changed; names that it does not have are errors.
+    """The settings of a claim, some of them changed; names and values that cannot be are errors.
 
     >>> settings_of("k-sweep", {"neighbors": [1, 8]})["neighbors"]
     [1, 8]
@@ -62,7 +63,9 @@ def settings_of(claim: str, changes: Mapping[str, Any] | None = None) -> dict[st
     for name in changes or {}:
         if name not in known:
             raise unknown_name(f"setting of the claim {claim!r}", name, known)
-    return {**known, **(changes or {})}
+    settings = {**known, **(changes or {})}
+    check_settings(claim, settings, known)
+    return settings
 
 
 def cells_of(claim: str, settings: Mapping[str, Any], choices: Choices) -> list[Cell]:
@@ -93,11 +96,6 @@ def cells_of(claim: str, settings: Mapping[str, Any], choices: Choices) -> list[
 
 
 def _asks(names: Sequence[str], choices: Choices) -> tuple[Ask, ...]:
-    for name in names:
-        if name not in METHODS:
-            raise unknown_name("method", name, METHODS)
-    if not names:
-        raise InvalidSettingError("`methods` must name at least one method, got none.")
     return tuple(Ask(name, choices) for name in names)
 
 

@@ -42,17 +42,26 @@ class Choices:
     attention: Mapping[str, Any] = field(default_factory=dict)
 
 
+def most_neighbors(n_entries: int, *, is_trained: bool) -> int:
+    """How many neighbors methods look at where K is not set.
+
+    >>> most_neighbors(50_000, is_trained=True), most_neighbors(40, is_trained=False)
+    (1024, 39)
+    """
+    most = MOST_NEIGHBORS
+    if is_trained:
+        most = max(most, min(MOST_OF_TRAINED, n_entries // 8))
+    return max(1, min(most, n_entries - 1))
+
+
 class Stage:
     """A scene with its memory, which all methods of a cell share."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         self.kept = Remembered.of(scene)
-        n_entries = len(scene.codes)
-        most = MOST_NEIGHBORS
-        if scene.fresh is not None:
-            most = max(most, min(MOST_OF_TRAINED, n_entries // 8))
-        self.most = max(1, min(most, n_entries - 1))
+        self.most = most_neighbors(len(scene.codes), is_trained=scene.fresh is not None)
+        self.few = min(self.most, MOST_NEIGHBORS)
 
     def votes(self, name: str, attention: Any, k: int) -> Iterator[Found]:
         """Answers by an attention, its scalars fitted on fresh rows, as seen and in all views."""
@@ -120,7 +129,7 @@ def _distance(stage: Stage, choices: Choices) -> Iterator[Found]:
 
 def _learned(stage: Stage, choices: Choices) -> Iterator[Found]:
     attention = LearnedAttention(**choices.attention)
-    return stage.votes("learned", attention, choices.n_neighbors or MOST_NEIGHBORS)
+    return stage.votes("learned", attention, choices.n_neighbors or stage.few)
 
 
 def _attnknn(stage: Stage, choices: Choices) -> Iterator[Found]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -59,6 +59,20 @@ class Network:
         cut = f" ({self.cut})" if self.cut else ""
         epochs = "1 epoch" if self.epochs == 1 else f"{self.epochs} epochs"
         return f"{self.backbone}{widths}{dim}, {epochs}{cut}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that training and views depend on, for reports.
+
+        >>> network_of("mnist").settings["training"]["learning_rate"]
+        0.5
+        """
+        written = {"training", "mixing", "flip", "crop", "epochs"}  # in the words of the training
+        own = {name: value for name, value in vars(self).items() if name not in written}
+        training = asdict(self.image_training(Path()))
+        for place in ("checkpoint", "device"):
+            del training[place]
+        return {**own, "training": training, "views": asdict(self.views)}
 
     @property
     def views(self) -> Views:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnknn.datasets import Dataset
+from attnknn.datasets.base import Source
 from attnknn.errors import InvalidInputError
 from attnknn.experiments.networks import Network
 from attnknn.records import Booleans, Integers
@@ -55,7 +56,7 @@ def pictures(data: Dataset, X: NDArray[Any]) -> NDArray[np.uint8]:
     return np.round(pixels).astype(np.uint8)
 
 
-def is_pictures(data: Dataset) -> bool:
+def is_pictures(data: Dataset | Source) -> bool:
     """Whether an image encoder can be trained on a data set."""
     return data.kind == "images" or data.name in SIDES
 

@@ -2,136 +2,101 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from attnknn.datasets import Dataset
-from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.evaluation.close_up import CloseUp, Mistake, deciding, worst_mistakes
-from attnknn.evaluation.protocol import versions
+from attnknn.evaluation.report_files import write_whole
 from attnknn.evaluation.sheet import Sheet, Sheets
 from attnknn.evaluation.table import Run, Table, joined
+from attnknn.experiments.bench import Bench, surroundings
 from attnknn.experiments.claims import Ask, Cell
+from attnknn.experiments.clock import Clock
 from attnknn.experiments.found import Found
+from attnknn.experiments.kept import plain, sheet_there, table_there
 from attnknn.experiments.methods import METHODS, Stage
-from attnknn.experiments.networks import Network
-from attnknn.experiments.pictures import is_pictures
-from attnknn.experiments.scenes import Scene, fixed_scene, fixed_words, image_scene, network_words
-from attnknn.experiments.stresses import NO_SHIFT, Shift, Stress
+from attnknn.experiments.possible import answering, check_cells, check_sheet
+from attnknn.experiments.scenes import Scene
+from attnknn.experiments.stresses import Stress
 from attnknn.learning.course import Outcome
 from attnknn.metrics import confusion_matrix, row_correct, row_nll, score_all
 from attnknn.pipeline import Answer
 
-Progress = Callable[[str], None]
-REPORT, CLOSE_UP = "report.json", "close-up.json"
+REPORT, CLOSE_UP, TRAINING = "report.json", "close-up.json", "training.json"
 LOOKED_AT, SHOWN_MISTAKES = "attnknn", 10
-HEAD, STANDS_IN = "head", "logistic"
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Where and on what experiments run.
-
-    Parameters
-    ----------
-    folder : of all claims; trained encoders are kept in its `trainings`, which claims share
-    network : for images; None embeds rows as they are
-    n_rows : take only the first so many training rows
-    encoder : of tables and vectors
-    """
-
-    data: Dataset
-    folder: Path
-    network: Network | None = None
-    n_rows: int | None = None
-    encoder: str = "auto"
-    progress: Progress = field(default=lambda _: None)
-
-    @property
-    def encoder_words(self) -> str:
-        """What the reports of this bench say of their encoder."""
-        if self._trained is None:
-            return fixed_words(self.data, self.encoder, self.n_rows)
-        return network_words(self._trained, self.n_rows)
-
-    def answers(self, ask: Ask) -> bool:
-        """Whether a method answers: where there is no head, logistic regression stands in."""
-        is_trained = self._trained is not None
-        return {HEAD: is_trained, STANDS_IN: not is_trained}.get(ask.method, True)
-
-    @property
-    def _trained(self) -> Network | None:
-        return self.network if is_pictures(self.data) else None
-
-    def scene(self, stress: Stress, seed: int, shift: Shift = NO_SHIFT) -> Scene:
-        """Rows damaged and embedded; images after the training of their encoder."""
-        if self._trained is None:
-            if shift.severity:
-                raise InvalidSettingError(
-                    f"Only images that a network is trained on can be shifted, not the rows of "
-                    f"{self.data.name!r}."
-                )
-            return fixed_scene(self.data, stress, seed, encoder=self.encoder, n_rows=self.n_rows)
-        words = f", {stress.words}" if stress.words else ""
-        self.progress(f"{self.data.name}{words}: encoder, seed {seed}")
-        return image_scene(
-            self.data,
-            stress,
-            seed,
-            self._trained,
-            self.training_folder(stress, seed),
-            n_rows=self.n_rows,
-            shift=shift,
-        )
-
-    def training_folder(self, stress: Stress, seed: int) -> Path:
-        """The checkpoint of a training is here."""
-        assert self.network is not None
-        rows = [str(self.n_rows)] if self.n_rows else []
-        parts = [self.data.name, self.network.name, *rows, *filter(None, [stress.name])]
-        return self.folder / "trainings" / "-".join(parts) / str(seed)
 
 
 def run_cells(
     bench: Bench, claim: str, cells: Sequence[Cell], seeds: Sequence[int]
 ) -> dict[float | None, Table]:
-    """Every cell on every seed; what has a report is read instead, if it says the same."""
-    places = {cell.name: bench.folder / claim / bench.data.name / cell.name for cell in cells}
+    """Every cell on every seed; what has a report is read instead, if it says the same.
+
+    What cannot be, and reports of something else, are said before anything runs.
+    """
+    check_cells(bench, cells)
+    tables = {
+        (cell.name, seed): _table_there(bench, claim, cell, seed)
+        for cell in cells
+        for seed in seeds
+        if _path(bench, claim, cell, seed).exists()
+    }
     for seed in seeds:
-        missing = [c for c in cells if not (places[c.name] / str(seed) / REPORT).exists()]
+        missing = [cell for cell in cells if (cell.name, seed) not in tables]
         for group in _sharing(missing):
             stage = Stage(bench.scene(group[0].stress, seed, group[0].shift))
             for cell in group:
-                _run_cell(bench, stage, cell, places[cell.name] / str(seed))
-    return {
-        cell.place: joined(
-            [_read(bench, cell, places[cell.name] / str(seed) / REPORT) for seed in seeds]
-        )
-        for cell in cells
+                _run_cell(bench, claim, stage, cell)
+                tables[cell.name, seed] = _table_there(bench, claim, cell, seed)
+    return {cell.place: joined([tables[cell.name, seed] for seed in seeds]) for cell in cells}
+
+
+def _path(bench: Bench, claim: str, cell: Cell, seed: int) -> Path:
+    return bench.folder / claim / bench.data.name / cell.name / str(seed) / REPORT
+
+
+def _settings(bench: Bench, claim: str, cell: Cell) -> dict[str, Any]:
+    """What a report holds beside the choices of its methods."""
+    damage = {"stress": asdict(cell.stress), "shift": asdict(cell.shift)}
+    return plain({"claim": claim, **bench.settings, **damage})
+
+
+def _table_there(bench: Bench, claim: str, cell: Cell, seed: int) -> Table:
+    asks = answering(bench, cell)
+    asked = {
+        "data": (bench.data.name, bench.data.checksum),
+        "seeds": [seed],
+        "damage": bench.damage(cell.stress, cell.shift),
+        "encoder": bench.encoder_words,
+        "methods": [ask.name or ask.method for ask in asks],
+        "choices": {repr(ask.choices) for ask in asks},
+        "settings": _settings(bench, claim, cell),
     }
+    return table_there(_path(bench, claim, cell, seed), asked)
 
 
-def _run_cell(bench: Bench, stage: Stage, cell: Cell, folder: Path) -> None:
+def _run_cell(bench: Bench, claim: str, stage: Stage, cell: Cell) -> None:
+    """Leaves a report; the files beside it come first, so that none is missing beside a report."""
     scene = stage.scene
+    path = _path(bench, claim, cell, scene.seed)
     found = []
-    for ask in cell.asks:
+    for ask in answering(bench, cell):
         where = f", {cell.name}" if cell.name else ""
         bench.progress(f"{scene.data.name}{where}: {ask.name or ask.method}, seed {scene.seed}")
         for answers in METHODS[ask.method](stage, ask.choices):
             if answers.method == LOOKED_AT and answers.answer is not None and not cell.name:
-                folder.mkdir(parents=True, exist_ok=True)
-                close_up_of(scene, answers, answers.answer).to_json(folder / CLOSE_UP)
+                close_up_of(scene, answers, answers.answer).to_json(path.with_name(CLOSE_UP))
             found.append(_named(ask, answers))
-    table_of(scene, found).to_json(folder / REPORT)
     if scene.training is not None:
         story = {"encoder": scene.encoder, **losses_of(scene.training)}
-        (folder / "training.json").write_text(json.dumps(story, indent=1) + "\n")
+        write_whole(path.with_name(TRAINING), story)
+    table_of(scene, found, _settings(bench, claim, cell)).to_json(path)
 
 
-def table_of(scene: Scene, found: Sequence[Found]) -> Table:
+def table_of(
+    scene: Scene, found: Sequence[Found], settings: Mapping[str, Any] | None = None
+) -> Table:
     """The answers of all methods of a scene, judged against the clean labels."""
     return Table(
         dataset=scene.data.name,
@@ -140,8 +105,9 @@ def table_of(scene: Scene, found: Sequence[Found]) -> Table:
         n_test=len(scene.truth),
         corruption=scene.damage,
         encoder=scene.encoder,
-        versions=versions(),
+        versions=surroundings(),
         runs=tuple(_run(scene, answers) for answers in found),
+        settings=plain(settings or {}),
     )
 
 
@@ -198,42 +164,11 @@ def _named(ask: Ask, found: Found) -> Found:
     return replace(found, method=name, settings=settings, answer=None)  # it is large
 
 
-def _read(bench: Bench, cell: Cell, path: Path) -> Table:
-    """A report that is there, if it is one of what is asked for."""
-    table = Table.from_json(path)
-    asked = {
-        "data": (bench.data.name, bench.data.checksum),
-        "damage": cell.words,
-        "encoder": bench.encoder_words,
-        "methods": [ask.name or ask.method for ask in cell.asks if bench.answers(ask)],
-        "choices": {repr(ask.choices) for ask in cell.asks},
-    }
-    found = {
-        "data": (table.dataset, table.checksum),
-        "damage": table.corruption,
-        "encoder": table.encoder,
-        "methods": list(dict.fromkeys(run.settings.get("asked") for run in table.runs)),
-        "choices": {_choices(run.settings) for run in table.runs},
-    }
-    for name, value in asked.items():
-        if found[name] != value:
-            raise InvalidInputError(
-                f"{path} was made with other {name}: {found[name]}, asked for {value}. "
-                "Remove it to run again, or choose another folder."
-            )
-    return table
-
-
-def _choices(settings: Mapping[str, str]) -> str:
-    choices = (f"{name}={value}" for name, value in settings.items() if name != "asked")
-    return f"Choices({', '.join(choices)})"
-
-
 def _sharing(cells: Sequence[Cell]) -> Iterable[list[Cell]]:
     """Cells that can share a scene; damage that does nothing is none."""
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
-        groups.setdefault(cell.words, []).append(cell)
+        groups.setdefault(cell.damage, []).append(cell)
     return groups.values()
 
 
@@ -251,39 +186,54 @@ def run_sheets(
     bench: Bench, claim: str, settings: Mapping[str, Any], seeds: Sequence[int]
 ) -> Sheets:
     """The numbers of a claim on every seed; a seed that has a sheet is not measured again."""
+    check_sheet(bench, claim, settings)
+    sheets = {
+        seed: _sheet_there(bench, claim, settings, seed)
+        for seed in seeds
+        if _sheet_path(bench, claim, seed).exists()
+    }
+    for seed in seeds:
+        if seed not in sheets:
+            _run_sheet(bench, claim, settings, seed)
+            sheets[seed] = _sheet_there(bench, claim, settings, seed)
+    return Sheets(tuple(sheets[seed] for seed in seeds))
+
+
+def _sheet_path(bench: Bench, claim: str, seed: int) -> Path:
+    return bench.folder / claim / bench.data.name / str(seed) / REPORT
+
+
+def _sheet_settings(bench: Bench, claim: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    return plain({"claim": claim, **bench.settings, "measure": dict(settings)})
+
+
+def _sheet_there(bench: Bench, claim: str, settings: Mapping[str, Any], seed: int) -> Sheet:
+    asked = {
+        "data": (bench.data.name, bench.data.checksum),
+        "seeds": [seed],
+        "encoder": bench.encoder_words,
+        "settings": _sheet_settings(bench, claim, settings),
+    }
+    return sheet_there(_sheet_path(bench, claim, seed), asked)
+
+
+def _run_sheet(bench: Bench, claim: str, settings: Mapping[str, Any], seed: int) -> None:
     from attnknn.experiments.measures import MEASURES
 
-    measure, notes = MEASURES[claim]
-    sheets = []
-    for seed in seeds:
-        path = bench.folder / claim / bench.data.name / str(seed) / REPORT
-        written = {name: repr(value) for name, value in settings.items()}
-        if not path.exists():
-            scene = bench.scene(Stress(), seed)
-            bench.progress(f"{bench.data.name}: {claim}, seed {seed}")
-            rows = tuple(measure(Stage(scene), settings))
-            Sheet(
-                claim,
-                bench.data.name,
-                bench.data.checksum,
-                scene.encoder,
-                seed,
-                written,
-                versions(),
-                rows,
-                notes,
-            ).to_json(path)
-        sheets.append(_read_sheet(path, bench, written))
-    return Sheets(tuple(sheets))
-
-
-def _read_sheet(path: Path, bench: Bench, settings: dict[str, str]) -> Sheet:
-    sheet = Sheet.from_json(path)
-    asked = bench.data.checksum, bench.encoder_words, settings
-    found = sheet.checksum, sheet.encoder, sheet.settings
-    if found != asked:
-        raise InvalidInputError(
-            f"{path} was made with other data, another encoder or other settings: {found[1:]}, "
-            f"asked for {asked[1:]}. Remove it to run again, or choose another folder."
-        )
-    return sheet
+    scene = bench.scene(Stress(), seed)
+    bench.progress(f"{bench.data.name}: {claim}, seed {seed}")
+    clock = Clock()
+    found = MEASURES[claim](Stage(scene), settings)
+    sheet = Sheet(
+        claim=claim,
+        dataset=bench.data.name,
+        checksum=bench.data.checksum,
+        encoder=scene.encoder,
+        seed=seed,
+        settings=_sheet_settings(bench, claim, settings),
+        versions=surroundings(),
+        rows=found.rows,
+        notes=found.notes,
+        seconds=round(clock.lap(), 2),
+    )
+    sheet.to_json(_sheet_path(bench, claim, seed))

@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 
 from attnknn.datasets import Dataset
 from attnknn.evaluation.protocol import encoder_for
+from attnknn.experiments.fewer_rows import fewer_rows
 from attnknn.experiments.found import Found
 from attnknn.experiments.networks import Network
 from attnknn.experiments.stresses import NO_SHIFT, Shift, Stress
 from attnknn.learning.course import Outcome
 from attnknn.records import Booleans, Integers
 
+PLAIN = (bool, int, float, str, type(None))
 Seen = NDArray[np.float32]  # (V, n, D): what each view of n rows became
 
 
@@ -67,17 +69,18 @@ def fixed_scene(
 
     Parameters
     ----------
-    n_rows : take only the first so many training rows
+    n_rows : take only so many training rows, drawn by class
     """
+    data = fewer_rows(data, n_rows)
     chosen = encoder_for(data, encoder)
-    damaged = stress.apply(data.y_train[:n_rows], len(data.classes), seed)
+    damaged = stress.apply(data.y_train, len(data.classes), seed)
     rows = damaged.take(data.X_train)
     chosen.fit(rows, damaged.codes)
     asked = np.asarray(chosen.transform(data.X_test), dtype=np.float32)[None]
     return Scene(
         data=data,
         seed=seed,
-        damage=stress.words,
+        damage=damage_words(data, stress),
         encoder=fixed_words(data, encoder, n_rows),
         entries=np.asarray(chosen.transform(rows), dtype=np.float32),
         codes=damaged.codes,
@@ -103,12 +106,13 @@ def image_scene(
 
     Parameters
     ----------
-    n_rows : take only the first so many training rows
+    n_rows : take only so many training rows, drawn by class
     """
     from attnknn.experiments.heads import head_answers
     from attnknn.experiments.pictures import pictures, trained_encoder
 
-    damaged = stress.apply(data.y_train[:n_rows], len(data.classes), seed)
+    data = fewer_rows(data, n_rows)
+    damaged = stress.apply(data.y_train, len(data.classes), seed)
     trained = trained_encoder(
         network,
         damaged.take(pictures(data, data.X_train)),
@@ -121,11 +125,11 @@ def image_scene(
     encoder, views = trained.encoder, network.views
     asked = encoder.features(shift.apply(pictures(data, data.X_test), seed), views)
     seen = encoder.features(trained.images[trained.fresh], views)
-    has_noise = stress.is_noise or "y_true" in data.extras
+    has_noise = stress.is_about_noise or has_wrong_labels(data)
     return Scene(
         data=data,
         seed=seed,
-        damage="; ".join(filter(None, [stress.words, shift.words])),
+        damage=damage_words(data, stress, shift),
         encoder=network_words(network, n_rows),
         entries=encoder.transform(trained.images),
         codes=damaged.codes,
@@ -138,9 +142,32 @@ def image_scene(
     )
 
 
+def has_wrong_labels(data: Dataset) -> bool:
+    """Whether training labels are known to be wrong in part, as people's are."""
+    return "y_true" in data.extras
+
+
+def damage_words(data: Dataset, stress: Stress, shift: Shift = NO_SHIFT) -> str:
+    """What is wrong with training rows and test images, for people; '' for nothing."""
+    real = ""
+    if has_wrong_labels(data):
+        wrong = (data.y_train != data.extras["y_true"]).mean()
+        real = f"{100 * wrong:.1f} % wrong labels as they came"
+    return "; ".join(filter(None, [real, stress.words, shift.words]))
+
+
 def network_words(network: Network, n_rows: int | None) -> str:
     """What an image scene says of its encoder."""
     return _with_rows(network.words, n_rows)
+
+
+def fixed_settings(data: Dataset, encoder: Any) -> dict[str, Any]:
+    """The encoder of a fixed scene with its plain settings."""
+    chosen = encoder_for(data, encoder)
+    inner = getattr(chosen, "inner", chosen)
+    settings = inner.get_params(deep=False) if hasattr(inner, "get_params") else {}
+    plain = {name: value for name, value in settings.items() if isinstance(value, PLAIN)}
+    return {"name": fixed_words(data, encoder, None), **plain}
 
 
 def fixed_words(data: Dataset, encoder: Any, n_rows: int | None) -> str:
@@ -150,4 +177,4 @@ def fixed_words(data: Dataset, encoder: Any, n_rows: int | None) -> str:
 
 
 def _with_rows(words: str, n_rows: int | None) -> str:
-    return words if n_rows is None else f"{words}, first {n_rows:,} rows only"
+    return words if n_rows is None else f"{words}, {n_rows:,} rows only"

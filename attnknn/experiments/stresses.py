@@ -42,11 +42,15 @@ class Stress:
             raise InvalidSettingError(
                 f"The level of '{self.kind}' must be at least 1, got {self.level:g}."
             )
+        if self.kind == "shots" and not float(self.level).is_integer():
+            raise InvalidSettingError(
+                f"The level of 'shots' must be a whole number of rows, got {self.level:g}."
+            )
 
     @property
-    def is_noise(self) -> bool:
-        """Whether labels become wrong."""
-        return self.kind in NOISES and self.level > 0
+    def is_about_noise(self) -> bool:
+        """Whether this is a rate of label noise, be it 0."""
+        return self.kind in NOISES
 
     @property
     def does_nothing(self) -> bool:
@@ -85,7 +89,7 @@ class Stress:
         if self.kind == "shots":
             rows = few_shots(codes, int(self.level), random_state=seed)
         else:
-            rows = long_tail(codes, self.level, random_state=seed)
+            rows = long_tail(codes, self.level, random_state=seed, n_classes=n_classes)
         return Damaged(rows, codes[rows])
 
 

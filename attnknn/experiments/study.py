@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,12 +12,13 @@ from attnknn import datasets
 from attnknn.errors import InvalidSettingError
 from attnknn.evaluation.sheet import Sheets
 from attnknn.evaluation.table import Table
+from attnknn.experiments.bench import Bench
 from attnknn.experiments.claims import SHEETS, cells_of, settings_of
 from attnknn.experiments.methods import Choices
 from attnknn.experiments.networks import Network, network_of
 from attnknn.experiments.pictures import is_pictures
-from attnknn.experiments.presets import SEEDS, preset_of
-from attnknn.experiments.running import Bench, run_cells, run_sheets
+from attnknn.experiments.presets import SEEDS, Preset, preset_of
+from attnknn.experiments.running import run_cells, run_sheets
 
 Progress = Callable[[str], None]
 
@@ -33,8 +35,9 @@ class Study:
     seeds : None takes five, or those of the preset
     preset : an experiment of the research, whose set-up is taken
     is_full : take the preset's network as it was, not cut to two cores
-    network : of images: 'narrow', 'wide', or 'none' for pixels as they are
-    n_rows : take only the first so many training rows
+    network : of images: 'narrow', 'wide', or 'none' for pixels as they are; None is the narrow
+        one where there are images
+    n_rows : take only so many training rows, drawn by class
     encoder : of tables and vectors, as `make_encoder` takes it
     changes : settings of the claim other than its own
     """
@@ -45,7 +48,7 @@ class Study:
     seeds: Sequence[int] | None = None
     preset: str | None = None
     is_full: bool = False
-    network: str = "narrow"
+    network: str | None = None
     n_rows: int | None = None
     encoder: str = "auto"
     changes: Mapping[str, Any] = field(default_factory=dict)
@@ -82,41 +85,83 @@ def measure(study: Study, progress: Progress = lambda _: None) -> Outcome:
     ['uniform', 'distance', 'learned']
     """
     settings = settings_of(study.claim, study.changes)
+    check_options(study)
+    check_place(study.place)
     bench, choices, seeds = _set_up(study, progress)
     if study.claim in SHEETS:
-        return Outcome(
-            study, settings["title"], {}, run_sheets(bench, study.claim, settings, seeds)
-        )
+        sheets = run_sheets(bench, study.claim, settings, seeds)
+        return Outcome(study, settings["title"], {}, sheets)
     cells = cells_of(study.claim, settings, choices)
     return Outcome(study, settings["title"], run_cells(bench, study.claim, cells, seeds))
 
 
-def _set_up(study: Study, progress: Progress) -> tuple[Bench, Choices, Sequence[int]]:
-    data = datasets.load(study.dataset)
-    choices, seeds, n_rows = Choices(), study.seeds or SEEDS, study.n_rows
-    network: Network | None = None
+def check_options(study: Study) -> None:
+    """An error for options that mean nothing together."""
+    if study.is_full and study.preset is None:
+        raise InvalidSettingError("The full network is that of a preset; name a preset.")
+    if study.network is None:
+        return
     if study.preset is not None:
-        preset = preset_of(study.preset, is_full=study.is_full)
-        if not is_pictures(data):
-            raise InvalidSettingError(
-                f"The preset {study.preset!r} trains an image encoder; {study.dataset!r} has none."
-            )
-        if study.claim not in preset.claims and study.claim not in SHEETS:
-            raise InvalidSettingError(
-                f"The preset {study.preset!r} measured {', '.join(preset.claims)}; "
-                f"got {study.claim!r}."
-            )
-        choices, network = preset.choices, _sized(preset.network, data)
-        seeds, n_rows = study.seeds or preset.seeds, study.n_rows or preset.n_rows
+        raise InvalidSettingError(
+            f"The preset {study.preset!r} has a network of its own; leave out {study.network!r}."
+        )
+    source = datasets.SOURCES.get(study.dataset)
+    if source is not None and not is_pictures(source):
+        raise InvalidSettingError(
+            f"Networks are for images, and {study.dataset!r} has none; leave out {study.network!r}."
+        )
+
+
+def check_place(place: Path) -> None:
+    """An error where reports could not be written in the end."""
+    there = next(part for part in (place, *place.absolute().parents) if part.exists())
+    if not there.is_dir():
+        raise InvalidSettingError(f"Reports need a folder, but {there} is a file.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InvalidSettingError(f"Reports need a folder, but {there} may not be written to.")
+
+
+def _set_up(study: Study, progress: Progress) -> tuple[Bench, Choices, Sequence[int]]:
+    preset = None if study.preset is None else preset_of(study.preset, is_full=study.is_full)
+    data = datasets.load(study.dataset)
+    network = _network(study, preset, data)
+    choices, seeds, n_rows = Choices(), study.seeds or SEEDS, study.n_rows
+    if preset is not None:
+        choices, seeds = preset.choices, study.seeds or preset.seeds
+        if n_rows is None and preset.n_rows is not None and preset.n_rows < len(data.y_train):
+            n_rows = preset.n_rows
+    if len(set(seeds)) < len(seeds):
+        raise InvalidSettingError(f"`seeds` must name each seed once, got {list(seeds)}.")
+    bench = Bench(data, study._root, network, n_rows, study.encoder, study.preset, progress)
+    return bench, choices, seeds
+
+
+def _network(study: Study, preset: Preset | None, data: datasets.Dataset) -> Network | None:
+    """What is trained; None where rows are embedded as they are."""
+    if preset is not None:
+        _check_preset(study, preset, data)
+        network: Network | None = _sized(preset.network, data)
     elif is_pictures(data) and study.network != "none":
-        network = network_of(study.dataset, study.network)
+        network = network_of(study.dataset, study.network or "narrow")
+    else:
+        network = None
     if network is not None and study.encoder != "auto":
         raise InvalidSettingError(
             f"`encoder` is for rows that no network is trained on; set `network='none'` for "
             f"{study.encoder!r} on {study.dataset!r}."
         )
-    bench = Bench(data, study._root, network, n_rows, study.encoder, progress)
-    return bench, choices, seeds
+    return network
+
+
+def _check_preset(study: Study, preset: Preset, data: datasets.Dataset) -> None:
+    if not is_pictures(data):
+        raise InvalidSettingError(
+            f"The preset {study.preset!r} trains an image encoder; {study.dataset!r} has none."
+        )
+    if study.claim not in preset.claims and study.claim not in SHEETS:
+        raise InvalidSettingError(
+            f"The preset {study.preset!r} measured {', '.join(preset.claims)}; got {study.claim!r}."
+        )
 
 
 def _sized(network: Network, data: datasets.Dataset) -> Network:

@@ -97,6 +97,10 @@ def test_numbers_are_printed_and_drawn(tmp_path):
         (["main", "--dataset", "irsi"], 1, "Did you mean 'iris'"),
         (["main", "--dataset", "iris", "--preset", "experiment-4"], 1, "trains an image encoder"),
         (["main", "--settings", "nowhere.toml"], 1, "nowhere.toml: No such file"),
+        (["main", "--preset", "experiment-4", "--network", "wide"], 2, "network of its own"),
+        (["main", "--dataset", "iris", "--network", "none"], 2, "Networks are for images"),
+        (["shift", "--dataset", "iris"], 1, "Only images that a network is trained on"),
+        (["main", "--dataset", "iris", "--rows", "1000"], 1, "at most the 120 training rows"),
     ],
 )
 def test_bad_arguments_are_one_line(tmp_path, arguments, code, words):
@@ -114,6 +118,21 @@ def test_a_bad_settings_file_is_one_line(tmp_path, few):
     few.write_text("method = ['uniform']")
     done = run("experiment", "main", "--dataset", "iris", "--settings", few)
     assert "Did you mean 'methods'" in done.output
+    few.write_text("methods = 3")
+    done = run("experiment", "main", "--dataset", "iris", "--settings", few)
+    assert done.exit_code == 1
+    assert "`methods` must be a list of methods" in done.output
+    few.write_bytes("title = 'Größe'".encode("latin-1"))
+    done = run("experiment", "main", "--dataset", "iris", "--settings", few)
+    assert done.exit_code == 1
+    assert "few.toml must be text in UTF-8" in done.output
+
+
+def test_a_file_is_no_folder_for_reports(tmp_path, few):
+    done = run("experiment", "main", "--dataset", "iris", "--settings", few, "-o", few)
+    assert done.exit_code == 2
+    assert "few.toml is a file" in done.output
+    assert "seed 0" not in done.output
 
 
 def test_missing_data_say_what_is_missing(tmp_path, monkeypatch):

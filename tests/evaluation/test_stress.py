@@ -60,3 +60,10 @@ def test_a_long_tail_keeps_other_rows_for_other_seeds():
     assert np.bincount(Y[long_tail(Y, 1e9, random_state=0)]).min() == 1
     with pytest.raises(InvalidSettingError, match="`ratio` must be at least 1"):
         long_tail(Y, 0.5)
+
+
+def test_a_long_tail_of_classes_without_rows_is_refused():
+    with pytest.raises(InvalidInputError, match="code 1 has none"):
+        long_tail([0, 0, 2, 2], 2)
+    with pytest.raises(InvalidInputError, match="code 3 has none"):
+        long_tail([0, 1, 2], 2, n_classes=4)

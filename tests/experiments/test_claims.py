@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 
 import pytest
@@ -52,6 +53,47 @@ def test_unknown_names_are_refused():
     with pytest.raises(InvalidSettingError, match="'levles'"):
         settings_of("noise", tomllib.loads("levles = [0.5]"))
     with pytest.raises(InvalidSettingError, match="'nobody'"):
-        cells_of("main", settings_of("main", {"methods": ["nobody"]}), Choices())
-    with pytest.raises(InvalidSettingError, match="at least one method"):
-        cells_of("main", settings_of("main", {"methods": []}), Choices())
+        settings_of("main", {"methods": ["nobody"]})
+
+
+@pytest.mark.parametrize(
+    ("claim", "changes", "words"),
+    [
+        ("main", "methods = []", "`methods` must be a list of methods, at least one, got"),
+        ("main", "methods = 3", "`methods` must be a list of methods"),
+        ("main", "methods = 'uniform'", "`methods` must be a list of methods"),
+        ("main", "methods = [3]", "No method is called 3"),
+        ("main", "methods = ['uniform', 'uniform']", "each of its methods once"),
+        ("main", "title = 3", "`title` must be a text"),
+        ("noise", "levels = 0.1", "`levels` must be a list of numbers"),
+        ("noise", "levels = []", "`levels` must be a list of numbers"),
+        ("noise", "levels = ['a']", "`levels` must hold finite numbers only, got 'a'"),
+        ("noise", "levels = [nan]", "`levels` must hold finite numbers only"),
+        ("noise", "levels = [true]", "`levels` must hold finite numbers only"),
+        ("noise", "levels = [0.1, 0.1]", "each of its numbers once"),
+        ("noise", "levels = [0.1, 0.10000001]", "each of its numbers once"),
+        ("noise", "levels = [1.5]", "must lie in 0..1, got 1.5"),
+        ("noise", "kind = 'shots'", "No kind of noise is called 'shots'"),
+        ("shots", "levels = [5.5]", "whole number of rows, got 5.5"),
+        ("shots", "levels = [inf]", "`levels` must hold finite numbers only"),
+        ("imbalance", "levels = [0]", "must be at least 1, got 0"),
+        ("shift", "severities = [6]", "integers from 0 to 5, got 6"),
+        ("shift", "severities = ['a']", "integers from 0 to 5, got 'a'"),
+        ("k-sweep", "neighbors = 3", "`neighbors` must be a list of integers"),
+        ("k-sweep", "neighbors = ['3']", "`neighbors` must be an integer of at least 1, got '3'"),
+        ("k-sweep", "neighbors = [2.5]", "`neighbors` must be an integer of at least 1, got 2.5"),
+        ("theory", "neighbors = [0]", "`neighbors` must be an integer of at least 1, got 0"),
+        ("theory", "neighbors = [3, 3]", "each of its integers once"),
+        ("index", "neighbors = [3]", "`neighbors` must be an integer of at least 1, got [3]"),
+        ("overhead", "queries = 0", "`queries` must be an integer of at least 1, got 0"),
+        ("overhead", "repeats = 0", "`repeats` must be an integer of at least 1, got 0"),
+        ("ablation", "variants = 3", "`variants` must be a table"),
+        ("ablation", "variants = { wide = 3 }", "The variant 'wide' must be a table, got 3"),
+        ("ablation", "variants = { a = { n_haeds = 2 } }", "Did you mean 'n_heads'"),
+        ("ablation", "variants = { a = { dropout = 2.0 } }", "`dropout` must be"),
+        ("ablation", "variants = { distance = {} }", "must not have the name of a method"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(claim, changes, words):
+    with pytest.raises(InvalidSettingError, match=re.escape(words)):
+        settings_of(claim, tomllib.loads(changes))

@@ -34,6 +34,10 @@ def test_indexes_are_built_searched_and_compared(asked):
     sizes = {what: sheets.mean(what, "MB") for what in sheets.rows}
     assert sizes["ours, exact, Euclidean"] == pytest.approx(400 * 64 * 4 / 1e6)
     assert sizes["FAISS HNSW"] > sizes["FAISS flat, Euclidean"] > sizes["ours, exact, Euclidean"]
+    (note,) = sheets.first.notes
+    assert "each of 360 queries asked at once" in note  # as many as there are
+    assert sheets.first.versions["faiss"]
+    assert sheets.first.seconds > 0
     assert "answers fastest" in sheet_section(sheets, "index").sentences[0]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from attnknn.errors import InvalidSettingError
+from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.evaluation.shift import shifted
 from attnknn.evaluation.stress import few_shots, long_tail, symmetric_noise
 from attnknn.experiments.stresses import Shift, Stress
@@ -30,7 +30,8 @@ def test_no_damage_leaves_rows_and_says_nothing():
         assert np.array_equal(stress.apply(CODES, 3, seed=0).codes, CODES)
         assert stress.words == ""
         assert stress.name == ""
-        assert not stress.is_noise
+    assert not Stress().is_about_noise
+    assert Stress("symmetric", 0.0).is_about_noise
 
 
 def test_rows_that_stay_are_taken_from_tables_and_arrays():
@@ -71,3 +72,7 @@ def test_impossible_damage_is_refused():
         Stress("imbalance", 0.01)
     with pytest.raises(InvalidSettingError, match="symetric"):
         Stress("symetric", 0.1)
+    with pytest.raises(InvalidSettingError, match=r"whole number of rows, got 5\.5"):
+        Stress("shots", 5.5)
+    with pytest.raises(InvalidInputError, match="code 3 has none"):
+        Stress("imbalance", 10).apply(CODES, 4, seed=0)

@@ -8,16 +8,17 @@ from typing import Any
 
 from attnknn.attention import DistanceAttention, LearnedAttention, UniformAttention
 from attnknn.evaluation.sheet import Row
+from attnknn.experiments.measures.measured import Measured
 from attnknn.experiments.measures.timing import medians
 from attnknn.experiments.methods import Stage
 
 NOTES = (
-    "Milliseconds for each query, medians in turns: queries asked at once, and one alone; the "
-    "overhead is what the answer takes beyond the search of the same neighbors.",
+    "Milliseconds for each query, medians in turns: {n} queries asked at once, and one alone; the "
+    "overhead is what the answer takes beyond the search of the same neighbors."
 )
 
 
-def overhead_rows(stage: Stage, settings: Mapping[str, Any]) -> list[Row]:
+def overhead_numbers(stage: Stage, settings: Mapping[str, Any]) -> Measured:
     """Search alone, then whole answers by uniform, distance and learned weights."""
     k, repeats = int(settings["neighbors"]), int(settings["repeats"])
     memory = stage.kept.memory
@@ -37,7 +38,8 @@ def overhead_rows(stage: Stage, settings: Mapping[str, Any]) -> list[Row]:
         column: medians({n: _asking(way, rows) for n, way in ways.items()}, repeats)
         for column, rows in {"at once": queries, "alone": queries[:1]}.items()
     }
-    return [_row(name, times, len(queries)) for name in ways]
+    rows = tuple(_row(name, times, len(queries)) for name in ways)
+    return Measured(rows, (NOTES.format(n=len(queries)),))
 
 
 def _asking(way: Any, rows: Any) -> Any:

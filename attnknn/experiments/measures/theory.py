@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from attnknn.attention import DistanceAttention, KEnsembleAttention, LearnedAttention
 from attnknn.evaluation.sheet import Row
-from attnknn.experiments.methods import MOST_NEIGHBORS, Stage
+from attnknn.experiments.measures.measured import Measured
+from attnknn.experiments.methods import Stage
 from attnknn.memory import TorchMemory, make_entries
 from attnknn.pipeline import Parts
 from attnknn.records import Floats
@@ -24,12 +25,11 @@ NOTES = (
 )
 
 
-def theory_rows(stage: Stage, settings: Mapping[str, Any]) -> list[Row]:
+def theory_numbers(stage: Stage, settings: Mapping[str, Any]) -> Measured:
     """Norms, K against √n, temperatures, metrics, and the error against K."""
-    sizes = [int(k) for k in settings["neighbors"] if k <= stage.most]
     distance = stage.kept.fitted(DistanceAttention(), stage.most, stage.scene.seed)
-    learned = stage.kept.fitted(LearnedAttention(), MOST_NEIGHBORS, stage.scene.seed)
-    return [
+    learned = stage.kept.fitted(LearnedAttention(), stage.few, stage.scene.seed)
+    rows: list[Row] = [
         _norms(stage),
         {
             "what": "K of distance attention",
@@ -39,9 +39,10 @@ def theory_rows(stage: Stage, settings: Mapping[str, Any]) -> list[Row]:
         *_temperatures(learned),
         _voters("distance", distance, stage),
         _voters("learned", learned, stage),
-        _in_common(stage, MOST_NEIGHBORS),
-        *_errors(stage, sizes),
+        _in_common(stage, stage.few),
+        *_errors(stage, settings["neighbors"]),
     ]
+    return Measured(tuple(rows), NOTES)
 
 
 def _norms(stage: Stage) -> Row:
@@ -90,13 +91,13 @@ def _in_common(stage: Stage, k: int) -> Row:
     return {"what": "neighbors in common, two metrics", "value": float(np.mean(shares))}
 
 
-def _errors(stage: Stage, sizes: list[int]) -> list[Row]:
+def _errors(stage: Stage, sizes: Sequence[int]) -> list[Row]:
     """The error of the vote over K neighbors, and how far it is from that over all in sight."""
     everyone = stage.kept.fitted(KEnsembleAttention(sizes=(stage.most,)), stage.most, 0)
     queries = everyone.memory.prepare(stage.scene.asked[0])
     whole = everyone.answer(queries).shares
     rows: list[Row] = []
-    for k in [*sizes, stage.most]:
+    for k in dict.fromkeys([*sizes, stage.most]):
         shares = _cut(everyone, k).answer(queries).shares
         wrong = float((shares.argmax(axis=1) != stage.scene.truth).mean())
         rows.append({"what": f"K = {k}", "error": wrong, "distance to all": _gap(shares, whole)})
