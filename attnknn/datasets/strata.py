@@ -18,7 +18,7 @@ def fifth_of(y: Integers, name: str) -> Booleans:
     >>> fifth_of(np.repeat([0, 1, 2], [10, 3, 2]), "iris").nonzero()[0].tolist()
     [1, 8, 10]
     """
-    drawn = np.argsort(_lots(name, len(y)), kind="stable")
+    drawn = np.argsort(lots(name, len(y)), kind="stable")
     by_class = drawn[np.argsort(y[drawn], kind="stable")]
     counts = np.unique(y, return_counts=True)[1]
     place = np.arange(len(y)) - np.repeat(counts.cumsum() - counts, counts)  # within its class
@@ -27,6 +27,7 @@ def fifth_of(y: Integers, name: str) -> Booleans:
     return is_chosen
 
 
-def _lots(name: str, n: int) -> Integers:
+def lots(name: str, n: int) -> Integers:
+    """A number for each of `n` rows, by which they are drawn."""
     hashed = (blake2b(f"{name} {row}".encode(), digest_size=8).digest() for row in range(n))
     return np.frombuffer(b"".join(hashed), dtype=">i8").astype(np.int64)

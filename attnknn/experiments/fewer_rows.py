@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from attnknn.datasets import Dataset
-from attnknn.datasets.strata import _lots
+from attnknn.datasets.strata import lots
 from attnknn.errors import InvalidSettingError
 from attnknn.records import Integers
 
@@ -43,7 +43,7 @@ def drawn_rows(y: Integers, n: int, name: str) -> Integers:
     >>> np.bincount(y[drawn_rows(y, 25, "iris")]).tolist()
     [20, 4, 1]
     """
-    drawn = np.argsort(_lots(name, len(y)), kind="stable")
+    drawn = np.argsort(lots(name, len(y)), kind="stable")
     order = np.argsort(y[drawn], kind="stable")
     _, of_class, counts = np.unique(y[drawn], return_inverse=True, return_counts=True)
     place = np.empty(len(y), dtype=np.int64)  # within its class, in the order of lots
