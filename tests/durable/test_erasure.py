@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from attnknn import AttnKNNClassifier, LearnedAttention, open_for_editing
+from attnknn.durable import edits_of
 from attnknn.encoders import TableEncoder
 from attnknn.errors import CacheError, ModelFolderError, UnknownEntryError
 from attnknn.storage.store import erasing
@@ -22,7 +25,12 @@ THEIRS = [i for i, name in enumerate(people()) if name == WHO]
 def traces(path: Path, needles: list[bytes]) -> list[str]:
     """Files of the folder, and of the one around it, that hold any of these bytes."""
     files = [file for file in path.parent.rglob("*") if file.is_file()]
-    return [file.name for file in files if any(n in file.read_bytes() for n in needles)]
+    return [file.name for file in files if any(n in content_of(file) for n in needles)]
+
+
+def content_of(file: Path) -> bytes:
+    """Read by another process: to close a file here would drop the locks of an open model."""
+    return subprocess.run(["cat", file], capture_output=True, check=True).stdout
 
 
 def needles_of(classifier: AttnKNNClassifier) -> list[bytes]:
@@ -224,3 +232,49 @@ def test_numbers_that_look_like_a_short_row_are_left_alone(tmp_path: Path) -> No
         for name, tensor in model.classifier.attention_.module_.state_dict().items():
             if name != "prototypes":
                 np.testing.assert_array_equal(tensor.numpy(), before[name].numpy())
+
+
+def others_may_lock(path: Path) -> bool:
+    """Whether another process could take the lock by which SQLite knows of an open connection."""
+    script = (
+        "import fcntl, sys; file = open(sys.argv[1], 'r+b'); "
+        "fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 128)"
+    )
+    command = [sys.executable, "-S", "-c", script, path / "entries.sqlite-shm"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX locks")
+def test_an_erasure_keeps_the_locks_of_the_open_model(path: Path) -> None:
+    with open_for_editing(path) as model:
+        model.relabel([1], "cat")
+        assert not others_may_lock(path)
+        model.forget(subject=WHO)
+        model.relabel([2], "cat")
+        assert not others_may_lock(path)
+
+
+@pytest.mark.slow
+def test_edits_go_on_beside_readers_after_an_erasure(path: Path) -> None:
+    script = (
+        "import sys; from attnknn import AttnKNNClassifier as A; "
+        "print(len(A.load(sys.argv[1]).memory_))"
+    )
+    with open_for_editing(path) as model:
+        model.forget(subject=WHO)
+        for edit in range(2, 5):
+            model.relabel([1], "cat" if edit % 2 else "ant")
+            command = [sys.executable, "-c", script, str(path)]
+            assert subprocess.run(command, capture_output=True, check=True).stdout == b"35\n"
+            assert model.head == edit
+    assert len(edits_of(path)) == 5
+
+
+@pytest.mark.parametrize("n_needles", [1, 500])
+def test_many_needles_are_found_as_few_are(tmp_path: Path, n_needles: int) -> None:
+    needles = [b"needle %4d" % n for n in range(n_needles)]
+    (tmp_path / "with").write_bytes(b"hay" * 9 + needles[-1] + b"hay")
+    (tmp_path / "without").write_bytes(b"hay, needle 9999")
+    (tmp_path / "empty").touch()
+    assert erasing.files_that_hold(tmp_path, needles) == ["with"]
+    assert erasing.files_that_hold(tmp_path, []) == []
