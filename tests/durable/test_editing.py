@@ -447,3 +447,17 @@ def test_a_folder_that_may_not_be_written_is_named(
         patch.setattr(os, "open", lambda *a: refuse() if "lock" in str(a[0]) else plain(*a))
         with pytest.raises(ModelFolderError, match="may not edit the model"):
             open_for_editing(path)
+
+
+def test_labels_that_are_written_otherwise_get_new_versions(tmp_path: Path) -> None:
+    clf = AttnKNNClassifier(attention="distance", calibration=None, n_neighbors=3)
+    clf.fit(rows(), np.arange(40) % 2).save(tmp_path / "model")
+    with open_for_editing(tmp_path / "model") as model:
+        with model.edit() as edited:
+            edited.relabel([3], 0)
+            edited.classes_ = edited.classes_.astype(float)
+        assert model.log()[-1].words == "Relabeled 1 entry"
+    assert AttnKNNClassifier.load(tmp_path / "model").classes_.tolist() == [0.0, 1.0]
+    with open_for_editing(tmp_path / "model") as model:
+        model.undo()
+    assert AttnKNNClassifier.load(tmp_path / "model").classes_.dtype == np.int64

@@ -46,9 +46,14 @@ class Kept:
         next_id = classifier._next_id()
         return cls(classifier.memory_.entries, classifier.classes_, parts, next_id)
 
+    @property
+    def texts(self) -> list[str]:
+        """The classes as they are stored: 1, 1.0 and true are different ones."""
+        return [json.dumps(label) for label in self.classes.tolist()]
+
     def labels(self, rows: Any = slice(None)) -> list[str]:
         """The labels of some entries as JSON, which the order of the classes does not change."""
-        texts = [json.dumps(label) for label in self.classes.tolist()]
+        texts = self.texts
         return [texts[code] for code in self.entries.labels[rows].tolist()]
 
 
@@ -59,7 +64,8 @@ class Change:
     Parameters
     ----------
     removed : (N before,) True for entries that are gone
-    changed : positions after, of entries that have another label, importance or freshness
+    changed : positions after, of entries that have another label, importance or freshness, or
+        whose label is written otherwise
     changed_before : positions before, of the same
     n_relabeled, n_weighed : how many of these have another label, another say
     added : positions after, of new entries
@@ -103,14 +109,18 @@ class Change:
         """The change from one moment to another."""
         stays, n_same = _common(before.entries, after.entries)
         old, new = np.flatnonzero(stays), np.arange(n_same)
-        is_relabeled = (
-            _recoded(before, after)[before.entries.labels[old]] != after.entries.labels[new]
+        is_relabeled, is_rewritten = (
+            _recoded(*classes)[before.entries.labels[old]] != after.entries.labels[new]
+            for classes in (
+                (before.classes.tolist(), after.classes.tolist()),
+                (before.texts, after.texts),
+            )
         )
         is_weighed, is_judged = (
             getattr(before.entries, name)[old] != getattr(after.entries, name)[new]
             for name in ("importance_now", "fresh")
         )
-        is_changed = is_relabeled | is_weighed | is_judged
+        is_changed = is_rewritten | is_weighed | is_judged
         return cls(
             removed=~stays,
             changed=new[is_changed],
@@ -188,7 +198,7 @@ def _have_same_contents(one: Entries, other: Entries) -> Booleans:
     return same
 
 
-def _recoded(before: Kept, after: Kept) -> Integers:
+def _recoded(before: list[Any], after: list[Any]) -> Integers:
     """The code after of each code before; -1 for a class that is gone."""
-    place = {label: code for code, label in enumerate(after.classes.tolist())}
-    return np.array([place.get(label, -1) for label in before.classes.tolist()], dtype=np.int64)
+    place = {label: code for code, label in enumerate(after)}
+    return np.array([place.get(label, -1) for label in before], dtype=np.int64)
