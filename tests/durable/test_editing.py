@@ -461,3 +461,31 @@ def test_labels_that_are_written_otherwise_get_new_versions(tmp_path: Path) -> N
     with open_for_editing(tmp_path / "model") as model:
         model.undo()
     assert AttnKNNClassifier.load(tmp_path / "model").classes_.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("told", "column", "expected"),
+    [
+        ({"payloads": ["now with a payload"]}, "payloads", "now with a payload"),
+        ({"subjects": ["carol"], "groups": [-1]}, "subjects", "carol"),
+    ],
+)
+def test_an_entry_that_is_replaced_keeps_what_only_the_new_one_has(
+    tmp_path: Path, told, column: str, expected: str
+) -> None:
+    clf = AttnKNNClassifier(attention="distance", calibration=None, n_neighbors=3)
+    clf.fit(rows(), labels()).save(tmp_path / "model")
+    with open_for_editing(tmp_path / "model") as model, model.edit():
+        model.forget([39])
+        model.add(rows()[39:], labels()[39:], ids=[39], **told)
+    entries = AttnKNNClassifier.load(tmp_path / "model").memory_.entries
+    assert getattr(entries, column)[-1] == expected
+
+
+def test_payloads_that_are_equal_but_not_the_same_are_told_apart(tmp_path: Path) -> None:
+    clf = AttnKNNClassifier(attention="distance", calibration=None, n_neighbors=3)
+    clf.fit(rows(), labels(), payloads=[1] * 40).save(tmp_path / "model")
+    with open_for_editing(tmp_path / "model") as model, model.edit():
+        model.forget([39])
+        model.add(rows()[39:], labels()[39:], ids=[39], payloads=[True])
+    assert AttnKNNClassifier.load(tmp_path / "model").memory_.entries.payloads[-1] is True

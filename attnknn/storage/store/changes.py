@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnknn.memory import Entries
+from attnknn.memory.entries import NOBODY
 from attnknn.records import Booleans, Integers
 from attnknn.storage.packing import EncoderParts, entry_lines, pack_parts
 from attnknn.storage.writing import files_of
@@ -190,12 +191,20 @@ def _places(before: NDArray[Any], after: NDArray[Any]) -> Integers:
 def _have_same_contents(one: Entries, other: Entries) -> Booleans:
     """Which entries (n,) have the same embedding, group, subject and payload."""
     same = (one.embeddings == other.embeddings).all(axis=1) & (one.groups == other.groups)
-    for name in ("subjects", "payloads"):
-        mine, theirs = getattr(one, name), getattr(other, name)
-        if mine is not None and theirs is not None:
-            pairs = zip(mine.tolist(), theirs.tolist(), strict=True)
-            same &= np.array([a is b or a == b for a, b in pairs], dtype=bool)
+    for name, missing in (("subjects", NOBODY), ("payloads", None)):
+        mine, theirs = (_filled(getattr(entries, name), missing, same) for entries in (one, other))
+        same &= np.array(list(map(_is_same, mine, theirs)), dtype=bool)
     return same
+
+
+def _filled(column: NDArray[Any] | None, missing: str | None, like: Booleans) -> list[Any]:
+    """A column that may be missing, as it would be stored."""
+    return [missing] * len(like) if column is None else column.tolist()
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two values are written alike: 1, 1.0 and True are equal but not the same."""
+    return one is other or (one == other and repr(one) == repr(other))
 
 
 def _recoded(before: list[Any], after: list[Any]) -> Integers:
