@@ -68,3 +68,8 @@ def test_damage_is_told_from_other_trouble(tmp_path: Path) -> None:
         refused_if_damaged(tmp_path),
     ):
         raise sqlite3.DatabaseError("database disk image is malformed")
+    with (
+        pytest.raises(ModelFolderError, match=r"fails \(UNIQUE constraint failed\)"),
+        refused_if_damaged(tmp_path),
+    ):
+        raise sqlite3.IntegrityError("UNIQUE constraint failed")

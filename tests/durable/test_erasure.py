@@ -278,3 +278,52 @@ def test_many_needles_are_found_as_few_are(tmp_path: Path, n_needles: int) -> No
     (tmp_path / "empty").touch()
     assert erasing.files_that_hold(tmp_path, needles) == ["with"]
     assert erasing.files_that_hold(tmp_path, []) == []
+
+
+def test_all_snapshots_that_name_a_person_are_renamed(path: Path) -> None:
+    with open_for_editing(path) as model:
+        model.snapshot(f"before {WHO} asked")
+        model.snapshot(f"{WHO} still here")
+        model.snapshot("(erased) 0")
+        model.relabel([1], "cat")
+        model.snapshot("kept")
+        model.forget(subject=WHO)
+        names = {snapshot.name for snapshot in model.snapshots()}
+        assert names == {"(erased) 0", "(erased) 0 (2)", "(erased) 0 (3)", "kept"}
+
+
+def test_who_erases_themselves_is_named_nowhere(path: Path) -> None:
+    with open_for_editing(path, by=WHO) as model:
+        model.relabel([1], "cat")
+        model.snapshot(f"of {WHO.upper()}")
+        with model.edit(f"{WHO.title()} asked"):
+            model.relabel([2], "ant")
+        receipt = model.forget(subject=WHO)
+        assert receipt.is_complete
+        assert {line.by for line in model.log()} == {"(erased)"}
+        assert model.log()[2].words == "(erased) asked"
+        assert [snapshot.by for snapshot in model.snapshots()] == ["(erased)"]
+    assert traces(path, [WHO.encode(), WHO.title().encode(), WHO.upper().encode()]) == []
+
+
+def test_a_name_that_is_a_number_leaves_our_own_words_alone(tmp_path: Path) -> None:
+    clf = AttnKNNClassifier(attention="distance", calibration=None, n_neighbors=3)
+    clf.fit(rows(), labels(), subjects=[str(i % 8) for i in range(40)]).save(tmp_path / "model")
+    with open_for_editing(tmp_path / "model") as model:
+        model.relabel([0, 1, 4], "cat")
+        model.forget([5, 6, 7])
+        model.undo()
+        model.snapshot("before 3 asked")
+        model.rollback("before 3 asked")
+        with model.edit("as 3 asked"):
+            model.relabel([8], "ant")
+        model.forget(subject="3")
+        assert [line.words for line in model.log()] == [
+            "Opened for editing with 40 entries",
+            "Relabeled 3 entries",
+            "Forgot 3 entries",
+            "Took back edit 2: Forgot 3 entries",
+            "Rolled back to snapshot before (erased) asked",
+            "as (erased) asked",
+            "Erased 5 entries of a subject",
+        ]

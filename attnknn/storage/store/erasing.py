@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sqlite3
 import subprocess
 import sys
@@ -17,10 +16,10 @@ from attnknn.storage.attentions import without_prototypes
 from attnknn.storage.store import searching
 from attnknn.storage.store.changes import sha256_of
 from attnknn.storage.store.history import log_of, write_log
+from attnknn.storage.store.names import take_out_name
 from attnknn.storage.store.schema import last_edit, transaction
 
 UNFINISHED = "erasure"  # in the cache while freed pages may still hold what was erased
-ERASED = "(erased)"  # where a name was
 
 
 @dataclass(frozen=True)
@@ -102,28 +101,10 @@ def erase(
         database.execute("delete from rows where subject = ?", (subject,))
         database.execute("delete from cache")
         _overwrite_copies(database, copies)
-        _take_out_name(database, subject)
         edit = last_edit(database) + 1
         write_log(database, edit, lines[-1].state, by, "erase", words, next_id)
+        take_out_name(database, subject)  # who erases themselves is in the last line too
         database.execute("insert into cache values (?, ?, x'')", (UNFINISHED, edit))
-
-
-def _take_out_name(database: sqlite3.Connection, subject: str) -> None:
-    """Take the name of a subject out of all that people have written."""
-    name = re.compile(rf"(?<!\w){re.escape(subject)}(?!\w)")
-    for table, key, columns in (("log", "edit", ("by", "words")), ("snapshots", "name", ("by",))):
-        for column in columns:
-            for place, text in database.execute(f"select {key}, {column} from {table}").fetchall():
-                if name.search(text):
-                    changed = name.sub(ERASED, text)
-                    database.execute(
-                        f"update {table} set {column} = ? where {key} = ?", (changed, place)
-                    )
-    for known, edit in database.execute("select name, edit from snapshots").fetchall():
-        if name.search(known):
-            database.execute(
-                "update snapshots set name = ? where name = ?", (f"{ERASED} {edit}", known)
-            )
 
 
 def _overwrite_copies(database: sqlite3.Connection, copies: list[bytes]) -> None:

@@ -25,6 +25,7 @@ from attnknn.storage.folder import STORE
 LONGEST = 1 << 30  # bytes of one value
 WAIT = 30.0  # seconds for another process to finish a commit
 NOT_DAMAGED = ("BUSY", "LOCKED", "READONLY", "IOERR", "FULL", "CANTOPEN", "PERM", "NOMEM")
+MISTAKES = (sqlite3.ProgrammingError, sqlite3.IntegrityError)  # of ours, not of the file
 TABLES = (
     "create table log (edit integer primary key, state integer not null, at text not null, "
     "by text not null, action text not null, words text not null, next_id integer not null, "
@@ -87,7 +88,7 @@ def refused_if_damaged(folder: Path) -> Iterator[None]:
 def _what_failed(folder: Path, error: Exception) -> str:
     """Bytes that are not as SQLite left them, or another reason, such as a full disk."""
     name = getattr(error, "sqlite_errorname", "").removeprefix("SQLITE_").partition("_")[0]
-    if name in NOT_DAMAGED or isinstance(error, sqlite3.ProgrammingError):
+    if name in NOT_DAMAGED or isinstance(error, MISTAKES):
         return f"The model folder {folder} cannot be used: {STORE} fails ({error})."
     return (
         f"The model folder {folder} cannot be used: {STORE} is damaged. Put a copy of the folder "
