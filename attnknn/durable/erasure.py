@@ -10,8 +10,9 @@ from attnknn.durable.receipt import ENCODER, Receipt, part_names
 from attnknn.encoders import IdentityEncoder, TextEncoder
 from attnknn.errors import UnknownEntryError
 from attnknn.records import Floats
-from attnknn.storage.store import erasing, history
+from attnknn.storage.store import erasing, pending
 from attnknn.storage.store.erasing import Owned
+from attnknn.storage.store.pending import Pending
 from attnknn.storage.store.schema import refused_if_damaged
 
 if TYPE_CHECKING:
@@ -27,35 +28,78 @@ DIVERSE = 5  # different bytes, or a piece says nothing
 
 def erase(model: EditableModel, subject: str) -> Receipt:
     """Remove every trace of a subject's entries from the folder of a model."""
-    database, classifier = model.database, model.classifier
-    gone = erasing.owned_by(database, subject)
-    if not gone or not subject:
-        raise UnknownEntryError(f"No entry is of the subject {subject!r}.")
+    gone = erasing.owned_by(model.database, subject) if subject else []
+    if not gone:
+        return _late_receipt(model, subject)
     seen = _seen_by(model, subject)
     copies, needles = _only_theirs(model, subject, gone)
-    n_cached = _erase_cached(classifier, gone)  # first: what is lost there can be made again
+    n_cached = _erase_cached(model.classifier, gone)  # first: that can be made again
+    noted = Pending([entry.id for entry in gone], seen, n_cached)
+    edited = _delete(model, subject, gone, copies, noted)
+    rebuilt = _answers(model.classifier)
+    agree = bool(np.allclose(edited, rebuilt, rtol=0, atol=1e-6))
+    return _receipt(model, subject, model.head, noted, needles, len(rebuilt), agree)
+
+
+def _delete(
+    model: EditableModel, subject: str, gone: list[Owned], copies: list[bytes], noted: Pending
+) -> Floats:
+    """Delete the entries, and load what is left; returns the answers of before it was loaded."""
+    database, words = model.database, _words(len(gone))
     try:
         with refused_if_damaged(model.path):
             _forget(model, gone, copies)
-            edited = _answers(classifier)
-            words = _words(len(gone))
-            erasing.erase(database, subject, copies, head=model.head, by=model.by, words=words)
+            edited = _answers(model.classifier)
+            erasing.erase(
+                database, subject, copies, head=model.head, by=model.by, words=words, noted=noted
+            )
             erasing.finish_erasure(database, model.path)
     finally:
         model.load()
-    rebuilt = _answers(model.classifier)
-    return Receipt(
+    return edited
+
+
+def _late_receipt(model: EditableModel, subject: str) -> Receipt:
+    """The receipt of an erasure that was cut short after the entries were deleted.
+
+    Their contents are not known any more: what is searched for is the name.
+    """
+    with refused_if_damaged(model.path):
+        found = pending.noted_of(model.database, subject) if subject else None
+        if found is None:
+            raise UnknownEntryError(f"No entry is of the subject {subject!r}.")
+        erasing.finish_erasure(model.database, model.path)
+    edit, noted = found
+    needles = [needle for needle in [subject.encode()] if len(needle) >= SHORTEST]
+    return _receipt(model, subject, edit, noted, needles, 0, True)
+
+
+def _receipt(
+    model: EditableModel,
+    subject: str,
+    edit: int,
+    noted: Pending,
+    needles: list[bytes],
+    n_answers: int,
+    answers_agree: bool,
+) -> Receipt:
+    """What was done in an edit; from now on it can be asked for no more."""
+    line = model.log()[edit]
+    receipt = Receipt(
         subject=subject,
-        ids=[entry.id for entry in gone],
-        at=history.now(),
-        by=model.by,
-        n_cached=n_cached,
+        ids=noted.ids,
+        at=line.at,
+        by=line.by,
+        n_cached=noted.n_cached,
         searched=sorted(path.name for path in model.path.iterdir()),
         found_in=erasing.files_that_hold(model.path, needles),
-        n_answers=len(rebuilt),
-        answers_agree=bool(np.allclose(edited, rebuilt, rtol=0, atol=1e-6)),
-        seen_by=seen,
+        n_answers=n_answers,
+        answers_agree=answers_agree,
+        seen_by=noted.seen_by,
     )
+    with refused_if_damaged(model.path):
+        pending.drop(model.database, edit)
+    return receipt
 
 
 def _forget(model: EditableModel, gone: list[Owned], copies: list[bytes]) -> None:

@@ -19,12 +19,13 @@ class Receipt:
 
     Parameters
     ----------
-    ids : of the entries that were removed
+    ids : of the entries that were removed; texts as hashes where the erasure was cut short
     at, by : when and by whom
     n_cached : embeddings of texts that were erased from the user's cache
     searched : files of the model folder that were searched for the bytes of the entries
     found_in : those of them in which they were still found; none, if all is well
-    n_answers : answers that were compared with those of a memory built anew without the entries
+    n_answers : answers that were compared with those of a memory built anew without the entries;
+        none after an erasure that was cut short, when the memory is one that was built anew
     answers_agree : whether all of them were the same
     seen_by : fitted parts that had seen the entries
     """
@@ -61,16 +62,21 @@ class Receipt:
         """Plain values, ready for JSON."""
         return {**asdict(self), "is_complete": self.is_complete, "remedy": self.remedy}
 
+    def _compared(self) -> str:
+        if not self.n_answers:
+            return "No answers were compared with those of a memory built without them."
+        agree = "the same as" if self.answers_agree else "NOT the same as"
+        return f"{self.n_answers:,} answers are {agree} those of a memory built without them."
+
     def __str__(self) -> str:
         n = len(self.ids)
         found = f"found in {', '.join(self.found_in)}" if self.found_in else "found in none"
-        agree = "the same as" if self.answers_agree else "NOT the same as"
         return "\n".join(
             [
                 f"Erased {n:,} {'entry' if n == 1 else 'entries'} of subject {self.subject} "
                 f"({self.at}, by {self.by}).",
                 f"Their bytes were searched in {len(self.searched)} files and {found}.",
-                f"{self.n_answers:,} answers are {agree} those of a memory built without them.",
+                self._compared(),
                 self.remedy,
             ]
         )

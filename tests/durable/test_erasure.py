@@ -156,22 +156,50 @@ def test_an_erasure_that_was_cut_short_is_finished_when_next_opened(
     assert traces(path, needles) == []
 
 
-def test_a_reader_delays_an_erasure_and_is_told_of(
+def test_a_reader_delays_an_erasure_and_the_receipt(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from attnknn.storage.store import schema
 
     monkeypatch.setattr(schema, "WAIT", 0.05)
-    with open_for_editing(path) as model:
+    with open_for_editing(path, by="ann") as model:
         model.forget([1])
         with schema.open_to_read(path) as reader:
             reader.execute("select count(*) from rows").fetchone()
-            with pytest.raises(ModelFolderError, match="another process is reading"):
-                model.forget(subject=WHO)
+            for _ in range(2):
+                with pytest.raises(ModelFolderError, match="another process is reading"):
+                    model.forget(subject=WHO)
             assert len(model.classifier.memory_) == 34
-    with open_for_editing(path) as model:
-        assert len(model.classifier.memory_) == 34
-    assert traces(path, needles_of(fitted())) == []
+        receipt = model.forget(subject=WHO)
+        assert (sorted(receipt.ids), receipt.by, receipt.n_answers) == (THEIRS, "ann", 0)
+        assert receipt.is_complete
+        assert "attention and calibration" in receipt.seen_by
+        with pytest.raises(UnknownEntryError):
+            model.forget(subject=WHO)
+        assert traces(path, needles_of(fitted())) == []
+        assert model.database.execute("select * from cache").fetchall() == []
+
+
+def test_an_erasure_that_was_killed_gives_its_receipt_when_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [f"mail-{i}@example.org" for i in range(40)]
+    clf = AttnKNNClassifier(attention="distance", calibration=None, n_neighbors=3)
+    clf.fit(rows(), labels(), ids=ids, subjects=people()).save(tmp_path / "model")
+    with open_for_editing(tmp_path / "model", by="ann") as model:
+        with monkeypatch.context() as patch:
+            patch.setattr(erasing, "finish_erasure", _fail)
+            with pytest.raises(CacheError):
+                model.forget(subject=WHO)
+        model.forget(subject="person-5")  # of others it leaves the note alone
+    with open_for_editing(tmp_path / "model", by="bob") as model:
+        assert traces(tmp_path / "model", [WHO.encode(), *(ids[i].encode() for i in THEIRS)]) == []
+        receipt = model.forget(subject=WHO)
+        assert (receipt.by, len(receipt.ids)) == ("ann", 5)
+        assert all(each.startswith("sha256:") for each in receipt.ids)
+        assert "No answers were compared" in str(receipt)
+        with pytest.raises(UnknownEntryError):
+            model.forget(subject="person-5")
 
 
 def test_a_refit_in_a_block_has_seen_what_was_there(path: Path) -> None:

@@ -13,11 +13,13 @@ from typing import Any
 from attnknn.errors import ModelFolderError
 from attnknn.storage.attentions import FILE as ATTENTION
 from attnknn.storage.attentions import without_prototypes
-from attnknn.storage.store import searching
+from attnknn.storage.store import pending, searching
 from attnknn.storage.store.changes import sha256_of
 from attnknn.storage.store.history import log_of, write_log
 from attnknn.storage.store.names import take_out_name
+from attnknn.storage.store.pending import Pending
 from attnknn.storage.store.schema import last_edit, transaction
+from attnknn.storage.store.state import TRUST
 
 UNFINISHED = "erasure"  # in the cache while freed pages may still hold what was erased
 
@@ -80,6 +82,7 @@ def erase(
     head: int,
     by: str,
     words: str,
+    noted: Pending,
 ) -> None:
     """Delete the entries of a subject from all states.
 
@@ -87,6 +90,7 @@ def erase(
     ----------
     copies : embeddings; prototypes that are one of them become zeros, in all states
     head : the edit that must still be the last
+    noted : for the receipt, until it is handed out
     """
     lines = log_of(database)
     next_id = database.execute("select max(next_id) from log").fetchone()[0]
@@ -99,12 +103,13 @@ def erase(
         )
         database.execute(f"delete from versions where seq in {theirs}", (subject,))
         database.execute("delete from rows where subject = ?", (subject,))
-        database.execute("delete from cache")
+        database.execute("delete from cache where name = ?", (TRUST,))
         _overwrite_copies(database, copies)
         edit = last_edit(database) + 1
         write_log(database, edit, lines[-1].state, by, "erase", words, next_id)
         take_out_name(database, subject)  # who erases themselves is in the last line too
-        database.execute("insert into cache values (?, ?, x'')", (UNFINISHED, edit))
+        database.execute("insert or replace into cache values (?, ?, x'')", (UNFINISHED, edit))
+        pending.note(database, edit, subject, noted)
 
 
 def _overwrite_copies(database: sqlite3.Connection, copies: list[bytes]) -> None:
@@ -134,7 +139,8 @@ def _empty_log(database: sqlite3.Connection, folder: Path) -> None:
     if is_busy:
         raise ModelFolderError(
             f"The rows are deleted, but {folder} still holds their bytes, because another process "
-            "is reading it. Open it for editing once more when that has ended."
+            "is reading it. When that has ended open it for editing, which finishes the erasure, "
+            "and forget the subject once more for the receipt."
         )
 
 
