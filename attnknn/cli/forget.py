@@ -108,7 +108,7 @@ def _erase(opened: EditableModel, subject: str, receipt: Path | None) -> None:
     click.echo(f"{opened.path.name} now holds {counted(n_entries)} (edit {opened.head}).")
     if receipt is not None:
         receipt.write_text(json.dumps(done.to_dict(), indent=1) + "\n")
-    if not done.is_complete:
+    if not done.is_checked:
         raise click.ClickException("The erasure is not complete; see above.")
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnknn.durable.receipt import ENCODER, Receipt, part_names
+from attnknn.durable.traces import Traces, traces_of
 from attnknn.encoders import IdentityEncoder, TextEncoder
 from attnknn.errors import UnknownEntryError
 from attnknn.records import Floats
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
     from attnknn.durable.model import EditableModel
 
 ANSWERS_TO_COMPARE = 200
-MOST_SEARCHED = 1000  # entries whose bytes are looked for
-PIECE = 24  # bytes
-SHORTEST = 8  # bytes; shorter ones are found anywhere by chance
-DIVERSE = 5  # different bytes, or a piece says nothing
 
 
 def erase(model: EditableModel, subject: str) -> Receipt:
@@ -32,13 +29,15 @@ def erase(model: EditableModel, subject: str) -> Receipt:
     if not gone:
         return _late_receipt(model, subject)
     seen = _seen_by(model, subject)
-    copies, needles = _only_theirs(model, subject, gone)
+    others = erasing.others_than(model.database, subject)
+    copies = list({entry.embedding for entry in gone} - others.embeddings)
+    traces = traces_of(subject, gone, others)
     n_cached = _erase_cached(model.classifier, gone)  # first: that can be made again
     noted = Pending([entry.id for entry in gone], seen, n_cached)
     edited = _delete(model, subject, gone, copies, noted)
     rebuilt = _answers(model.classifier)
     agree = bool(np.allclose(edited, rebuilt, rtol=0, atol=1e-6))
-    return _receipt(model, subject, model.head, noted, needles, len(rebuilt), agree)
+    return _receipt(model, subject, model.head, noted, traces, len(rebuilt), agree)
 
 
 def _delete(
@@ -70,8 +69,8 @@ def _late_receipt(model: EditableModel, subject: str) -> Receipt:
             raise UnknownEntryError(f"No entry is of the subject {subject!r}.")
         erasing.finish_erasure(model.database, model.path)
     edit, noted = found
-    needles = [needle for needle in [subject.encode()] if len(needle) >= SHORTEST]
-    return _receipt(model, subject, edit, noted, needles, 0, True)
+    traces = traces_of(subject, [], erasing.others_than(model.database, subject))
+    return _receipt(model, subject, edit, noted, traces, 0, True)
 
 
 def _receipt(
@@ -79,7 +78,7 @@ def _receipt(
     subject: str,
     edit: int,
     noted: Pending,
-    needles: list[bytes],
+    traces: Traces,
     n_answers: int,
     answers_agree: bool,
 ) -> Receipt:
@@ -92,7 +91,8 @@ def _receipt(
         by=line.by,
         n_cached=noted.n_cached,
         searched=sorted(path.name for path in model.path.iterdir()),
-        found_in=erasing.files_that_hold(model.path, needles),
+        n_searched=len(traces),
+        found_in=traces.found(model.path, model.database),
         n_answers=n_answers,
         answers_agree=answers_agree,
         seen_by=noted.seen_by,
@@ -126,33 +126,6 @@ def _answers(classifier: AttnKNNClassifier) -> Floats:
     step = max(1, len(entries) // ANSWERS_TO_COMPARE)
     queries = entries.embeddings[::step][:ANSWERS_TO_COMPARE]
     return classifier._parts().answer(queries).probabilities
-
-
-def _only_theirs(
-    model: EditableModel, subject: str, gone: list[Owned]
-) -> tuple[list[bytes], list[bytes]]:
-    """Embeddings that no other entry has, and bytes to look for afterward.
-
-    SQLite splits long rows over pages, so what is looked for are short pieces that are nowhere in
-    the contents of others, of at most a thousand entries.
-    """
-    embeddings, payloads = erasing.contents_of_others(model.database, subject)
-    copies = list({entry.embedding for entry in gone} - embeddings)
-    others = b"".join(embeddings), "\n".join(payloads).encode()
-    step = -(-len(gone) // MOST_SEARCHED)
-    name = subject.encode()
-    pieces = set() if name in others[1] else {name}
-    for entry in gone[::step]:
-        for content, theirs in zip((entry.embedding, entry.payload.encode()), others, strict=True):
-            pieces |= {piece for piece in _pieces(content) if piece not in theirs}
-    return copies, [piece for piece in pieces if len(piece) >= SHORTEST]
-
-
-def _pieces(content: bytes) -> list[bytes]:
-    """The beginning, the middle and the end; no zeros, which are everywhere."""
-    middle = len(content) // 2 - PIECE // 2
-    parts = (content[at : at + PIECE] for at in (0, max(0, middle), max(0, len(content) - PIECE)))
-    return [part for part in parts if len(set(part)) > DIVERSE]
 
 
 def _erase_cached(classifier: AttnKNNClassifier, gone: list[Owned]) -> int:

@@ -22,8 +22,9 @@ class Receipt:
     ids : of the entries that were removed; texts as hashes where the erasure was cut short
     at, by : when and by whom
     n_cached : embeddings of texts that were erased from the user's cache
-    searched : files of the model folder that were searched for the bytes of the entries
-    found_in : those of them in which they were still found; none, if all is well
+    searched : files of the model folder that were searched for pieces of the entries
+    n_searched : pieces, words and names that were searched for
+    found_in : files, and places within the store, in which any was still found
     n_answers : answers that were compared with those of a memory built anew without the entries;
         none after an erasure that was cut short, when the memory is one that was built anew
     answers_agree : whether all of them were the same
@@ -36,15 +37,21 @@ class Receipt:
     by: str
     n_cached: int
     searched: list[str]
+    n_searched: int
     found_in: list[str]
     n_answers: int
     answers_agree: bool
     seen_by: list[str]
 
     @property
+    def is_checked(self) -> bool:
+        """Whether something was searched for, nothing was found, and all answers agree."""
+        return self.answers_agree and self.n_searched > 0 and not self.found_in
+
+    @property
     def is_complete(self) -> bool:
-        """Whether nothing was found and all answers agree."""
-        return self.answers_agree and not self.found_in
+        """Whether all was checked, and the encoder, which may hold values, had not seen any."""
+        return self.is_checked and ENCODER not in self.seen_by
 
     @property
     def remedy(self) -> str:
@@ -56,6 +63,8 @@ class Receipt:
         said = [f"Fitted with these entries: {', '.join(self.seen_by)}."]
         said += [f"`refit` clears {', '.join(by_refit)} from then on."] if by_refit else []
         said += [f"Only a new `fit` clears {', '.join(by_fit)}."] if by_fit else []
+        if ENCODER in by_fit:
+            said += ["Until then the encoder may hold their values."]
         return " ".join(said)
 
     def to_dict(self) -> dict[str, Any]:
@@ -70,12 +79,13 @@ class Receipt:
 
     def __str__(self) -> str:
         n = len(self.ids)
+        pieces = f"{self.n_searched:,} {'piece' if self.n_searched == 1 else 'pieces'}"
         found = f"found in {', '.join(self.found_in)}" if self.found_in else "found in none"
         return "\n".join(
             [
                 f"Erased {n:,} {'entry' if n == 1 else 'entries'} of subject {self.subject} "
                 f"({self.at}, by {self.by}).",
-                f"Their bytes were searched in {len(self.searched)} files and {found}.",
+                f"{pieces} of them were searched in {len(self.searched)} files and {found}.",
                 self._compared(),
                 self.remedy,
             ]

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from attnknn import AttnKNNClassifier, LearnedAttention, open_for_editing
@@ -120,6 +121,9 @@ def test_a_fitted_encoder_needs_a_new_fit(tmp_path: Path) -> None:
     with open_for_editing(tmp_path / "model") as model:
         receipt = model.forget(subject=WHO)
     assert "the encoder" in receipt.seen_by
+    assert receipt.is_checked
+    assert not receipt.is_complete
+    assert receipt.remedy.endswith("Until then the encoder may hold their values.")
     assert "Only a new `fit` clears the center of the embeddings, the encoder." in receipt.remedy
 
 
@@ -355,3 +359,62 @@ def test_a_name_that_is_a_number_leaves_our_own_words_alone(tmp_path: Path) -> N
             "as (erased) asked",
             "Erased 5 entries of a subject",
         ]
+
+
+def test_a_value_that_the_encoder_has_learned_is_found(tmp_path: Path) -> None:
+    cities = ["Oslo", "Rome"] * 10
+    cities[5] = "Zzyzx-Ville"
+    X = pd.DataFrame({"height": np.arange(20.0), "city": cities})
+    told = [f"height={h:.3g}, city={c}" for h, c in zip(X["height"], cities, strict=True)]
+    clf = AttnKNNClassifier(3, encoder=TableEncoder(), attention="distance", calibration=None)
+    clf.fit(
+        X, ["a", "b"] * 10, payloads=told, subjects=["bob" if i == 5 else "" for i in range(20)]
+    )
+    clf.save(tmp_path / "model")
+    with open_for_editing(tmp_path / "model") as model:
+        receipt = model.forget(subject="bob")
+    assert receipt.found_in == ["entries.sqlite (settings.json)"]
+    assert not receipt.is_checked
+
+
+@pytest.mark.parametrize("who", ["Ann", "Zoë Brontë"])
+def test_a_class_that_has_the_name_of_the_person_is_found(tmp_path: Path, who: str) -> None:
+    clf = AttnKNNClassifier(attention="distance", calibration=None, n_neighbors=3)
+    clf.fit(rows(8), [who, "bob"] * 4, subjects=[who.upper(), ""] * 4).save(tmp_path / "model")
+    with open_for_editing(tmp_path / "model") as model:
+        assert "entries.sqlite (settings.json)" in model.forget(subject=who.upper()).found_in
+
+
+def test_what_could_not_be_searched_for_is_not_called_complete(tmp_path: Path) -> None:
+    clf = AttnKNNClassifier(attention="distance", calibration=None, n_neighbors=3)
+    told = {"subjects": ["ann", "ann of ours"] * 4, "payloads": ["x"] * 8}
+    clf.fit(rows(8)[:, :1], list("abababab"), **told).save(tmp_path / "model")
+    with open_for_editing(tmp_path / "model") as model:
+        receipt = model.forget(subject="ann")
+    assert (receipt.n_searched, receipt.found_in) == (0, [])
+    assert not receipt.is_complete
+    assert "0 pieces of them were searched" in str(receipt)
+
+
+def test_a_name_that_begins_another_name_is_no_trace(tmp_path: Path) -> None:
+    clf = AttnKNNClassifier(attention="distance", calibration=None, n_neighbors=3)
+    clf.fit(rows(8), list("abababab"), subjects=["visitor-1", "visitor-12"] * 4)
+    clf.save(tmp_path / "model")
+    with open_for_editing(tmp_path / "model") as model:
+        assert model.forget(subject="visitor-1").is_complete
+
+
+@pytest.mark.parametrize(
+    ("words", "places"),
+    [("rob7@mail.org asked", ["entries.sqlite (log)"]), ("row 12 is a secret of a person", [])],
+)
+def test_a_value_that_somebody_wrote_in_the_log_is_found(
+    tmp_path: Path, words: str, places: list[str]
+) -> None:
+    clf = AttnKNNClassifier(attention="distance", calibration=None, n_neighbors=3)
+    told = {"subjects": ["bob", ""] * 4, "payloads": [{"mail": "rob7@mail.org, a person"}, "x"] * 4}
+    clf.fit(rows(8), list("abababab"), **told).save(tmp_path / "model")
+    with open_for_editing(tmp_path / "model") as model:
+        with model.edit(words):
+            model.relabel([1], "a")
+        assert model.forget(subject="bob").found_in == places

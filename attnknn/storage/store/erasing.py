@@ -13,6 +13,7 @@ from typing import Any
 from attnknn.errors import ModelFolderError
 from attnknn.storage.attentions import FILE as ATTENTION
 from attnknn.storage.attentions import without_prototypes
+from attnknn.storage.contents import SETTINGS
 from attnknn.storage.store import pending, searching
 from attnknn.storage.store.changes import sha256_of
 from attnknn.storage.store.history import log_of, write_log
@@ -42,11 +43,34 @@ def owned_by(database: sqlite3.Connection, subject: str) -> list[Owned]:
     return [Owned(*row) for row in database.execute(query, (subject,))]
 
 
-def contents_of_others(database: sqlite3.Connection, subject: str) -> tuple[set[bytes], list[str]]:
-    """The embeddings and payloads of all entries that are not a subject's."""
-    query = "select embedding, coalesce(payload, '') from rows where subject != ?"
+@dataclass(frozen=True)
+class Others:
+    """What the entries hold that are not a subject's.
+
+    Parameters
+    ----------
+    texts : payloads and labels as JSON, subjects, ids that are texts, and the names of columns
+    """
+
+    embeddings: set[bytes]
+    texts: list[str]
+
+
+def others_than(database: sqlite3.Connection, subject: str) -> Others:
+    """The contents of all entries that are not a subject's."""
+    query = "select embedding, coalesce(payload, ''), subject, id from rows where subject != ?"
     found = database.execute(query, (subject,)).fetchall()
-    return {embedding for embedding, _ in found}, [payload for _, payload in found]
+    query = "select distinct label from versions join rows using (seq) where subject != ?"
+    labels = [row[0] for row in database.execute(query, (subject,))]
+    texts = {text for row in found for text in row[1:] if isinstance(text, str)}
+    return Others({row[0] for row in found}, [*texts, *labels, *_columns(database)])
+
+
+def _columns(database: sqlite3.Connection) -> list[str]:
+    """The names of the columns, which payloads repeat."""
+    query = "select content from parts where name = ? and until is null"
+    found = database.execute(query, (SETTINGS,)).fetchone()
+    return json.loads(found[0])["feature_names_in"] or []
 
 
 def seen_by(database: sqlite3.Connection, subject: str) -> set[str]:

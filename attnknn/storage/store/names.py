@@ -1,9 +1,15 @@
-"""The name of a person in what people have written: the log, and the names of snapshots."""
+"""The name of a person in the texts of a store: taken out of what people wrote, and looked for."""
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
+from collections.abc import Iterator
+from typing import Any
+
+from attnknn.storage.contents import SETTINGS
+from attnknn.storage.folder import STORE
 
 ERASED = "(erased)"  # where a name was
 COUNTED = r"(?i:added|relabeled|forgot|changed the say of) [\d,]+ (?:entry|entries)"
@@ -48,6 +54,47 @@ def written_by_people(words: str) -> str:
     """
     found = OURS.match(words)
     return words[found.end() :] if found else words
+
+
+def written_in(database: sqlite3.Connection) -> Iterator[tuple[str, str]]:
+    """What people have written, each text after the place where it stands."""
+    for by, words in database.execute("select by, words from log"):
+        yield f"{STORE} (log)", f"{by}\n{written_by_people(words)}"
+    for name, by in database.execute("select name, by from snapshots"):
+        yield f"{STORE} (snapshots)", f"{name}\n{by}"
+
+
+def learned_in(database: sqlite3.Connection) -> Iterator[tuple[str, str]]:
+    """The names of classes and what the encoder has learned, of all states, likewise."""
+    for (content,) in database.execute("select content from parts where name = ?", (SETTINGS,)):
+        settings = json.loads(content)
+        for text in _leaves([settings["classes"]["values"], settings["encoder"]]):
+            yield f"{STORE} ({SETTINGS})", text
+
+
+def plain(payload: str) -> str:
+    """The texts of a payload, one per line, without the signs of JSON; others as they are.
+
+    >>> plain('{"city": "Z\\\\u00fcrich", "age": 39}')
+    'Zürich\\n39'
+    """
+    try:
+        return "\n".join(_leaves(json.loads(payload)))
+    except (ValueError, RecursionError):
+        return payload
+
+
+def in_json(text: str) -> bytes:
+    """A text as it stands within JSON."""
+    return json.dumps(text)[1:-1].encode()
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    if isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(part)
+    elif value is not None:
+        yield str(value)
 
 
 def _words_without(words: str, name: str) -> str:
