@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import Any, Self, SupportsIndex, overload
 
 from numpy.typing import ArrayLike
 
@@ -121,14 +121,14 @@ class EditableModel:
         self.load()
         return undone
 
-    def rollback(self, to: str | int) -> Edit:
+    def rollback(self, to: str | SupportsIndex) -> Edit:
         """Bring back the state of a snapshot, or the one after the edit of a number."""
         self.check_writable("rollback")
         with refused_if_damaged(self.path):
-            edit = history.edit_of_snapshot(self.database, to) if isinstance(to, str) else to
-            history.check_edit(self.database, edit)
+            found = history.edit_of_snapshot(self.database, to) if isinstance(to, str) else to
+            edit = history.check_edit(self.database, found)
             self._read(edit)
-            name = f"snapshot {to}" if isinstance(to, str) else f"edit {to}"
+            name = f"snapshot {to}" if isinstance(to, str) else f"edit {edit}"
             done = history.roll_back(self.database, self.head, edit, self.by, name)
         self.load()
         return done
@@ -149,7 +149,7 @@ class EditableModel:
         with refused_if_damaged(self.path):
             return history.log_of(self.database)
 
-    def touched(self, edit: int) -> list[Touched]:
+    def touched(self, edit: SupportsIndex) -> list[Touched]:
         """What an edit did to each entry."""
         with refused_if_damaged(self.path):
             return history.touched_by(self.database, edit)

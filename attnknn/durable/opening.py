@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 from pathlib import Path
+from typing import SupportsIndex
 
 from attnknn.classifier import AttnKNNClassifier
 from attnknn.durable.model import EditableModel
@@ -72,7 +73,7 @@ def snapshots_of(path: str | Path) -> list[Snapshot]:
         return history.snapshots_of(database)
 
 
-def touched_by(path: str | Path, edit: int) -> list[Touched]:
+def touched_by(path: str | Path, edit: SupportsIndex) -> list[Touched]:
     """What an edit of the model at `path` did to each entry."""
     path = _checked(path)
     if not has_store(path):

@@ -35,6 +35,19 @@ def test_edits_are_taken_back_one_by_one(path: Path) -> None:
             model.undo()
 
 
+def test_numbers_of_edits_may_be_of_numpy_but_not_truths(path: Path) -> None:
+    with open_for_editing(path) as model:
+        model.relabel([1], "cat")
+        assert len(model.touched(np.int64(1))) == 1
+        assert model.rollback(np.int64(0)).words == "Rolled back to edit 0"
+        assert_same(model.classifier, fitted())
+        for wrong in (True, np.bool_(True), 1.0, None):
+            with pytest.raises(InvalidSettingError, match="by its number, an integer, got"):
+                model.rollback(wrong)
+            with pytest.raises(InvalidSettingError, match="by its number, an integer, got"):
+                model.touched(wrong)
+
+
 def test_snapshots_have_names_and_can_be_gone_back_to(path: Path) -> None:
     with open_for_editing(path, by="ann") as model:
         model.forget([1])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import operator
 import sqlite3
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, SupportsIndex
 
 from attnknn.errors import InvalidSettingError, ModelFolderError
 from attnknn.storage.store.schema import last_edit, transaction
@@ -80,9 +81,9 @@ def snapshots_of(database: sqlite3.Connection) -> list[Snapshot]:
     return [Snapshot(*row) for row in database.execute(query)]
 
 
-def touched_by(database: sqlite3.Connection, edit: int) -> list[Touched]:
+def touched_by(database: sqlite3.Connection, edit: SupportsIndex) -> list[Touched]:
     """The entries that an edit added, removed or changed; erased ones are no longer known."""
-    check_edit(database, edit)
+    number = check_edit(database, edit)
     query = (
         "select id, old.label, new.label, old.importance * old.fading, "
         "new.importance * new.fading from rows "
@@ -91,7 +92,7 @@ def touched_by(database: sqlite3.Connection, edit: int) -> list[Touched]:
         "where rows.seq in (select seq from versions where since = :edit or until = :edit) "
         "order by rows.seq"
     )
-    found = database.execute(query, {"edit": edit})
+    found = database.execute(query, {"edit": number})
     return [Touched(i, _label(b), _label(a), *importances) for i, b, a, *importances in found]
 
 
@@ -177,11 +178,14 @@ def roll_back(database: sqlite3.Connection, head: int, target: int, by: str, nam
     return log_of(database)[-1]
 
 
-def check_edit(database: sqlite3.Connection, edit: int) -> None:
-    """An error where there is no such edit."""
-    head = last_edit(database)
-    if not 0 <= edit <= head:
-        raise InvalidSettingError(f"There is no edit {edit}; the last one is {head}.")
+def check_edit(database: sqlite3.Connection, edit: SupportsIndex) -> int:
+    """The number of an edit; an error where there is no such edit."""
+    if isinstance(edit, bool) or not hasattr(edit, "__index__"):
+        raise InvalidSettingError(f"An edit must be given by its number, an integer, got {edit!r}.")
+    number, head = operator.index(edit), last_edit(database)
+    if not 0 <= number <= head:
+        raise InvalidSettingError(f"There is no edit {number}; the last one is {head}.")
+    return number
 
 
 def _restore(
