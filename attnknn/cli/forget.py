@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,18 +100,33 @@ def _check_options(
 def _erase(opened: EditableModel, subject: str, receipt: Path | None) -> None:
     from attnknn.cli.editing import counted
 
+    with _place_for(receipt):
+        done = opened.forget(subject=subject)
     if receipt is not None:
-        receipt.touch()  # a place where it cannot be written is found before anything is erased
-    done = opened.forget(subject=subject)
+        receipt.write_text(json.dumps(done.to_dict(), indent=1) + "\n")
     if len(opened.classifier.memory_):
         opened.keep_trust()
     click.echo(str(done))
     n_entries = len(opened.classifier.memory_)
     click.echo(f"{opened.path.name} now holds {counted(n_entries)} (edit {opened.head}).")
-    if receipt is not None:
-        receipt.write_text(json.dumps(done.to_dict(), indent=1) + "\n")
     if not done.is_checked:
         raise click.ClickException("The erasure is not complete; see above.")
+
+
+@contextmanager
+def _place_for(receipt: Path | None) -> Iterator[None]:
+    """A place that cannot be written to is found before anything is erased; none is left empty."""
+    if receipt is None:
+        yield
+        return
+    is_new = not receipt.exists()
+    receipt.touch()
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            receipt.unlink()
+        raise
 
 
 def _try_policy(model: Path, policy: dict[str, Any]) -> None:

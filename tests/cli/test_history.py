@@ -74,6 +74,15 @@ def test_a_receipt_that_cannot_be_written_erases_nothing(owned: Path, tmp_path: 
     assert size(owned) == 30
 
 
+def test_an_erasure_that_fails_leaves_no_empty_receipt(owned: Path, tmp_path: Path) -> None:
+    new, old = tmp_path / "new.json", tmp_path / "old.json"
+    old.write_text("kept")
+    for receipt in (new, old):
+        refused("forget", owned, "--subject", "nobody", "--receipt", receipt)
+    assert not new.exists()
+    assert old.read_text() == "kept"
+
+
 def test_snapshots_are_taken_listed_and_gone_back_to(model: Path) -> None:
     run("forget", model, "id-0-000")
     said = run("snapshot", model, "monday", "--by", "ann").stdout
