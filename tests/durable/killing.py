@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import os
 import random
+import select
 import signal
 import sys
 import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +25,7 @@ from attnknn.storage.store.history import Edit
 
 KINDS = ("add", "forget", "relabel", "undo", "erase")
 LONGEST = 0.2  # seconds that a writer lives
+BETWEEN_READS = 0.02  # seconds
 
 
 def write_until_killed(path: Path, seed: int, told: int) -> None:
@@ -64,15 +69,45 @@ def killed_writer(path: Path, seed: int, delay: float) -> tuple[int, ...] | None
         os.close(reader)
         write_until_killed(path, seed, writer)
     os.close(writer)
+    early = b""
     if seed % 4:  # else it may be killed while it opens the model
-        os.read(reader, 1)
+        early = os.read(reader, 1)
+    if seed % 4 == 1:  # on a busy machine too, some writers get as far as this
+        early += os.read(reader, 64)
     time.sleep(delay)
     os.kill(child, signal.SIGKILL)
     status = os.waitpid(child, 0)[1]
     assert os.WTERMSIG(status) == signal.SIGKILL, "the writer ended by itself"
     with os.fdopen(reader) as told:
-        whole = told.read().rpartition("\n")[0].split("\n")
+        whole = (early.decode() + told.read()).rpartition("\n")[0].split("\n")
     return tuple(map(int, whole[-1].split())) or None
+
+
+@contextmanager
+def reader_beside(path: Path) -> Iterator[None]:
+    """Another process loads the model again and again; all that it loads must be whole."""
+    stop, until = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(until)
+        os._exit(read_until_told(path, stop))
+    os.close(stop)
+    try:
+        yield
+    finally:
+        os.close(until)
+        status = os.waitpid(child, 0)[1]
+    assert status == 0, f"the reader ended with {status}"
+
+
+def read_until_told(path: Path, stop: int) -> int:
+    try:
+        while not select.select([stop], [], [], BETWEEN_READS)[0]:
+            AttnKNNClassifier.load(path)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
 
 
 def checked(path: Path) -> list[Edit]:
@@ -103,12 +138,13 @@ def check_acknowledged(path: Path, told: tuple[int, ...], log: list[Edit]) -> No
 def main(path: Path, n_kills: int) -> None:
     generator = random.Random(0)
     n_told = 0
-    for seed in range(n_kills):
-        told = killed_writer(path, seed, generator.uniform(0, LONGEST))
-        log = checked(path)
-        if told is not None:
-            n_told += 1
-            check_acknowledged(path, told, log)
+    with reader_beside(path):
+        for seed in range(n_kills):
+            told = killed_writer(path, seed, generator.uniform(0, LONGEST))
+            log = checked(path)
+            if told is not None:
+                n_told += 1
+                check_acknowledged(path, told, log)
     sys.stdout.write(f"{n_kills} {n_told} {len(checked(path))}\n")
 
 

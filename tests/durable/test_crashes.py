@@ -34,7 +34,9 @@ def test_three_hundred_kills_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_a_few_kills_lose_nothing(tmp_path: Path) -> None:
-    assert kill(tmp_path / "model", 8)[0] == 8
+    n_kills, n_told, _ = kill(tmp_path / "model", 8)
+    assert n_kills == 8
+    assert n_told >= 2
 
 
 @pytest.mark.slow
