@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from attnknn.errors import ModelFolderError
 from attnknn.storage.folder import has_store, is_model, replace_folder
 from attnknn.storage.packing import pack
 from attnknn.storage.reading import read_latest
@@ -31,6 +32,7 @@ def save_classifier(
     path: Path,
     *,
     notes: Mapping[str, str] | None = None,
+    ends_edits: bool = True,
 ) -> None:
     """Write a fitted classifier to the folder `path`.
 
@@ -41,6 +43,7 @@ def save_classifier(
     Parameters
     ----------
     notes : short texts to keep beside the classifier; `load_notes` gives them back
+    ends_edits : whether a model there may be replaced that has a log of edits, or snapshots
 
     Examples
     --------
@@ -53,8 +56,24 @@ def save_classifier(
     ['a']
     """
     contents = pack(classifier, dict(notes or {}))
-    with replace_folder(path) as folder:
+    refuse = None if ends_edits else refuse_to_end_edits
+    with replace_folder(path, refuse=refuse) as folder:
         write_files(contents, folder)
+
+
+def refuse_to_end_edits(path: Path) -> None:
+    """An error where a model was edited: its log and its snapshots would end with it."""
+    from attnknn.storage.store import kept_by
+
+    if not has_store(path):
+        return
+    n_edits, n_snapshots = kept_by(path)
+    if n_edits or n_snapshots:
+        raise ModelFolderError(
+            f"Edits ({n_edits:,}) and snapshots ({n_snapshots:,}) of the model at {path} would end "
+            "with it. Save to another path, edit it by `open_for_editing`, or give "
+            "`ends_edits=True`."
+        )
 
 
 def load_classifier(path: Path, cls: type[_Classifier]) -> _Classifier:

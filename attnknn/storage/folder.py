@@ -21,7 +21,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -97,12 +97,15 @@ def clear_leftovers(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def replace_folder(path: Path, *, version: str | None = None) -> Iterator[Path]:
+def replace_folder(
+    path: Path, *, version: str | None = None, refuse: Callable[[Path], None] | None = None
+) -> Iterator[Path]:
     """A new, empty folder to fill; it takes the place of `path` when the block ends well.
 
     Parameters
     ----------
     version : the `version_of` the folder to replace; another one is left as it is, with an error
+    refuse : raises an error where the folder must stay; called when nobody else may write
     """
     path = path.resolve()
     refuse_foreign(path)
@@ -111,6 +114,8 @@ def replace_folder(path: Path, *, version: str | None = None) -> Iterator[Path]:
         if has_store(path):  # whoever edits it must not lose an edit
             held.callback(WriterLock(path).release)
         _clear_leftovers(path)
+        if refuse is not None:
+            refuse(path)
         if version is not None and version_of(path) != version:
             raise ModelFolderError(
                 f"The model at {path} was replaced while it was being opened. It is left as it is; "

@@ -180,7 +180,7 @@ def test_there_is_one_writer_and_readers_see_whole_states(path: Path) -> None:
             model.classifier.forget([1])
             assert len(AttnKNNClassifier.load(path).memory_) == 40
         assert len(AttnKNNClassifier.load(path).memory_) == 39
-    fitted().save(path)  # a new model takes the place of the store
+    save_classifier(fitted(), path)  # a new model takes the place of the store
     assert not (path / "entries.sqlite").exists()
     assert edits_of(path) == []
 
@@ -195,7 +195,7 @@ def test_where_nothing_locks_a_second_writer_is_noticed(
             second.forget([2])
         assert len(second.classifier.memory_) == 40
     with open_for_editing(path) as first:
-        fitted().save(path)
+        save_classifier(fitted(), path)
         with pytest.raises(ModelFolderError, match="replaced while it was edited"):
             first.forget([2])
 
@@ -489,3 +489,19 @@ def test_payloads_that_are_equal_but_not_the_same_are_told_apart(tmp_path: Path)
         model.forget([39])
         model.add(rows()[39:], labels()[39:], ids=[39], payloads=[True])
     assert AttnKNNClassifier.load(tmp_path / "model").memory_.entries.payloads[-1] is True
+
+
+def test_edits_are_not_ended_by_a_save_that_must_keep_them(path: Path) -> None:
+    loaded = AttnKNNClassifier.load(path)
+    with open_for_editing(path):
+        pass
+    save_classifier(loaded, path, ends_edits=False)  # nothing was edited yet
+    with open_for_editing(path) as model:
+        model.relabel([1], "cat")
+        model.snapshot("monday")
+    with pytest.raises(ModelFolderError, match=r"Edits \(1\) and snapshots \(1\) of the"):
+        save_classifier(loaded, path, ends_edits=False)
+    assert len(edits_of(path)) == 2
+    save_classifier(loaded, path, ends_edits=True)
+    assert edits_of(path) == []
+    save_classifier(loaded, path, ends_edits=False)

@@ -11,7 +11,7 @@ from attnknn.storage.reading import ModelFolder
 from attnknn.storage.store.schema import last_edit, open_to_read
 from attnknn.storage.store.state import StoredModel
 
-__all__ = ["has_store", "read_store"]
+__all__ = ["has_store", "kept_by", "read_store"]
 
 _Result = TypeVar("_Result")
 
@@ -21,3 +21,10 @@ def read_store(path: Path, read: Callable[[ModelFolder], _Result]) -> _Result:
     with open_to_read(path) as database:
         folder = StoredModel(path, database, last_edit(database))
     return read(folder)
+
+
+def kept_by(path: Path) -> tuple[int, int]:
+    """How many edits and how many snapshots a store keeps."""
+    with open_to_read(path) as database:
+        n_snapshots = database.execute("select count(*) from snapshots").fetchone()[0]
+        return last_edit(database), int(n_snapshots)
