@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +38,8 @@ def erase(model: EditableModel, subject: str) -> Receipt:
     edited = _delete(model, subject, gone, copies, noted)
     rebuilt = _answers(model.classifier)
     agree = bool(np.allclose(edited, rebuilt, rtol=0, atol=1e-6))
-    return _receipt(model, subject, model.head, noted, traces, len(rebuilt), agree)
+    receipt = _receipt(model, subject, model.head, noted, traces, len(rebuilt), agree)
+    return replace(receipt, by=model.by)  # the log does not name who erased themselves
 
 
 def _delete(

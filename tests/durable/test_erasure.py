@@ -332,6 +332,7 @@ def test_who_erases_themselves_is_named_nowhere(path: Path) -> None:
             model.relabel([2], "ant")
         receipt = model.forget(subject=WHO)
         assert receipt.is_complete
+        assert receipt.by == WHO
         assert {line.by for line in model.log()} == {"(erased)"}
         assert model.log()[2].words == "(erased) asked"
         assert [snapshot.by for snapshot in model.snapshots()] == ["(erased)"]
