@@ -248,6 +248,7 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
                 self.__dict__.pop(name, None)
             rows, fresh = self._learned_rows(X, labels, classes, told.groups)
             self._remember(rows, labels, classes, told)
+            self._drop_caches()  # else the parts are fitted with counts of an earlier fit
             self._fit_parts(fresh)
             self._fit_views(X)
         return self

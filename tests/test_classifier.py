@@ -542,6 +542,44 @@ def test_an_edit_cut_short_leaves_the_default_memory_as_it_was(monkeypatch):
     assert (clf.predict_proba(X) == before).all()
 
 
+def everything_said(clf, X):
+    """All that a classifier says of rows and of its entries; it fills every cache."""
+    sets = clf.predict_set(X, 0.8).members
+    decided = clf.decide(X, max_risk=0.9, max_strangeness=0).is_answered
+    loo = clf.leave_one_out_proba()
+    return tuple(a.tobytes() for a in (clf.predict_proba(X), loo, sets, decided, clf.classes_))
+
+
+@pytest.mark.parametrize("attention", ["distance", LearnedAttention(epochs=2)])
+@pytest.mark.parametrize("n_classes", [2, 5])
+def test_a_second_fit_knows_nothing_of_the_first(attention, n_classes):
+    X, y = blobs(90, n_features=4, n_classes=3)
+    others, labels = blobs(150, n_features=4, n_classes=n_classes, seed=1)
+    others *= 20
+    clf = AttnKNNClassifier(8, attention=attention, random_state=0).fit(X, y)
+    everything_said(clf, X)
+
+    clf.fit(others, labels)
+    anew = AttnKNNClassifier(8, attention=attention, random_state=0).fit(others, labels)
+
+    assert everything_said(clf, others) == everything_said(anew, others)
+
+
+def test_a_second_fit_that_fails_leaves_the_first_whole(monkeypatch):
+    X, y = blobs(90, n_features=4, n_classes=3)
+    clf = AttnKNNClassifier(8, attention="distance", random_state=0).fit(X, y)
+    before = everything_said(clf, X)
+
+    def fails(*_):
+        raise RuntimeError("half-way")
+
+    monkeypatch.setattr(AttnKNNClassifier, "_fit_views", fails)
+    with pytest.raises(RuntimeError, match="half-way"):
+        clf.fit(X[:40], y[:40] % 2)
+
+    assert everything_said(clf, X) == before
+
+
 def test_labels_that_classes_does_not_name_are_refused():
     with pytest.raises(ValueError, match="must name every label, 2 is missing"):
         AttnKNNClassifier().partial_fit([[0.0], [1.0]], [0, 2], classes=[0, 1])
