@@ -94,7 +94,7 @@ def check_labels(y: Any, *, are_all: bool = True) -> NDArray[Any]:
     Parameters
     ----------
     are_all : False for a few rows of a problem that is known, where most labels may well differ;
-        else scikit-learn warns that they might be numbers to predict
+        else scikit-learn says that they might be numbers to predict
     """
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import column_or_1d
@@ -106,7 +106,7 @@ def check_labels(y: Any, *, are_all: bool = True) -> NDArray[Any]:
     if labels.dtype.kind == "f" and np.isinf(labels).any():
         row = int(np.flatnonzero(np.isinf(labels))[0])
         raise InvalidInputError(f"Labels must be finite, row {row} has {labels[row]} (inf).")
-    if are_all or labels.dtype.kind not in "iub":
+    if are_all or labels.dtype.kind not in "iubf":
         check_classification_targets(labels)
     if labels.dtype == object and all(isinstance(label, str) for label in labels.tolist()):
         labels = labels.astype(str)

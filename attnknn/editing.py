@@ -170,8 +170,7 @@ class EditsMixin:
         unseen = [label for label in np.unique(labels).tolist() if label not in known]
         if not unseen:
             return
-        check_same_kind(unseen[0], self.classes_.tolist()[0])
-        both = np.concatenate([self.classes_, np.asarray(unseen)])
+        both = _with_unseen(self.classes_, unseen)
         for label in unseen:
             self.attention_.admit_class(prepared[labels == label])
         self.calibration_ = self.calibration_.with_classes(len(both))
@@ -201,3 +200,33 @@ class EditsMixin:
                 self._drop_caches()
             if others is not None and others.is_of(self.memory_):
                 self._cache["others"] = others
+
+
+def _with_unseen(classes: NDArray[Any], unseen: list[Any]) -> NDArray[Any]:
+    """The classes and, after them, unseen labels of the same kind: 3.0 beside integers is 3.
+
+    A type that is too narrow becomes wider, as int8 for 300, and stays of its kind.
+    """
+    check_same_kind(unseen[0], classes.tolist()[0])
+    wide = {"i": np.int64, "u": np.int64, "f": np.float64}.get(classes.dtype.kind)
+    if wide is None:
+        return np.concatenate([classes, np.asarray(unseen)])
+    values = [*classes.tolist(), *unseen]
+    for dtype in (classes.dtype, np.dtype(wide)):
+        both = _whole_numbers(values, dtype)
+        if both is not None:
+            return both
+    wrong = [label for label in unseen if _whole_numbers([label], np.dtype(wide)) is None]
+    raise InvalidInputError(
+        "Labels must be whole numbers of at most 64 bits, as the classes that are known, got "
+        f"{(wrong or unseen)[0]!r}. Give another label, or fit anew with labels of one kind."
+    )
+
+
+def _whole_numbers(values: list[Any], dtype: np.dtype[Any]) -> NDArray[Any] | None:
+    """An array of exactly these numbers, or None where one is not whole or does not fit."""
+    try:
+        held = np.array([int(value) for value in values], dtype=dtype)
+    except OverflowError:
+        return None
+    return held if held.tolist() == values else None

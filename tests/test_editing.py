@@ -11,6 +11,7 @@ from strategies import ATTENTIONS, blobs
 from attnknn import (
     AttnKNNClassifier,
     LearnedAttention,
+    open_for_editing,
 )
 from attnknn.encoders import LearnedTableEncoder
 from attnknn.errors import (
@@ -313,3 +314,50 @@ def test_a_few_rows_of_many_classes_are_no_reason_to_warn():
     clf = AttnKNNClassifier(5, attention="distance", random_state=0).fit(X, y)
     clf.add(X[:30], np.arange(30)).relabel(np.arange(30), np.arange(30))
     assert clf.classes_.tolist() == list(range(30))
+
+
+@pytest.mark.parametrize("way", ["add", "partial_fit", "relabel"])
+def test_a_new_class_is_of_the_kind_of_the_others(way, tmp_path):
+    X, y = blobs(60)
+    clf = AttnKNNClassifier(8, attention="distance", random_state=0).fit(X, y)
+    clf.save(tmp_path / "model")
+
+    def edit(model, label):
+        if way == "relabel":
+            model.relabel([0, 1], [label, label])
+        else:
+            getattr(model, way)(X[:2], np.array([label, label]))
+
+    with pytest.raises(InvalidInputError, match=r"must be whole numbers.*got 2\.5"):
+        edit(clf, 2.5)
+    edit(clf, 3.0)
+    assert clf.classes_.dtype == y.dtype
+    assert clf.classes_.tolist() == [0, 1, 2, 3]
+    if way != "partial_fit":
+        with open_for_editing(tmp_path / "model") as stored:
+            edit(stored, 3.0)
+    else:
+        clf.save(tmp_path / "model")
+    loaded = AttnKNNClassifier.load(tmp_path / "model")
+    assert loaded.predict_proba(X).tobytes() == clf.predict_proba(X).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "label", "wide"),
+    [("int8", 300, "int64"), ("uint64", -1, "int64"), ("float32", 2**24 + 1, "float64")],
+)
+def test_a_type_that_is_too_narrow_for_a_new_class_becomes_wider(dtype, label, wide):
+    X, y = blobs(60)
+    clf = AttnKNNClassifier(8, attention="distance").fit(X, y.astype(dtype))
+
+    clf.add(X[:2], [label, label])
+
+    assert clf.classes_.dtype == wide
+    assert sorted(clf.classes_.tolist()) == sorted([0, 1, 2, label])
+
+
+def test_a_new_class_beyond_64_bits_is_refused():
+    X, y = blobs(60)
+    clf = AttnKNNClassifier(8, attention="distance").fit(X, y)
+    with pytest.raises(InvalidInputError, match="at most 64 bits"):
+        clf.add(X[:1], np.array([2**64 - 1], dtype=np.uint64))

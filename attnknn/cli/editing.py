@@ -150,11 +150,10 @@ class LabelReader:
         if kind in "UO":
             return text
         try:
-            number = {"i": int, "u": int, "f": float}[kind](text)
+            return {"i": int, "u": int, "f": float}[kind](text)
         except (KeyError, ValueError):
             kinds = {"b": "True and False", "f": "numbers"}
             raise InvalidInputError(
                 f"{where} has the label {text!r}, but the classes of this model are "
                 f"{kinds.get(kind, 'whole numbers')}."
             ) from None
-        return np.array(number).astype(self.classes.dtype).item()
