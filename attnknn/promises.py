@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -245,14 +246,12 @@ class PromisesMixin:
     def _confusions(self) -> Floats | None:
         """Chance (C, C) of each label (column) for each true one (row), as the entries are now.
 
-        Where too many neighbors vote to see wrong labels it stays what it was in the fit.
+        Many neighbors smooth wrong labels away: the nearest ones are asked, as in the fit.
         """
         from attnknn.calibration import MOST_NEIGHBORS_TO_SEE_NOISE, confusions_now
 
-        if self.n_neighbors_ > MOST_NEIGHBORS_TO_SEE_NOISE:
-            return self.calibration_.confusions(len(self.classes_))
         if "confusions" not in self._cache:
-            judged = self._verdicts()
+            judged = self._verdicts(by_nearest=MOST_NEIGHBORS_TO_SEE_NOISE)
             self._cache["confusions"] = confusions_now(
                 self.calibration_, judged.probabilities, judged.own
             )
@@ -280,20 +279,25 @@ class PromisesMixin:
             uniform=promise.uniform_of_queries(views[0]),
         )
 
-    def _verdicts(self, *, everyone: bool = False, trained_on: bool = False) -> Verdicts:
+    def _verdicts(
+        self, *, everyone: bool = False, trained_on: bool = False, by_nearest: int | None = None
+    ) -> Verdicts:
         """What the others say of fresh entries: of a sample of them, or of `everyone`.
 
-        With `trained_on` also of those that are not fresh.
+        With `trained_on` also of those that are not fresh; `by_nearest` asks only so many of the
+        others.
         """
         from attnknn.leave_one_out import verdicts
 
         entries = self.memory_.entries
         rows = np.flatnonzero(entries.fresh | trained_on)
         is_sample = len(rows) > MOST_JUDGED and not everyone
-        key = ("verdicts", is_sample, trained_on)
+        k = min(by_nearest or self.n_neighbors_, self.n_neighbors_)
+        key = ("verdicts", is_sample, trained_on, k)
         if key not in self._cache:
             rows = self._some(rows) if is_sample else rows
-            self._cache[key] = verdicts(self._judged(rows), self._parts())
+            parts = replace(self._parts(), n_neighbors=k)
+            self._cache[key] = verdicts(self._judged(rows), parts)
         return self._cache[key]
 
     def _some(self, rows: Integers) -> Integers:

@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import ATTENTIONS, blobs
 
-from attnknn import AttnKNNClassifier, PredictionSets
+from attnknn import AttnKNNClassifier, DistanceAttention, PredictionSets
+from attnknn.calibration import MOST_NEIGHBORS_TO_SEE_NOISE
 from attnknn.errors import InvalidInputError, InvalidSettingError, NotFittedYetError
+from attnknn.evaluation.stress import symmetric_noise
 from attnknn.metrics import set_coverage, set_size
 
 WAYS = {
@@ -140,13 +142,20 @@ def test_sets_and_risks_follow_labels_that_are_corrected(rng):
     assert (decisions.predicted != truth)[decisions.is_answered].mean() < 0.1
 
 
-def test_where_many_vote_the_noise_is_that_of_the_fit(monkeypatch, rng):
-    X, y = blobs(900, n_classes=4, spread=0.5)
-    noisy = np.where(rng.random(900) < 0.3, (y + rng.integers(1, 4, 900)) % 4, y)
-    clf = AttnKNNClassifier(32, attention="distance", random_state=0).fit(X, noisy)
-    clf.relabel(np.arange(900), y)
-    monkeypatch.setattr("attnknn.calibration.MOST_NEIGHBORS_TO_SEE_NOISE", 5)
-    assert clf._confusions()[0, 0] == pytest.approx(1 - clf.label_noise_)
+def test_where_many_vote_the_nearest_tell_the_noise_of_now():
+    X, y = blobs(1200, n_classes=4, spread=0.7)
+    noisy = symmetric_noise(y, 0.25, random_state=0)
+    test, truth = blobs(3000, n_classes=4, spread=0.7, seed=1)
+    attention = DistanceAttention(temperature=2.0)  # so that far neighbors vote too
+    clf = AttnKNNClassifier(128, attention=attention, label_noise="symmetric", random_state=0)
+    clf.fit(X, noisy)
+    assert clf.n_neighbors_ > MOST_NEIGHBORS_TO_SEE_NOISE
+    assert clf._confusions()[0, 0] == pytest.approx(1 - clf.label_noise_, abs=0.04)
+    clf.relabel(np.arange(1200), y)
+    assert clf._confusions()[0, 0] > 0.97
+    assert set_coverage(truth, clf.predict_set(test, 0.9).members) > 0.87
+    decisions = clf.decide(test, max_risk=0.1, max_strangeness=0)
+    assert (decisions.predicted != truth)[decisions.is_answered].mean() < 0.1
 
 
 def test_by_class_entries_that_were_trained_on_help_where_fresh_ones_are_few():
