@@ -65,8 +65,23 @@ class Promise:
     ) -> Floats:
         """The threshold (C,) of each class, or an error where examples are too few."""
         self.check_examples(own, classes, confusions, fresh)
-        return thresholds(
+        found = thresholds(
             scores, own, self.coverage, by_class=self.by_class, confusions=confusions, fresh=fresh
+        )
+        if fresh is not None and not np.isfinite(found).all():
+            self._refuse_small(int(np.isinf(found).argmax()), own, classes, fresh)
+        return found
+
+    def _refuse_small(
+        self, code: int, own: Integers, classes: NDArray[Any], fresh: Booleans
+    ) -> None:
+        """The error for a class that does not reach as far as the fresh rows of all classes."""
+        mine = own == code
+        raise InvalidInputError(
+            f"`coverage={self.coverage}` by class needs {fewest_examples(self.coverage)} fresh "
+            f"examples of `{classes[code]}`, or more of it in all; it has "
+            f"{int((mine & fresh).sum())} fresh ones of {int(mine.sum())}. Add some, ask for less "
+            "coverage, or use `by_class=False`."
         )
 
     def check_examples(

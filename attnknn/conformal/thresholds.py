@@ -17,6 +17,11 @@ spread within each class, and the fresh ones of all classes together say how far
 a row is the share of its class that scores at most as much, and the threshold of each class stands
 where enough fresh rows stay below in level. Rows that attention was trained on score too well, but
 alike in all classes; over all rows coverage is that of fresh rows alone, by class nearly so.
+
+A class of fresh rows alone, such as one that was added, needs no others and goes by its own rows.
+The level may exceed `coverage`, and a class of few rows may not reach so far. Its threshold is then
+its largest score, if enough of its rows are fresh: of m fresh rows and one more, each is as likely
+as any other to score most, so the one more stays below with a chance of m / (m + 1) at least.
 """
 
 from __future__ import annotations
@@ -85,7 +90,8 @@ def thresholds(
     confusions : (C, C) chance of each observed label (column) for each true one (row); None takes
         the observed labels for true
     fresh : (n,) by class only: rows that say how far to go, where the others only say how scores
-        are spread; None: all are
+        are spread; None: all are. A class that is too small to go so far, and has too few fresh
+        rows of its own, gets infinity
 
     >>> scores = np.array([[0.1, 0.9], [0.3, 0.7], [0.6, 0.4], [0.8, 0.2]])
     >>> thresholds(scores, np.array([0, 0, 1, 1]), 0.6).tolist()
@@ -97,10 +103,30 @@ def thresholds(
     weights = label_weights(own, n_classes, confusions)
     if not by_class:
         return np.full(n_classes, _of_those_that_count(scores, weights, coverage))
-    level = coverage if fresh is None else _level(scores, weights, coverage, fresh)
-    return np.array(
-        [_of_those_that_count(scores[:, c], weights[:, c], level) for c in range(n_classes)]
+    if fresh is None:
+        of_class = [(scores[:, c], weights[:, c]) for c in range(n_classes)]
+        return np.array([_of_those_that_count(*those, coverage) for those in of_class])
+    return _with_help(scores, weights, own, coverage, fresh)
+
+
+def _with_help(
+    scores: Floats, weights: Floats, own: Integers, coverage: float, fresh: Booleans
+) -> Floats:
+    """The thresholds (C,) by class where rows that are not fresh help those that are."""
+    n_classes = scores.shape[1]
+    has_help = np.bincount(own[~fresh], minlength=n_classes) > 0
+    level = _level(scores[:, has_help], weights[:, has_help], coverage, fresh)
+    found = np.array(
+        [
+            _of_those_that_count(scores[:, c], weights[:, c], level)
+            if has_help[c]
+            else _of_those_that_count(scores[fresh, c], weights[fresh, c], coverage)
+            for c in range(n_classes)
+        ]
     )
+    has_enough = weights[fresh].sum(axis=0) > fewest_examples(coverage) - TOLERANCE
+    largest = np.where(weights > 0, scores, -math.inf).max(axis=0)
+    return np.where(has_enough, np.minimum(found, largest), found)
 
 
 def _of_those_that_count(scores: Floats, weights: Floats, coverage: float) -> float:
@@ -111,6 +137,8 @@ def _of_those_that_count(scores: Floats, weights: Floats, coverage: float) -> fl
 def _level(scores: Floats, weights: Floats, coverage: float, fresh: Booleans) -> float:
     """The level within its class that enough fresh rows of all classes stay below."""
     levels = [_levels(scores[:, c], weights[:, c])[fresh] for c in range(scores.shape[1])]
+    if not levels:
+        return coverage
     return _of_those_that_count(np.column_stack(levels), weights[fresh], coverage)
 
 

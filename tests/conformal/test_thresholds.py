@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from attnknn.calibration import Calibration
 from attnknn.conformal import Aps, Lac, fewest_examples, members, thresholds
+from attnknn.conformal.promise import make_promise
 from attnknn.conformal.thresholds import label_weights, threshold
 from attnknn.errors import InvalidInputError
 
@@ -109,6 +110,38 @@ def test_thresholds_of_few_fresh_rows_are_unbiased_in_small_classes(rng):
         found = thresholds(scores, own, 0.9, by_class=True, fresh=fresh)
         hits.append(np.minimum(found, 1.0).mean())  # of uniform scores
     assert 0.9 < np.mean(hits) < 0.9 + 1 / 30
+
+
+@given(st.integers(9, 60), st.integers(0, 1000))
+@settings(max_examples=40)
+def test_where_all_rows_are_fresh_the_threshold_of_a_class_is_the_usual_one(n, seed):
+    scores, own = np.random.default_rng(seed).random((n, 1)), np.zeros(n, dtype=int)
+    usual = thresholds(scores, own, 0.9, by_class=True)
+    assert thresholds(scores, own, 0.9, by_class=True, fresh=np.ones(n, dtype=bool)) == usual
+
+
+@pytest.mark.parametrize("n_trained", [0, 1])
+def test_a_small_class_of_fresh_rows_is_covered_and_not_held_by_every_set(n_trained, rng):
+    """Trained rows push the level beyond what twelve rows reach: they end at the largest score."""
+    own = np.concatenate([np.repeat(np.arange(5), 60), np.repeat(5, 12)])
+    hits = []
+    for _ in range(300):
+        scores, fresh = rng.random((312, 6)), (np.arange(312) % 5 == 0) | (own == 5)
+        fresh[300 : 300 + n_trained] = False
+        seen = too_well(scores, own, fresh)
+        found = thresholds(seen, own, 0.9, by_class=True, fresh=fresh)
+        assert np.isfinite(found).all()
+        hits.append(found[5])  # of uniform scores
+    assert 0.9 < np.mean(hits) < 0.95  # 12 / 13
+
+
+def test_a_class_too_small_for_the_level_is_refused_and_not_held_by_every_set(rng):
+    own = np.concatenate([np.repeat(np.arange(5), 60), np.repeat(5, 12)])
+    scores, fresh = rng.random((312, 6)), np.arange(312) % 5 == 0
+    seen = too_well(scores, own, fresh)
+    promise = make_promise(0.9, True, "lac", None)
+    with pytest.raises(InvalidInputError, match=r"9 fresh examples of `f`.* has 3 fresh ones of 12"):
+        promise.thresholds(seen, own, np.array(list("abcdef")), fresh=fresh)
 
 
 CONFUSED = {
