@@ -55,7 +55,7 @@ def audit(clf: AttnKNNClassifier, *, near: float = 0.1) -> Audit:
         raise InvalidSettingError(f"`near` must be a finite number of at least 0, got {near!r}.")
     clf._check_remembers("audit")
     memory, classes, calibration = clf.memory_, clf.classes_, clf.calibration_
-    noise = _noise_of(calibration, len(memory))
+    noise = _noise_now(clf)
     everyone: Judged = clf._everyone().trusting(clf._trust())
     ids, own = memory.entries.ids, memory.entries.labels
     verdicts, contradictions = [], []
@@ -100,11 +100,18 @@ def entry_values(clf: AttnKNNClassifier) -> Floats:
     return value
 
 
-def _noise_of(calibration: Calibration, n_entries: int) -> Calibration:
-    """The label noise, or none where it does not amount to a single wrong label."""
-    if calibration.label_noise * n_entries >= 1:
-        return calibration
-    return replace(calibration, label_noise=0.0, transition=None)
+def _noise_now(clf: AttnKNNClassifier) -> Calibration:
+    """The label noise as labels are now, or none where it does not amount to a wrong label."""
+    fitted, confusions = clf.calibration_, clf._confusions()
+    if confusions is None:
+        return replace(fitted, label_noise=0.0, transition=None)
+    wrong = 1.0 - confusions.diagonal()
+    shares = clf._counts() / len(clf.memory_)
+    noise = float(wrong @ shares) if fitted.transition is not None else float(wrong[0])
+    if noise * len(clf.memory_) < 1:
+        return replace(fitted, label_noise=0.0, transition=None)
+    transition = None if fitted.transition is None else confusions
+    return replace(fitted, label_noise=noise, transition=transition)
 
 
 def _answers(clf: AttnKNNClassifier, everyone: Judged) -> Iterator[tuple[Judged, Answer]]:

@@ -15,7 +15,7 @@ from attnknn.cli.lazy import LazyGroup
 SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
 COMMANDS = (
     *("fit", "predict", "explain", "evaluate", "monitor", "audit", "whatif"),
-    *("add", "forget", "relabel", "undo", "snapshot", "rollback", "log"),
+    *("add", "forget", "relabel", "refit", "undo", "snapshot", "rollback", "log"),
     *("experiment", "report"),
     *("vit", "datasets", "demo"),
 )

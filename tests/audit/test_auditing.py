@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from strategies import ATTENTIONS, blobs
@@ -26,11 +24,10 @@ def fitted(attention="distance", *, n=90, rate=0.2, **settings):
 def test_the_probability_of_a_wrong_label_is_the_one_of_the_design(label_noise):
     clf, _, observed = fitted(label_noise=label_noise, n=300)
     found, p = audit(clf), clf.leave_one_out_proba()
-    rows, calibration = np.arange(len(p)), clf.calibration_
-    right = np.full(3, 1 - calibration.label_noise)
-    if calibration.transition is not None:
-        right = np.diag(calibration.transition)
-    expected = 1 - right[observed] * p[rows, observed] / calibration.observed(p)[rows, observed]
+    rows, confusions = np.arange(len(p)), clf._confusions()  # as labels are now
+    right = np.diag(confusions)
+    expected = 1 - right[observed] * p[rows, observed] / (p @ confusions)[rows, observed]
+    assert found.label_noise == pytest.approx(clf.label_noise_, abs=0.03)
     assert found.label_noise > 0.05
     assert np.allclose(found.wrong, expected, atol=1e-12)
     assert np.allclose(found.suspicion, 1 - p[rows, observed])
@@ -50,6 +47,19 @@ def test_wrong_labels_are_found_counted_and_corrected():
     assert found.value[is_wrong].mean() < 0 < found.value[~is_wrong].mean()
 
 
+@pytest.mark.parametrize("label_noise", ["symmetric", "by_class"])
+def test_labels_that_were_corrected_are_no_longer_found_wrong(label_noise):
+    clf, true, observed = fitted(n=600, label_noise=label_noise)
+    assert audit(clf).expected_wrong > 60
+    half = np.flatnonzero(observed != true)[::2]
+    clf.relabel(half, true[half])
+    assert audit(clf).expected_wrong == pytest.approx(len(half), rel=0.3)
+    clf.relabel(np.arange(600), true)
+    found = audit(clf)
+    assert found.expected_wrong < 5
+    assert not (found.wrong > 0.5).any()
+
+
 def test_without_label_noise_the_probability_is_zero_and_suspicion_ranks():
     clf, true, observed = fitted(label_noise=None, n=300)
     found = audit(clf)
@@ -61,8 +71,9 @@ def test_without_label_noise_the_probability_is_zero_and_suspicion_ranks():
 
 
 def test_noise_of_less_than_one_label_is_none():
-    clf, _, _ = fitted()
-    clf.calibration_ = replace(clf.calibration_, label_noise=0.01)
+    clf, true, _ = fitted()
+    assert audit(clf).label_noise > 0.0
+    clf.relabel(np.arange(90), true)
     assert audit(clf).label_noise == 0.0
     assert (audit(clf).wrong == 0).all()
 

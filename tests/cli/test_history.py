@@ -134,3 +134,31 @@ def test_rows_that_are_added_have_their_subject_too(owned: Path, tmp_path: Path)
     bare = write(animals(4, seed=5), tmp_path / "bare.csv")
     assert "keeper" in refused("add", owned, bare)
     assert np.isin(["weight"], AttnKNNClassifier.load(owned).feature_names_in_).all()
+
+
+def test_a_model_is_fitted_anew_on_what_it_remembers_and_that_can_be_undone(
+    train: Path, tmp_path: Path
+) -> None:
+    model = tmp_path / "model"
+    settings = ("--attention", "distance", "-k", "8", "--label-noise", "symmetric")
+    run("fit", train, "-t", "kind", "-o", model, "--id-column", "name", *settings)
+    run("forget", model, *[f"id-0-{i:03d}" for i in range(0, 30)])
+    before = AttnKNNClassifier.load(model)
+
+    done = run("refit", model, "--by", "ann")
+
+    expected = AttnKNNClassifier.load(model)
+    assert done.exit_code == 0, done.output
+    assert "Fitted anew; model now holds 30 entries (edit 2)." in done.stdout
+    assert "ann   Fitted anew" in run("log", model).stdout
+    assert before.refit().attention_.temperature_ == expected.attention_.temperature_
+    assert run("undo", model).exit_code == 0
+    again = AttnKNNClassifier.load(model)
+    assert again.attention_.temperature_ != expected.attention_.temperature_
+
+
+def test_a_folder_that_was_never_edited_can_be_fitted_anew(model: Path) -> None:
+    done = run("refit", model)
+    assert done.exit_code == 0, done.output
+    assert size(model) == 60
+    assert "no model folder" in refused("refit", model.parent / "nothing")
