@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +17,31 @@ if TYPE_CHECKING:
     from attnknn.classifier import AttnKNNClassifier
 
 LAST_LETTER = "\U0010ffff"  # sorts behind every other
+
+
+@dataclass(frozen=True, eq=False)
+class AddedRows:
+    """Rows to try, with all that `add` may be told of them; None as in `add`.
+
+    Parameters
+    ----------
+    X : (n, n_features) rows
+    y : (n,) labels
+    ids, groups, importance, payloads, subjects : (n,) as in `AttnKNNClassifier.add`
+    """
+
+    X: Any
+    y: Any
+    ids: Any = None
+    groups: Any = None
+    importance: Any = None
+    payloads: Any = None
+    subjects: Any = None
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What `add` takes beside rows and labels, by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("X", "y")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +106,7 @@ def what_if(
     *,
     forget: ArrayLike | None = None,
     relabel: Mapping[Any, Any] | None = None,
-    add: tuple[Any, Any] | None = None,
+    add: tuple[Any, Any] | AddedRows | None = None,
 ) -> WhatIf:
     """The answers for `X` if entries were relabeled, forgotten or added; nothing is changed.
 
@@ -95,7 +120,8 @@ def what_if(
     X : rows to ask about
     forget : ids to forget
     relabel : the new label by id
-    add : a pair (X, y) of rows and their labels; in ties of distance they come last
+    add : a pair (X, y) of rows and their labels, which come last in ties of distance; or
+        `AddedRows`, with ids, groups, importance or subjects too
 
     Examples
     --------
@@ -117,14 +143,14 @@ def _edited(
     clf: AttnKNNClassifier,
     forget: ArrayLike | None,
     relabel: Mapping[Any, Any],
-    add: tuple[Any, Any] | None,
+    add: tuple[Any, Any] | AddedRows | None,
 ) -> AttnKNNClassifier:
     """A classifier with the edits made. Edits copy and then swap, so `clf` keeps its parts."""
     gone = [] if forget is None else np.atleast_1d(np.asarray(forget)).tolist()
     both = [name for name in gone if name in relabel]
     if both:
         raise InvalidInputError(f"`forget` and `relabel` must differ, {both[0]!r} is in both.")
-    if not (gone or relabel or add):
+    if not (gone or relabel) and add is None:
         raise InvalidInputError("Give `forget`, `relabel` or `add`: there is no edit to try.")
     edited = copy(clf)
     if relabel:
@@ -132,16 +158,22 @@ def _edited(
     if gone:
         edited.forget(gone)
     if add is not None:
-        rows, labels = _pair(add)
-        edited.add(rows, labels, ids=_ids_of_texts(clf, len(labels)))
+        rows = _rows_of(add)
+        if rows.ids is None:
+            rows = replace(rows, ids=_ids_of_texts(clf, len(rows.y)))
+        edited.add(rows.X, rows.y, **rows.told)
     return edited
 
 
-def _pair(add: Any) -> tuple[Any, Any]:
+def _rows_of(add: Any) -> AddedRows:
+    if isinstance(add, AddedRows):
+        return add
     if not (isinstance(add, tuple) and len(add) == 2):
         came = f"{type(add).__name__} of {len(add)}" if hasattr(add, "__len__") else repr(add)
-        raise InvalidInputError(f"`add` must be a pair (X, y) of rows and labels, got a {came}.")
-    return add
+        raise InvalidInputError(
+            f"`add` must be a pair (X, y) of rows and labels, or `AddedRows`, got a {came}."
+        )
+    return AddedRows(*add)
 
 
 def _ids_of_texts(clf: AttnKNNClassifier, n_rows: int) -> list[str] | None:

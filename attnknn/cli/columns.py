@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from attnknn.cli.files import Part
+from attnknn.encoders.columns import category_text
 from attnknn.errors import InvalidInputError
+from attnknn.memory.entries import NO_GROUP
 from attnknn.records import Floats, Integers
 
 
@@ -39,9 +42,19 @@ def ids_of(part: Part, name: str) -> NDArray[Any]:
 
 
 def groups_of(part: Part, name: str) -> Integers:
-    """A number for each group; rows without one are in none (-1)."""
-    codes, _ = pd.factorize(part.table[name].astype(object), use_na_sentinel=True)
-    return np.asarray(codes, dtype=np.int64)
+    """A number for each group, the same in every file; rows without one are in none (-1).
+
+    It is a digest of the name: rows that are added find their group, and no name is stored.
+    """
+    column = part.table[name].astype(object)
+    codes = {value: _code_of(category_text(value)) for value in column.dropna().unique()}
+    return np.array([codes.get(value, NO_GROUP) for value in column], dtype=np.int64)
+
+
+def _code_of(name: str) -> int:
+    """A number of 62 bits, so that there is room for further ones above it."""
+    digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 2
 
 
 def subjects_of(part: Part, name: str) -> NDArray[Any]:

@@ -174,10 +174,7 @@ def _fit_and_save(
         payloads=rows.payloads,
         subjects=rows.subjects,
     )
-    notes = {"target": roles.target, "id_column": roles.id}
-    notes |= {"text": roles.text} if roles.text else {}
-    notes |= {"subject_column": roles.subject} if roles.subject else {}
-    save_classifier(classifier, model, notes=notes)
+    save_classifier(classifier, model, notes=roles.notes())
     if options["curves"] is not None:
         from attnknn.learning.curves import draw_curves
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +54,41 @@ class Roles:
     categorical: tuple[str, ...] = ()
     text: str = ""
     subject: str = ""
+
+    @classmethod
+    def of(cls, notes: Mapping[str, str]) -> Roles:
+        """The roles of the columns in `fit`, from what it noted beside the model."""
+        payload = json.loads(notes.get("payload_columns", "null"))
+        return cls(
+            target=notes.get("target", ""),
+            id=notes.get("id_column", ""),
+            group=notes.get("group_column", ""),
+            importance=notes.get("importance_column", ""),
+            payload=None if payload is None else tuple(payload),
+            dropped=tuple(json.loads(notes.get("dropped_columns", "[]"))),
+            text=notes.get("text", ""),
+            subject=notes.get("subject_column", ""),
+        )
+
+    def notes(self) -> dict[str, str]:
+        """The roles as texts, to be stored beside the model.
+
+        >>> Roles.of(Roles("kind", group="herd", dropped=("a",)).notes()).dropped
+        ('a',)
+        """
+        several = {"payload_columns": self.payload, "dropped_columns": self.dropped or None}
+        single = {
+            "text": self.text,
+            "group_column": self.group,
+            "importance_column": self.importance,
+            "subject_column": self.subject,
+        }
+        return {
+            "target": self.target,
+            "id_column": self.id,
+            **{name: column for name, column in single.items() if column},
+            **{name: json.dumps(those) for name, those in several.items() if those is not None},
+        }
 
     @property
     def named(self) -> list[str]:

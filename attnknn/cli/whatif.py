@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from attnknn.cli.editing import LabelReader
     from attnknn.cli.models import Asked
-    from attnknn.what_if import WhatIf
+    from attnknn.what_if import AddedRows, WhatIf
 
 FILE = click.Path(path_type=Path)
 
@@ -64,7 +64,7 @@ def whatif(
         X,
         forget=listed_ids(forget, ids),
         relabel=_pairs(relabel, ids, labels),
-        add=None if add is None else _labeled(asked, add, target, labels, separator),
+        add=None if add is None else _added(asked, add, target, labels, separator),
     )
     if style == "json":
         click.echo(json.dumps(_record(found, names), indent=1))
@@ -91,24 +91,27 @@ def _joined(parts: list[Any]) -> Any:
     return pd.concat(parts, ignore_index=True) if is_table else np.concatenate(parts)
 
 
-def _labeled(
+def _added(
     asked: Asked, rows: Path, target: str | None, labels: LabelReader, separator: str | None
-) -> tuple[Any, NDArray[Any]]:
-    """All rows of a file with their labels."""
+) -> AddedRows:
+    """All rows of a file with all that `attnknn add` would remember of them."""
     import numpy as np
 
     from attnknn.cli.files import open_rows
     from attnknn.cli.models import asking
-    from attnknn.cli.target import target_of
+    from attnknn.cli.new_rows import new_rows
+    from attnknn.what_if import AddedRows
 
     notes = asked.queries.notes
     source = open_rows(rows, separator=separator, column=lambda: notes.get("text"))
-    column = target_of(source, notes, target)
-    parts, read = [], []
-    for part, X in asking(asked.classifier, notes, source).parts():
-        parts.append(X)
-        read.append(labels.read_column(part, column))
-    return _joined(parts), np.concatenate(read)
+    parts = list(new_rows(asking(asked.classifier, notes, source), target, labels))
+    told = {
+        name: None if first is None else np.concatenate([part.told[name] for part in parts])
+        for name, first in parts[0].told.items()
+    }
+    return AddedRows(
+        _joined([part.X for part in parts]), np.concatenate([part.y for part in parts]), **told
+    )
 
 
 def _pairs(texts: Iterable[str], ids: NDArray[Any], labels: LabelReader) -> dict[Any, Any]:

@@ -209,6 +209,59 @@ def test_whatif_of_rows_that_come_is_what_adding_them_gives(
     assert "Line 2 has the label 'yeti'" in refused("whatif", model, rows, "--add", wild)
 
 
+def herd(n: int, seed: int) -> pd.DataFrame:
+    """Animals in herds, with a column of importance and one that nobody may see."""
+    told = {"herd": [f"herd {i % 7}" for i in range(n)], "say": 1.0 + np.arange(n) % 3}
+    return animals(n, seed).assign(**told, secret=[f"hush {i}" for i in range(n)])
+
+
+def test_rows_that_are_added_keep_the_roles_of_their_columns(tmp_path: Path, rows: Path) -> None:
+    model = tmp_path / "model"
+    train, more = write(herd(60, 0), tmp_path / "h.csv"), write(herd(14, 3), tmp_path / "m.csv")
+    roles = ("--group-column", "herd", "--importance-column", "say", "--drop-columns", "secret")
+    fit_quickly(train, model, *roles)
+    tried = json.loads(run("whatif", model, rows, "--add", more, "--format", "json").stdout)
+
+    assert run("add", model, more).exit_code == 0
+
+    clf = AttnKNNClassifier.load(model)
+    entries = clf.memory_.entries
+    herds = [f"herd {i % 7}" for i in [*range(60), *range(14)]]
+    same_herd = np.array(herds)[:, None] == np.array(herds)
+    assert ((entries.groups[:, None] == entries.groups) == same_herd).all()
+    assert entries.importance[60:].tolist() == herd(14, 3)["say"].tolist()
+    assert not any("hush" in shown for shown in entries.payloads)
+    run("predict", model, rows, "--proba", "-o", tmp_path / "answers.csv")
+    after = np.array([row["after"] for row in tried["rows"]])
+    found = pd.read_csv(tmp_path / "answers.csv").iloc[:, -3:].to_numpy()
+    np.testing.assert_allclose(after, found, atol=1e-6)
+    bare = write(herd(3, 5).drop(columns="herd"), tmp_path / "bare.csv")
+    assert "herd" in refused("add", model, bare)
+
+
+def test_columns_to_be_shown_are_those_of_the_fit_in_rows_that_are_added(tmp_path: Path) -> None:
+    model, train = tmp_path / "model", write(herd(60, 0), tmp_path / "herd.csv")
+    fit_quickly(train, model, "--payload-columns", "home")
+    run("add", model, write(herd(3, 3), tmp_path / "more.csv"))
+    shown = AttnKNNClassifier.load(model).memory_.entries.payloads
+    assert all(text.startswith("home=") and "," not in text for text in shown)
+
+
+def test_whatif_knows_the_ids_that_decide_ties(tmp_path: Path) -> None:
+    table = pd.DataFrame({"id": range(100, 130), "a": 1.0, "kind": ["x", "y"] * 15})
+    table.loc[:4, "a"] = 2.0
+    train = write(table, tmp_path / "train.csv")
+    more = write(table.assign(id=range(30), kind="x"), tmp_path / "more.csv")
+    rows = write(pd.DataFrame({"id": [1], "a": [1.0]}), tmp_path / "rows.csv")
+    model = tmp_path / "model"
+    settings = ("--attention", "uniform", "--calibration", "none", "-k", "5", "--encoder", "tabular")
+    run("fit", train, "-t", "kind", "-o", model, "--id-column", "id", *settings)
+    tried = json.loads(run("whatif", model, rows, "--add", more, "--format", "json").stdout)
+    run("add", model, more)
+    after = AttnKNNClassifier.load(model).predict_proba(pd.DataFrame({"a": [1.0]}))
+    np.testing.assert_allclose([row["after"] for row in tried["rows"]], after, atol=1e-9)
+
+
 def test_whatif_refuses_what_it_cannot_read(model: Path, rows: Path) -> None:
     assert run("whatif", model, rows).exit_code == 2
     assert run("whatif", model, rows, "--relabel", "bird").exit_code == 2

@@ -140,7 +140,9 @@ def test_a_class_too_small_for_the_level_is_refused_and_not_held_by_every_set(rn
     scores, fresh = rng.random((312, 6)), np.arange(312) % 5 == 0
     seen = too_well(scores, own, fresh)
     promise = make_promise(0.9, True, "lac", None)
-    with pytest.raises(InvalidInputError, match=r"9 fresh examples of `f`.* has 3 fresh ones of 12"):
+    with pytest.raises(
+        InvalidInputError, match=r"9 fresh examples of `f`.* has 3 fresh ones of 12"
+    ):
         promise.thresholds(seen, own, np.array(list("abcdef")), fresh=fresh)
 
 
