@@ -218,8 +218,9 @@ class PromisesMixin:
     def _thresholds(self, promise: Promise, rows: tuple[Any, ArrayLike] | None) -> Floats:
         """Thresholds (C,) by rows that the user gives or, once per state, by the fresh entries."""
         if rows is not None:
-            own = self._known_codes(check_labels(rows[1]))
-            probabilities = self.predict_proba(rows[0])
+            X, y = _pair(rows)
+            own = self._known_codes(check_labels(y))
+            probabilities = self.predict_proba(X)
             if len(own) != len(probabilities):
                 raise InvalidInputError(
                     f"`calibration_rows` has {len(probabilities)} rows but {len(own)} labels."
@@ -323,6 +324,15 @@ class PromisesMixin:
                 "Add rows of it, or leave it out."
             )
         return self._codes(labels)
+
+
+def _pair(rows: Any) -> tuple[Any, Any]:
+    if not (isinstance(rows, tuple | list) and len(rows) == 2):
+        came = f"{type(rows).__name__} of {len(rows)}" if hasattr(rows, "__len__") else repr(rows)
+        raise InvalidInputError(
+            f"`calibration_rows` must be a pair (X, y) of rows and labels, got a {came}."
+        )
+    return rows[0], rows[1]
 
 
 def _warn_if_nothing_is_strange(max_strangeness: float, n_fresh: int) -> None:

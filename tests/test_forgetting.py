@@ -329,6 +329,7 @@ def test_the_record_says_it_in_words():
         (lambda clf: weigh_by_age(clf, 0), "`half_life` must be"),
         (lambda clf: weigh_by_age(clf, np.inf), "`half_life` must be"),
         (lambda clf: weigh_by_age(clf, 3, times=[1.0]), "`times` must hold a finite number for"),
+        (lambda clf: keep_newest(clf, 3, times=["may"] * 12), r"`times` must .*, got \['may'\]"),
         (lambda clf: keep_newest(clf, 3, times=[np.nan] * 12), "`times` must hold a finite number"),
     ],
 )

@@ -214,5 +214,8 @@ def test_what_cannot_be_promised_is_refused_in_words():
         clf.predict_set(X, 0.5, method="split", calibration_rows=(X, y * 0 + 7))
     with pytest.raises(InvalidInputError, match="has 9 rows but 3 labels"):
         clf.predict_set(X, 0.5, method="split", calibration_rows=(X, y[:3]))
+    for rows in ((X,), (X, y, y), X):
+        with pytest.raises(InvalidInputError, match=r"`calibration_rows` must be a pair \(X, y\)"):
+            clf.predict_set(X, 0.5, method="split", calibration_rows=rows)
     with pytest.raises(NotFittedYetError, match="Call `fit` before `predict_set`"):
         AttnKNNClassifier().predict_set(X)

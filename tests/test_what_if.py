@@ -12,7 +12,7 @@ from strategies import ATTENTIONS, blobs
 
 from attnknn import AttnKNNClassifier, LearnedAttention
 from attnknn.errors import InvalidInputError, UnknownEntryError
-from attnknn.what_if import what_if
+from attnknn.what_if import AddedRows, what_if
 
 KINDS = {
     "distance": {"attention": ATTENTIONS["distance"]},
@@ -112,3 +112,18 @@ def test_what_cannot_be_tried_is_said(known):
         what_if(clf, QUERIES, add=[[1.0, 2.0]])
     with pytest.raises(InvalidInputError, match="every entry was forgotten"):
         what_if(clf, QUERIES, forget=np.arange(60))
+
+
+def test_an_array_in_place_of_a_pair_is_refused_in_words():
+    X, y = blobs(30)
+    clf = AttnKNNClassifier(5, attention="distance").fit(X, y)
+    with pytest.raises(InvalidInputError, match=r"`add` must be a pair \(X, y\).*ndarray of 2"):
+        what_if(clf, X, add=X[:2])
+
+
+def test_rows_to_try_may_have_all_that_add_is_told():
+    X, y = blobs(30)
+    clf = AttnKNNClassifier(5, attention="distance").fit(X, y, ids=np.arange(100, 130))
+    told = {"ids": [1, 2], "importance": [3.0, 0.5], "subjects": ["ann", "ann"]}
+    tried = what_if(clf, X, add=AddedRows(X[:2], y[1:3], **told))
+    assert tried.after.tobytes() == clf.add(X[:2], y[1:3], **told).predict_proba(X).tobytes()

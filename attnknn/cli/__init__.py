@@ -34,6 +34,9 @@ OPTIONS = {
     "`max_strangeness=": "`--max-strangeness ",
     "`n_nearest`": "--n-nearest",
     "`may_empty_classes=True`": "--empty-classes",
+    "`n` must be": "--keep-newest or --budget must be",
+    "`half_life`": "--half-life",
+    "`near`": "--near",
 }  # what messages of Python say, and the command line
 
 

@@ -190,7 +190,13 @@ def _times(clf: AttnKNNClassifier, times: ArrayLike | None) -> Floats:
     n = len(clf.memory_)
     if times is None:
         return np.arange(n, dtype=np.float64)
-    given = np.asarray(times, dtype=np.float64)
+    try:
+        given = np.asarray(times, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInputError(
+            f"`times` must hold a finite number for each of the {n} entries, got "
+            f"{np.ravel(np.asarray(times, dtype=object)).tolist()[:1]}. Give seconds or days."
+        ) from None
     if given.shape != (n,) or not np.isfinite(given).all():
         raise InvalidInputError(
             f"`times` must hold a finite number for each of the {n} entries, got shape "

@@ -11,6 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from attnknn.errors import InvalidInputError, UnknownEntryError
 from attnknn.records import Booleans, Integers
 
+LARGEST_ID = np.iinfo(np.int64).max
+
 
 class IdLookup:
     """Sorted ids and a binary search.
@@ -84,6 +86,8 @@ def as_ids(ids: ArrayLike) -> NDArray[Any]:
     array = np.atleast_1d(np.asarray(ids))
     if array.dtype.kind in "OT":
         array = np.asarray(array.tolist())
+    if array.dtype.kind == "u" and array.size and array.max() > LARGEST_ID:
+        raise InvalidInputError(f"`ids` must be at most {LARGEST_ID}, got {array.max()}.")
     if array.dtype.kind in "iu" or not array.size:
         return array.astype(np.int64)
     if array.dtype.kind == "U":

@@ -254,8 +254,29 @@ def test_whatif_knows_the_ids_that_decide_ties(tmp_path: Path) -> None:
     more = write(table.assign(id=range(30), kind="x"), tmp_path / "more.csv")
     rows = write(pd.DataFrame({"id": [1], "a": [1.0]}), tmp_path / "rows.csv")
     model = tmp_path / "model"
-    settings = ("--attention", "uniform", "--calibration", "none", "-k", "5", "--encoder", "tabular")
-    run("fit", train, "-t", "kind", "-o", model, "--id-column", "id", *settings)
+    settings = (
+        "--attention",
+        "uniform",
+        "--calibration",
+        "none",
+        "-k",
+        "5",
+        "--encoder",
+        "tabular",
+    )
+    run(
+        "fit",
+        train,
+        "-t",
+        "kind",
+        "-o",
+        model,
+        "--id-column",
+        "id",
+        "--encoder",
+        "tabular",
+        *settings,
+    )
     tried = json.loads(run("whatif", model, rows, "--add", more, "--format", "json").stdout)
     run("add", model, more)
     after = AttnKNNClassifier.load(model).predict_proba(pd.DataFrame({"a": [1.0]}))

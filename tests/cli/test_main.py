@@ -71,3 +71,10 @@ def test_a_save_that_was_cut_short_is_a_warning_not_an_error(model: Path, rows: 
     assert done.exit_code == 0
     assert done.stderr.startswith("Warning: The last save")
     assert len(done.stdout.splitlines()) == 10
+
+
+def test_messages_name_options_and_not_settings_of_python(model: Path) -> None:
+    newest = refused("forget", model, "--keep-newest", 1)
+    assert "--keep-newest or --budget must be at least 3" in newest
+    assert "--half-life must be" in refused("forget", model, "--half-life", "nan")
+    assert "--near must be" in refused("audit", model, "--near", "nan")

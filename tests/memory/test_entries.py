@@ -72,3 +72,12 @@ def test_entries_that_fade_join_those_that_do_not():
     assert old.joined(new).fading.tolist() == [0.25, 0.5, 1.0]
     assert new.joined(old).importance_now.tolist() == [3.0, 0.25, 0.5]
     assert new.joined(make_entries([[3.0]], [0], ids=[8])).fading is None
+
+
+def test_ids_beyond_64_bits_are_refused_and_do_not_wrap_around() -> None:
+    memory = NumpyMemory().remember(make_entries([[1.0], [2.0]], [0, 1], ids=[-1, 5]))
+    with pytest.raises(InvalidInputError, match="must be at most 9223372036854775807"):
+        memory.forget(np.array([2**64 - 1], dtype=np.uint64))
+    assert len(memory) == 2
+    memory.forget(np.array([5], dtype=np.uint64))
+    assert memory.entries.ids.tolist() == [-1]
