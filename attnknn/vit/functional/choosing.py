@@ -109,8 +109,9 @@ def _keep(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _slopes(ctx: Any, slopes: Tensor, _: Any) -> tuple[Any, ...]:
-    of_query, of_key, of_own = _backward(*ctx.saved_tensors, slopes.contiguous())
-    has_own = ctx.saved_tensors[2] is not None
+    saved = ctx.saved_tensors  # once: under activation checkpointing they are there only once
+    of_query, of_key, of_own = _backward(*saved, slopes.contiguous())
+    has_own = saved[2] is not None
     return of_query, of_key, None, None, None, of_own if has_own else None
 
 

@@ -110,8 +110,9 @@ def _keep(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _slopes(ctx: Any, slopes: Tensor) -> tuple[Any, ...]:
-    *_, kernel, own = ctx.saved_tensors
-    found = _backward(*ctx.saved_tensors, slopes.contiguous())
+    saved = ctx.saved_tensors  # once: under activation checkpointing they are there only once
+    *_, kernel, own = saved
+    found = _backward(*saved, slopes.contiguous())
     of_value, of_weights, of_kernel, of_own = found
     of_kernel, of_own = (
         slope if given is not None else None

@@ -40,6 +40,17 @@ def test_evaluation_repeats_itself_for_each_image_alone_and_for_a_copy(layer, ra
     torch.testing.assert_close(out, other(x))
 
 
+def test_activations_may_be_made_again_instead_of_kept(layer, randn):
+    from torch.utils.checkpoint import checkpoint
+
+    x, slopes = randn(2, N, DIM, grad=True), []
+    for again in (False, True):
+        torch.manual_seed(0)  # of samples that are drawn
+        out = checkpoint(layer, x, use_reentrant=False) if again else layer(x)
+        slopes.extend(torch.autograd.grad(out.square().sum(), x))
+    torch.testing.assert_close(*slopes)
+
+
 def test_every_dtype_is_kept(layer, randn):
     for dtype in (torch.bfloat16, torch.float32):
         x = randn(2, N, DIM).to(dtype).requires_grad_()
