@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from attnknn.learning.course import Course, Outcome
+from attnknn.learning.interrupts import held_back
 from attnknn.learning.processes import Processes
 from attnknn.learning.progress import progress_bar, tell
 from attnknn.learning.resuming import resume_run, save_run
@@ -56,7 +58,7 @@ def train(
         rows. A training has no way to see those by itself
     before_epoch : told the number of each epoch, from 0, before it begins
     coming : told all batches of each epoch that `loss_of` will get, so that they can be read ahead
-    on_epoch : told the outcome so far after each epoch
+    on_epoch : told the outcome so far after each epoch, once it is in the checkpoint
     processes : among whom batches are shared: `loss_of` gets the rows of this process. `judge` is
         asked in each, and the first one's word counts for all
     """
@@ -75,7 +77,8 @@ def train(
     if path is not None and path.exists():
         resume_run(run, path)
     else:
-        _judge(run, judge)
+        with ExitStack() as whole:
+            _judge(run, judge, whole)
     started -= run.outcome.seconds
     was_over = run.is_over  # then a checkpoint is read, and no time is added to its training
     verbose = verbose if run.processes.is_first else 0
@@ -85,11 +88,12 @@ def train(
                 if before_epoch is not None:
                     before_epoch(run.epoch)
                 run.outcome.train_losses.append(_epoch(run, loss_of, coming, advance))
-                _judge(run, judge)
-                run.outcome.seconds = time.perf_counter() - started
+                with ExitStack() as whole:  # an epoch is kept and in the checkpoint, or neither
+                    _judge(run, judge, whole)
+                    run.outcome.seconds = time.perf_counter() - started
+                    if path is not None:
+                        save_run(run, path)
                 tell(f"{title}: {run.outcome.last_epoch(course.epochs)}", verbose)
-                if path is not None:
-                    save_run(run, path)
                 if on_epoch is not None:
                     on_epoch(run.outcome)
     except KeyboardInterrupt:
@@ -129,18 +133,19 @@ def _step(run: Run, loss_of: Callable[[Tensor], Tensor], own: Tensor, n_rows: in
     return loss.item()
 
 
-def _judge(run: Run, judge: Callable[[], float]) -> None:
-    """Judge the state that would be kept, and offer it."""
+def _judge(run: Run, judge: Callable[[], float], whole: ExitStack) -> None:
+    """Judge the state that would be kept, and offer it; from then on Ctrl-C waits for `whole`."""
     if run.average is None:
-        _offer(run, judge)
+        _offer(run, judge, whole)
     else:
         with run.average.applied(run.module):
-            _offer(run, judge)
+            _offer(run, judge, whole)
 
 
-def _offer(run: Run, judge: Callable[[], float]) -> None:
+def _offer(run: Run, judge: Callable[[], float], whole: ExitStack) -> None:
     verdict = torch.tensor(_or_worst(judge()), dtype=torch.float64)
     loss = run.processes.from_first(verdict).item()
+    whole.enter_context(held_back())
     run.outcome.judged_losses.append(loss)
     if run.outcome.best_epoch == len(run.outcome.judged_losses) - 1:
         run.best.keep(run.module, loss)

@@ -129,7 +129,7 @@ def _train(folder: Path, options: dict[str, Any], asked: set[str]) -> bool:
     )
     if not teller.is_first:
         return not lesson.was_interrupted
-    if not lesson.epochs:
+    if not lesson.best_epoch:
         click.echo("Interrupted before the first epoch was over: nothing is kept.", err=True)
         return False
     from attnknn.vit.training import StoredVit
@@ -137,11 +137,13 @@ def _train(folder: Path, options: dict[str, Any], asked: set[str]) -> bool:
     stored = StoredVit(model, settings, pixels, data.classes)  # type: ignore[arg-type]
     _finish(teller, stored, lesson, data, training)
     if lesson.was_interrupted:
-        click.echo(
-            f"Interrupted after epoch {len(lesson.epochs)} of {training.epochs}; the same command "
-            "with --resume goes on.",
-            err=True,
+        way_on = (
+            "the same command with --resume goes on"
+            if (folder / files.CHECKPOINT).exists()
+            else "there is no checkpoint to go on from"
         )
+        n_done, n_asked = len(lesson.epochs), training.epochs
+        click.echo(f"Interrupted after epoch {n_done} of {n_asked}; {way_on}.", err=True)
     return not lesson.was_interrupted
 
 

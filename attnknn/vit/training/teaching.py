@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from attnknn.errors import DivergedError, InvalidInputError
 from attnknn.learning.checksums import checksum
-from attnknn.learning.course import Course
+from attnknn.learning.course import Course, Outcome
 from attnknn.learning.devices import device_of
 from attnknn.learning.loop import train
 from attnknn.learning.optimizers import parameter_groups
@@ -47,7 +47,7 @@ class Epoch:
 
 @dataclass
 class Lesson:
-    """What a training did; the model itself is in the state of `best_epoch`."""
+    """What a training did; the model itself is in the state of `best_epoch`, 0 is untrained."""
 
     epochs: list[Epoch]
     best_epoch: int
@@ -97,7 +97,7 @@ def train_vit(
         What else a checkpoint must agree in to be taken, such as the settings of the model, which
         its weights do not tell.
     on_epoch
-        Told of each epoch when it is over.
+        Told of each epoch when it is over and in the checkpoint.
     """
     settings = settings or VitTraining()
     device = device_of(settings.device)
@@ -171,10 +171,12 @@ class _Course:
             keeps=keeps,
             marks={**self._marks(), **marks},
             coming=self.read_ahead,
+            on_epoch=self.tell,
             processes=self.processes,
         )
-        best = outcome.best_epoch
-        return Lesson(self.log.epochs, best, outcome.was_interrupted, outcome.seconds)
+        n_judged = len(outcome.judged_losses) - 1  # without the start
+        epochs, best = self.log.epochs[:n_judged], outcome.best_epoch
+        return Lesson(epochs, best, outcome.was_interrupted, outcome.seconds)
 
     def _marks(self) -> dict[str, Any]:
         """What makes a training this one: seed and settings, labels, and what pixels are like."""
@@ -251,8 +253,11 @@ class _Course:
         self.log.epochs.append(epoch)
         if isinstance(self.schedule, Plateau):
             self.schedule.judged(judged.loss)
+
+    def tell(self, _: Outcome) -> None:
+        """An epoch is over, and in the checkpoint."""
         if self.on_epoch is not None and self.processes.is_first:
-            self.on_epoch(epoch)
+            self.on_epoch(self.log.epochs[-1])
 
     def _of_all(self, own: Scores) -> Scores:
         """The scores of all processes together."""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import signal
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from attnknn.errors import InvalidInputError, InvalidSettingError
+from attnknn.learning import loop
+from attnknn.learning.best import Best
+from attnknn.learning.schedules import Plateau
 from attnknn.vit.model import VisionTransformer
 from attnknn.vit.training import Pixels, Scores, VitTraining, read_vit, score, train_vit, write_vit
 from attnknn.vit.training.stored import StoredVit
@@ -119,6 +124,53 @@ def test_a_killed_training_goes_on_as_if_nothing_had_been(bright, pixels, tmp_pa
     assert [e.validation_loss for e in lesson.epochs] == [e.validation_loss for e in again.epochs]
 
 
+@pytest.mark.parametrize("moment", ["told", "judged", "saved"])
+def test_who_stops_at_the_end_of_the_first_epoch_keeps_it_and_can_go_on(
+    bright, pixels, tmp_path, monkeypatch, moment
+):
+    whole, _ = trained(bright, pixels, epochs=2)
+    path, first = tmp_path / "checkpoint", []
+
+    def stop(*_):
+        if not first:
+            first.append(True)
+            signal.raise_signal(signal.SIGINT)
+
+    if moment == "judged":
+        monkeypatch.setattr(Best, "keep", before(stop, Best.keep, skip=1))
+    elif moment == "saved":
+        monkeypatch.setattr(loop, "save_run", before(stop, loop.save_run))
+    on_epoch = stop if moment == "told" else None
+    _, lesson = trained(bright, pixels, checkpoint=path, on_epoch=on_epoch, epochs=2)
+    assert lesson.was_interrupted
+    assert (lesson.best_epoch, len(lesson.epochs)) == (1, 1)
+    resumed, lesson = trained(bright, pixels, checkpoint=path, epochs=2)
+    assert len(lesson.epochs) == 2
+    assert_same(state_of(whole), state_of(resumed))
+
+
+def before(stop, usual, skip=0):
+    """`usual`, and `stop` before it, but not the first `skip` times."""
+    calls = []
+
+    def both(*arguments):
+        calls.append(1)
+        if len(calls) > skip:
+            stop()
+        return usual(*arguments)
+
+    return both
+
+
+def test_who_stops_before_the_first_epoch_was_judged_keeps_nothing(bright, pixels, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("attnknn.vit.training.teaching.score", stop)
+    _, lesson = trained(bright, pixels)
+    assert (lesson.best_epoch, lesson.epochs) == (0, [])
+
+
 def test_the_epoch_is_kept_that_was_most_often_right_on_validation_rows(bright, pixels):
     model, lesson = trained(bright, pixels, epochs=4)
     _, apart = split(bright.classes, 0.1, 0)
@@ -161,8 +213,6 @@ def test_validation_rows_are_not_trained_on(bright, pixels):
 
 def test_a_plateau_lowers_the_rate_when_the_loss_stops_falling(bright, pixels):
     """B17: it was told accuracies as if they were losses, so progress lowered it."""
-    from attnknn.learning.schedules import Plateau
-
     plateau = Plateau(0.1, 3)
     for loss in np.linspace(1.0, 0.1, 20):
         plateau.judged(loss)
@@ -170,6 +220,19 @@ def test_a_plateau_lowers_the_rate_when_the_loss_stops_falling(bright, pixels):
     for _ in range(3):
         plateau.judged(0.5)
     assert plateau(0) == pytest.approx(0.1)
+
+
+def test_a_plateau_is_told_the_validation_loss_of_each_epoch(bright, pixels, monkeypatch):
+    """B17: it was told accuracies."""
+    told, usual = [], Plateau.judged
+
+    def judged(plateau, loss):
+        told.append(loss)
+        usual(plateau, loss)
+
+    monkeypatch.setattr(Plateau, "judged", judged)
+    _, lesson = trained(bright, pixels, scheduler="plateau", lr_step=1)
+    assert told == [epoch.validation_loss for epoch in lesson.epochs]
 
 
 def test_every_image_counts_once(bright, pixels):

@@ -1,0 +1,50 @@
+"""What `attnknn vit train` leaves in its folder when a training stops early."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from attnknn.cli import main
+
+from .vit_samples import write_cifar10
+
+SMALL = (
+    "--resize 32 --patch_size 16 --num_layers 1 --d_hidden 12 --d_mlp 16 --num_epochs 2 "
+    "--batch_size 32 --device cpu --lr 0.01"
+)
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"train {SMALL} --data_path {write_cifar10(tmp_path_factory.mktemp('data'))}"
+
+
+def vit(command: str) -> Result:
+    return CliRunner().invoke(main, ["vit", *shlex.split(command)])
+
+
+def words(done: Result) -> str:
+    return " ".join((done.output + done.stderr).split())
+
+
+def stop(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_resuming_is_promised_only_where_there_is_a_checkpoint(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, lost = (f"{command} --output_dir {tmp_path / name}" for name in ("told", "lost"))
+    with monkeypatch.context() as patch:
+        patch.setattr("attnknn.cli.vit.train._Teller.tell", stop)
+        assert "epoch 1 of 2; the same command with --resume goes on" in words(vit(told))
+    assert vit(f"{told} --resume").exit_code == 0
+    with monkeypatch.context() as patch:
+        patch.setattr("attnknn.learning.loop.save_run", stop)
+        done = vit(lost)
+    assert "kept: epoch 1 of 1" in words(done)
+    assert "there is no checkpoint to go on from" in words(done)
