@@ -40,6 +40,11 @@ class Attention(HeadedAttention):
         self.key_drop = check_share("key_drop", key_drop)
         self.num_prefix_tokens = check_at_least("num_prefix_tokens", num_prefix_tokens, 0)
 
+    @property
+    def reads_prefix(self) -> bool:  # type: ignore[override]
+        """Only where tokens are dropped."""
+        return self.key_drop > 0
+
     def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         if self.training and self.key_drop:
             mask = both_masks(self._kept(query), mask)

@@ -25,6 +25,8 @@ class BandedAttention(HeadedAttention):
         Class and register tokens before the others, which the pattern leaves out.
     """
 
+    reads_prefix = True
+
     def __init__(self, dim: int, *args: Any, num_prefix_tokens: int = 0, **kwargs: Any) -> None:
         super().__init__(dim, *args, **kwargs)
         self.num_prefix_tokens = check_at_least("num_prefix_tokens", num_prefix_tokens, 0)

@@ -29,6 +29,7 @@ class HeadedAttention(nn.Module):
     """
 
     sees_others = True  # whether a prefix token may look at patches
+    reads_prefix = False  # whether it matters how many tokens stand before the patches
 
     def __init__(
         self,

@@ -154,6 +154,12 @@ class ConvNNAttention(HeadedAttention):
         return self.rule.n_neighbors > 1 or not self._is_sampled
 
     @property
+    def reads_prefix(self) -> bool:  # type: ignore[override]
+        """Only for places and samples."""
+        has_places = {self.rule.similarity_type, self.aggregation_type} != {"Col"}
+        return not self.legacy and (has_places or self._is_sampled)
+
+    @property
     def _is_sampled(self) -> bool:
         return self.sampling_type != "all" and self.num_samples != -1
 

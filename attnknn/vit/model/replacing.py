@@ -14,6 +14,7 @@ from attnknn.vit.layers import ConvNNAttention
 from attnknn.vit.layers.base import HeadedAttention
 from attnknn.vit.layers.branching import Branching
 from attnknn.vit.model.named import make_layer
+from attnknn.vit.model.patches import Facts, facts_of_towers, tower_of
 
 OF_TIMM, OF_HUGGING_FACE = ("qkv", "proj", "num_heads"), ("q_proj", "k_proj", "v_proj")
 OUTPUTS = ("o_proj", "out_proj")
@@ -54,34 +55,22 @@ def replace_attention(
     layer
         A name in `LAYERS` of a layer that has queries, keys and values.
     blocks
-        The numbers of the blocks to change, all if None.
+        The numbers of the blocks to change, all if None. In a model of images and texts only
+        the blocks for images count.
     settings
         Of the layer. How the patches stand is asked of the model; `grid_size` and
-        `num_prefix_tokens` correct it.
+        `num_prefix_tokens` correct it, and must be given where the model does not tell.
 
     >>> from attnknn.vit.model import vit_tiny
     >>> model = replace_attention(vit_tiny(depth=2), "kvt", blocks=[1], n_neighbors=9)
     >>> [type(block.attn).__name__ for block in model.blocks]
     ['Attention', 'KvtAttention']
     """
-    inner = {
-        f"{name}.{part}" if name else part
-        for name, module in model.named_modules()
-        if isinstance(module, Branching)
-        for part in ("near", "other")
-    }
-    places = [(n, _found(module)) for n, module in model.named_modules() if n not in inner]
-    there = [(name, found) for name, found in places if found is not None]
-    if not there:
-        raise InvalidInputError(
-            "No attention was found in the model: a module with `qkv` and `proj`, as timm has, or "
-            "with `q_proj`, `k_proj`, `v_proj` and `o_proj`, as Hugging Face has."
-        )
+    there = _places(model)
     chosen = range(len(there)) if blocks is None else _checked(blocks, len(there))
-    facts = _facts(model)
     made = []
     for number in chosen:
-        name, found = there[number]
+        name, found, facts = there[number]
         made.append((name, _layer(layer, found, {**facts, "seed": number}, settings, name)))
     for name, new in made:  # after all of them could be made
         if not name:  # the model is an attention itself
@@ -115,6 +104,37 @@ class Paired(nn.Module):
         is_causal = self.is_causal if is_causal is None else is_causal
         ahead = is_causal and attention_mask is None  # a mask holds it already
         return self.layer(hidden_states, attention_mask, is_causal=ahead), None
+
+
+def _places(model: nn.Module) -> list[tuple[str, Found, Facts]]:
+    """Each attention by name, and how the patches stand there.
+
+    Where a part of the model has patches, attention elsewhere is of texts, say, and is left.
+    """
+    inner = {
+        f"{name}.{part}" if name else part
+        for name, module in model.named_modules()
+        if isinstance(module, Branching)
+        for part in ("near", "other")
+    }
+    towers, places = facts_of_towers(model), []
+    for name, module in model.named_modules():
+        found, tower = _found(module), tower_of(name, towers)
+        if found is None or name in inner or (towers and tower is None):
+            continue
+        places.append((name, found, _own_facts(module) if tower is None else towers[tower]))
+    if not places:
+        raise InvalidInputError(
+            "No attention was found in the model: a module with `qkv` and `proj`, as timm has, or "
+            "with `q_proj`, `k_proj`, `v_proj` and `o_proj`, as Hugging Face has."
+        )
+    return places
+
+
+def _own_facts(module: nn.Module) -> Facts:
+    """What one of our layers was told, where there is no model around it to ask."""
+    names = ("num_prefix_tokens", "grid_size")
+    return {name: getattr(module, name) for name in names if hasattr(module, name)}
 
 
 def _found(module: nn.Module) -> Found | None:
@@ -178,28 +198,6 @@ def _share(dropout: Any) -> float:
     return float(dropout.p if isinstance(dropout, nn.Dropout) else dropout)
 
 
-def _facts(model: nn.Module) -> dict[str, Any]:
-    """How the patches stand, as far as the model says."""
-    facts: dict[str, Any] = {}
-    for module in model.modules():
-        if isinstance(getattr(module, "num_prefix_tokens", None), int):
-            facts.setdefault("num_prefix_tokens", module.num_prefix_tokens)
-        grid = getattr(module, "grid_size", None)
-        if isinstance(grid, tuple) and hasattr(module, "patch_size"):
-            facts.setdefault("grid_size", grid)
-    config = getattr(model, "config", None)
-    if config is not None and hasattr(config, "patch_size") and hasattr(config, "image_size"):
-        image, patch = _sides(config.image_size), _sides(config.patch_size)
-        facts.setdefault("grid_size", (image[0] // patch[0], image[1] // patch[1]))
-        n_registers = int(getattr(config, "num_register_tokens", 0) or 0)
-        facts.setdefault("num_prefix_tokens", 1 + n_registers)
-    return facts
-
-
-def _sides(value: Any) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else tuple(value)
-
-
 def _layer(
     name: str, found: Found, facts: Mapping[str, Any], settings: Mapping[str, Any], where: str
 ) -> nn.Module:
@@ -223,6 +221,11 @@ def _layer(
         raise InvalidSettingError(
             f"The layer {name!r} with these settings has other weights than the queries, keys and "
             "values of the model, so they cannot be kept."
+        )
+    if made.reads_prefix and "num_prefix_tokens" not in {*facts, *settings}:
+        raise InvalidSettingError(
+            f"The layer {name!r} goes by place, and the model does not tell how many tokens stand "
+            "before its patches: set `num_prefix_tokens`."
         )
     _keep_weights(made, found, weights, biases)
     _keep_extras(made, found.extras, where)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from attnknn.errors import InvalidInputError, InvalidSettingError
-from attnknn.vit.layers import Attention, ConvNNAttention, KvtAttention
+from attnknn.vit.layers import Attention, ConvNNAttention, KvtAttention, LocalAttention
 from attnknn.vit.model import VisionTransformer, replace_attention
 
 SMALL = {"image_size": 16, "dim": 24, "depth": 2, "num_heads": 3, "num_classes": 5}
@@ -90,6 +90,75 @@ def test_a_hugging_face_model_keeps_its_answers(images):
     assert [(layer.grid_size, layer.num_prefix_tokens) for layer in layers] == 2 * [((4, 4), 1)]
     model(images).logits.sum().backward()
     assert all(layer.kernel.grad is not None for layer in layers)
+
+
+HUGGING_FACE = {
+    "image_size": 16, "patch_size": 4, "hidden_size": 24, "num_attention_heads": 3,
+    "num_hidden_layers": 1, "intermediate_size": 32,
+}  # fmt: skip
+
+
+def from_hugging_face(name, config, **settings):
+    transformers = pytest.importorskip("transformers")
+    made = getattr(transformers, config)(**{**HUGGING_FACE, **settings})
+    return getattr(transformers, name)(made).eval()
+
+
+def local_layers(model):
+    return {n: m.num_prefix_tokens for n, m in model.named_modules() if type(m) is LocalAttention}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "config", "n_prefix"),
+    [
+        ("ViTModel", "ViTConfig", 1),
+        ("DeiTModel", "DeiTConfig", 2),
+        ("Dinov2WithRegistersModel", "Dinov2WithRegistersConfig", 5),
+        ("SiglipVisionModel", "SiglipVisionConfig", 0),
+        ("CLIPVisionModel", "CLIPVisionConfig", 1),
+        ("IJepaModel", "IJepaConfig", 0),
+    ],
+)
+def test_tokens_before_the_patches_are_counted(images, name, config, n_prefix):
+    model = from_hugging_face(name, config)
+    n_tokens = model(images).last_hidden_state.shape[1]
+    replace_attention(model, "local", window_size=1)
+    assert set(local_layers(model).values()) == {n_prefix} == {n_tokens - 16}
+
+
+@pytest.mark.slow
+def test_of_images_and_texts_only_images_are_touched():
+    transformers = pytest.importorskip("transformers")
+    text = {"vocab_size": 50, "max_position_embeddings": 8, **HUGGING_FACE}
+    config = transformers.CLIPConfig(text_config=text, vision_config=HUGGING_FACE)
+    model = replace_attention(transformers.CLIPModel(config), "local", window_size=2)
+    (found,) = local_layers(model).items()
+    assert found[0].startswith("vision_model.")
+    assert found[1] == 1
+
+
+@pytest.mark.slow
+def test_where_the_model_does_not_tell_how_its_tokens_stand_one_must_say():
+    """It has positions for tokens of a kind that is not known."""
+    model = from_hugging_face("ViTModel", "ViTConfig")
+    model.embeddings.position_embeddings = nn.Parameter(torch.zeros(1, 20, 24))
+    with pytest.raises(InvalidSettingError, match="set `num_prefix_tokens`"):
+        replace_attention(model, "local", window_size=2)
+    replace_attention(model, "kvt", n_neighbors=3)
+
+
+def test_an_attention_without_a_model_must_be_told_of_prefix_tokens():
+    class Other(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.qkv, self.proj, self.num_heads = nn.Linear(12, 36), nn.Linear(12, 12), 3
+
+    with pytest.raises(InvalidSettingError, match="set `num_prefix_tokens`"):
+        replace_attention(Other(), "local", window_size=2)
+    assert replace_attention(Other(), "local", num_prefix_tokens=2).num_prefix_tokens == 2
+    told = replace_attention(LocalAttention(12, 3, num_prefix_tokens=1), "local", window_size=2)
+    assert told.num_prefix_tokens == 1
 
 
 def test_what_was_trained_beyond_the_projections_is_kept_or_refused(model, images):
