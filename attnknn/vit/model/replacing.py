@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,7 @@ class Found:
     attn_drop: float = 0.0
     proj_drop: float = 0.0
     is_causal: bool = False
+    scale: float | None = None  # of scores; the usual one if None
 
 
 def replace_attention(
@@ -149,6 +151,7 @@ def _found(module: nn.Module) -> Found | None:
             extras=_extras(module, ("qkv", "proj")),
             attn_drop=_share(getattr(module, "attn_drop", 0.0)),
             proj_drop=_share(getattr(module, "proj_drop", 0.0)),
+            scale=_scale(module),
         )
     output = next((part for part in OUTPUTS if hasattr(module, part)), None)
     if output is None or not all(hasattr(module, part) for part in OF_HUGGING_FACE):
@@ -164,7 +167,17 @@ def _found(module: nn.Module) -> Found | None:
         extras=_extras(module, (*OF_HUGGING_FACE, output)),
         attn_drop=_share(getattr(module, "attention_dropout", 0.0)),
         is_causal=getattr(module, "is_causal", False) is True,
+        scale=_scale(module),
     )
+
+
+def _scale(module: nn.Module) -> float | None:
+    """By what an attention multiplies its scores, if it says."""
+    for name in ("scaling", "scale"):
+        scale = getattr(module, name, None)
+        if isinstance(scale, int | float | Tensor) and not isinstance(scale, nn.Parameter):
+            return float(scale)
+    return None
 
 
 def _extras(module: nn.Module, known: Collection[str]) -> dict[str, Tensor]:
@@ -201,8 +214,7 @@ def _share(dropout: Any) -> float:
 def _layer(
     name: str, found: Found, facts: Mapping[str, Any], settings: Mapping[str, Any], where: str
 ) -> nn.Module:
-    weights = torch.cat([part.weight for part in found.queries_keys_values]).detach()
-    biases = [part.bias for part in found.queries_keys_values]
+    weights, biases = _merged(found)
     like = found.output.weight
     made = make_layer(
         name,
@@ -234,6 +246,21 @@ def _layer(
         made.proj.requires_grad_(False)
     made.train(found.output.training)
     return Paired(made, found.is_causal) if found.gives_pair else made
+
+
+def _merged(found: Found) -> tuple[Tensor, list[Tensor | None]]:
+    """The weights of queries, keys and values as one, and their biases.
+
+    Our layers divide scores by the root of a head's width; any other scale goes into the queries.
+    """
+    parts = found.queries_keys_values
+    weights = [part.weight.detach() for part in parts]
+    biases = [None if part.bias is None else part.bias.detach() for part in parts]
+    usual = (len(weights[0]) / found.num_heads) ** -0.5
+    if found.scale is not None and not math.isclose(found.scale, usual, rel_tol=1e-6):
+        weights[0] = weights[0] * (found.scale / usual)
+        biases[0] = None if biases[0] is None else biases[0] * (found.scale / usual)
+    return torch.cat(weights), biases
 
 
 @torch.no_grad()

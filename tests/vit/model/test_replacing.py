@@ -13,6 +13,7 @@ from torch import nn
 
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.vit.layers import Attention, ConvNNAttention, KvtAttention, LocalAttention
+from attnknn.vit.layers.base import merge_heads, split_heads
 from attnknn.vit.model import VisionTransformer, replace_attention
 
 SMALL = {"image_size": 16, "dim": 24, "depth": 2, "num_heads": 3, "num_classes": 5}
@@ -159,6 +160,42 @@ def test_an_attention_without_a_model_must_be_told_of_prefix_tokens():
     assert replace_attention(Other(), "local", num_prefix_tokens=2).num_prefix_tokens == 2
     told = replace_attention(LocalAttention(12, 3, num_prefix_tokens=1), "local", window_size=2)
     assert told.num_prefix_tokens == 1
+
+
+class Scaled(nn.Module):
+    """Attention as timm's, with a scale of its own."""
+
+    def __init__(self, scale=0.02):
+        super().__init__()
+        self.qkv, self.proj = nn.Linear(12, 36), nn.Linear(12, 12)
+        self.num_heads, self.scale = 3, scale
+
+    def forward(self, x):
+        query, key, value = split_heads(self.qkv(x), 3, 4)
+        weights = (query @ key.mT * self.scale).softmax(-1)
+        return self.proj(merge_heads(weights @ value))
+
+
+@pytest.mark.parametrize("scale", [0.02, 0.5, 3.0])
+def test_a_scale_of_scores_is_kept(randn, scale):
+    old, x = Scaled(scale).double(), 3 * randn(2, 9, 12)
+    for name, settings in (("attention", {}), ("convnn", {"n_neighbors": 9})):
+        torch.testing.assert_close(replace_attention(old, name, **settings)(x), old(x))
+
+
+@pytest.mark.slow
+def test_a_scale_of_scores_is_kept_in_models_of_hugging_face(images):
+    model = from_hugging_face("ViTModel", "ViTConfig")
+    with torch.no_grad():
+        for module in model.modules():
+            if hasattr(module, "q_proj"):
+                module.scaling = 2.0
+                module.q_proj.weight.mul_(40)
+                module.q_proj.bias.add_(1)
+                module.k_proj.weight.mul_(40)
+    before = model(images).last_hidden_state
+    replace_attention(model, "kvt", n_neighbors=N)
+    torch.testing.assert_close(model(images).last_hidden_state, before, atol=1e-4, rtol=0)
 
 
 def test_what_was_trained_beyond_the_projections_is_kept_or_refused(model, images):
