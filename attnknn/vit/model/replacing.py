@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+import operator
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,7 +42,7 @@ def replace_attention(
     model: nn.Module,
     layer: str = "convnn",
     *,
-    blocks: Collection[int] | None = None,
+    blocks: Iterable[int] | None = None,
     **settings: Any,
 ) -> nn.Module:
     """Swap the attention of a ViT of timm or Hugging Face, or of ours, in place; returns the model.
@@ -183,7 +184,7 @@ def _scale(module: nn.Module) -> float | None:
 def _extras(module: nn.Module, known: Collection[str]) -> dict[str, Tensor]:
     """The parameters of an attention beyond the maps that every one has, and norms without any."""
     extras = {
-        name: parameter.detach()
+        name: parameter
         for name, parameter in module.named_parameters()
         if name.split(".")[0] not in known
     }
@@ -200,9 +201,8 @@ def _thirds(qkv: nn.Linear) -> tuple[nn.Linear, ...]:
     biases = [None] * 3 if qkv.bias is None else qkv.bias.chunk(3)
     for weight, bias in zip(weights, biases, strict=True):
         third = nn.Linear(1, 1, bias=bias is not None, device="meta")
-        trains = qkv.weight.requires_grad
-        third.weight = nn.Parameter(weight.detach(), requires_grad=trains)
-        third.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=trains)
+        third.weight = nn.Parameter(weight.detach(), qkv.weight.requires_grad)
+        third.bias = None if bias is None else nn.Parameter(bias.detach(), qkv.bias.requires_grad)
         thirds.append(third)
     return tuple(thirds)
 
@@ -241,9 +241,7 @@ def _layer(
         )
     _keep_weights(made, found, weights, biases)
     _keep_extras(made, found.extras, where)
-    if not any(part.weight.requires_grad for part in (*found.queries_keys_values, found.output)):
-        made.qkv.requires_grad_(False)
-        made.proj.requires_grad_(False)
+    _keep_frozen(made, found, where)
     made.train(found.output.training)
     return Paired(made, found.is_causal) if found.gives_pair else made
 
@@ -271,7 +269,7 @@ def _keep_extras(made: nn.Module, extras: Mapping[str, Tensor], where: str) -> N
     own = dict(made.named_parameters())
     for name, values in extras.items():
         if name in own and own[name].shape == values.shape:
-            own[name].copy_(values)
+            own[name].copy_(values).requires_grad_(values.requires_grad)
         elif name != "kernel" or not bool((values == 1).all()):
             raise InvalidInputError(
                 f"The attention {where!r} has a {name!r}, which the new layer has not: it would be "
@@ -293,11 +291,33 @@ def _keep_weights(
         made.proj.bias.copy_(found.output.bias)
 
 
-def _checked(blocks: Collection[int], n_blocks: int) -> list[int]:
-    for block in blocks:
+def _keep_frozen(made: HeadedAttention, found: Found, where: str) -> None:
+    """Each parameter is trained, or not, as it was."""
+    parts = {"qkv": found.queries_keys_values, "proj": (found.output,)}
+    for name, kind in ((name, kind) for name in parts for kind in ("weight", "bias")):
+        new = getattr(getattr(made, name), kind)
+        old = [getattr(part, kind) for part in parts[name]]
+        trains = {tensor.requires_grad for tensor in old if tensor is not None}
+        if len(trains) > 1:
+            raise InvalidInputError(
+                f"Of queries, keys and values in {where!r} some {kind}s are frozen and some are "
+                "not, but the new layer has them in one: freeze all or none with `requires_grad_`."
+            )
+        if new is not None and trains:
+            new.requires_grad_(trains.pop())
+
+
+def _checked(blocks: Iterable[int], n_blocks: int) -> list[int]:
+    try:
+        numbers = [operator.index(block) for block in blocks]
+    except TypeError:
+        raise InvalidSettingError(
+            f"`blocks` must be numbers of blocks, such as [0, 2], got {blocks!r}."
+        ) from None
+    for block in numbers:
         if not 0 <= block < n_blocks:
             raise InvalidSettingError(
                 f"`blocks` must be numbers from 0 to {n_blocks - 1}, since the model has "
                 f"{n_blocks} blocks, got {block}."
             )
-    return sorted(set(blocks))
+    return sorted(set(numbers))

@@ -219,6 +219,37 @@ def test_frozen_weights_stay_frozen(model):
     assert trained == ["kernel"]
 
 
+def test_each_parameter_stays_frozen_or_not(model):
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name.endswith("bias"))
+    layer = replace_attention(model, "convnn", n_neighbors=3).blocks[0].attn
+    layer.kernel.requires_grad_(False)
+    layer = replace_attention(model, "convnn", n_neighbors=3).blocks[0].attn
+    trained = [name for name, parameter in layer.named_parameters() if parameter.requires_grad]
+    assert trained == ["qkv.bias", "proj.bias"]
+
+
+@pytest.mark.slow
+def test_queries_that_are_frozen_alone_are_refused():
+    model = from_hugging_face("ViTModel", "ViTConfig")
+    frozen = [m for m in model.modules() if hasattr(m, "q_proj")]
+    for module in frozen:
+        for part in (module.q_proj, module.k_proj, module.v_proj):
+            part.weight.requires_grad_(False)
+    layers = replace_attention(copy.deepcopy(model), "kvt", n_neighbors=3).modules()
+    (layer,) = (module for module in layers if isinstance(module, KvtAttention))
+    assert [n for n, p in layer.named_parameters() if not p.requires_grad] == ["qkv.weight"]
+    frozen[0].k_proj.weight.requires_grad_(True)
+    with pytest.raises(InvalidInputError, match="some weights are frozen and some are not"):
+        replace_attention(model, "kvt", n_neighbors=3)
+
+
+@pytest.mark.parametrize("blocks", [(n for n in [1]), torch.tensor([1]), range(1, 2)])
+def test_blocks_are_any_numbers(model, blocks):
+    replace_attention(model, "kvt", blocks=blocks, n_neighbors=3)
+    assert [type(block.attn) for block in model.blocks] == [Attention, KvtAttention]
+
+
 def test_an_attention_by_itself_is_given_back_replaced():
     found = replace_attention(Attention(12, 3), "kvt", n_neighbors=3)
     assert isinstance(found, KvtAttention)
@@ -275,6 +306,8 @@ def test_what_would_be_lost_is_named(model):
     ("layer", "settings", "message"),
     [
         ("convnn", {"blocks": [2]}, "from 0 to 1"),
+        ("convnn", {"blocks": 1}, "such as .* got 1"),
+        ("convnn", {"blocks": ["1"]}, "such as .* got "),
         ("branching_attention", {"n_neighbors": 3}, "cannot be kept"),
         ("convnn", {"similarity_type": "Loc", "n_neighbors": 9}, "cannot be kept"),
     ],
