@@ -13,7 +13,7 @@ from torch import Tensor
 from attnknn._validation import check_at_least, check_choice
 from attnknn.errors import InvalidSettingError
 from attnknn.vit.functional import by_bags, plain
-from attnknn.vit.functional.grid import Grid, nearest_places
+from attnknn.vit.functional.grid import Grid, nearest_places, spread_out
 from attnknn.vit.functional.similarity import SIMILARITIES, Coordinates
 from attnknn.vit.functional.weights import WEIGHTS, weigh
 
@@ -42,6 +42,11 @@ class Rule:
         if not 0 <= self.feature_share <= 1:
             raise InvalidSettingError(
                 f"`feature_share` must be between 0 and 1, got {self.feature_share!r}."
+            )
+        if self.similarity_type == "Loc_Col" and self.feature_share == 0:
+            raise InvalidSettingError(
+                "With `similarity_type='Loc_Col'`, `feature_share` must be above 0, got 0: places "
+                "alone are `similarity_type='Loc'`, which says who is taken of those equally far."
             )
 
 
@@ -102,7 +107,8 @@ def convnn_attention(
     position_kernel
         (C, 2, K): the coordinates of the neighbors are combined by it, and added.
     mask
-        Broadcast to (B, H, N, N): True where a token may be chosen, or numbers to add to scores.
+        Broadcast to (B, H, N, N): True where a token may be chosen, or numbers to add to scores,
+        which weights other than `softmax` cannot take.
     dropout
         The share of neighbors left out.
 
@@ -133,6 +139,11 @@ def choose(
     mask: Tensor | None = None,
 ) -> Choice:
     """The nearest tokens of each token, see `convnn_attention`."""
+    if mask is not None and mask.dtype != torch.bool and rule.weights != "softmax":
+        raise InvalidSettingError(
+            "A mask of floats, which are added to scores, needs `weights='softmax'`, got "
+            f"{rule.weights!r}: give a mask of booleans, True where one may look."
+        )
     # Scores of few digits tie, and which of the tied is taken would be up to the machine.
     with _without_autocast(query):
         return _choose(_precise(query), _precise(key), rule, candidates, grid, mask)
@@ -239,7 +250,10 @@ def _mask_own(scores: Tensor, mask: Tensor | None) -> Tensor:
 def _choose_on_grid(
     query: Tensor, rule: Rule, candidates: Tensor | None, grid: Grid, mask: Tensor | None
 ) -> Choice:
-    """By place alone; where all may be chosen, the grid goes on in zeros beyond its border."""
+    """By place alone; where all may be chosen, the grid goes on in zeros beyond its border.
+
+    Prefix tokens have no place, and see patches spread evenly over the grid.
+    """
     is_sampled = candidates is not None
     places = grid.places(query.device)
     if candidates is None:
@@ -250,6 +264,12 @@ def _choose_on_grid(
         _check_enough(rule.n_neighbors - 1, len(candidates), besides_itself=True)
     n_others = rule.n_neighbors - is_sampled
     far, index = nearest_places(places, others, n_others, candidates if is_sampled else None)
+    if grid.n_prefix:
+        seen = _seen_by_prefix(grid, candidates, n_others, is_sampled)
+        far, index = (
+            torch.cat([row.expand(grid.n_prefix, -1), rows[grid.n_prefix :]])
+            for row, rows in zip(seen, (far, index), strict=True)
+        )
     shape = (*query.shape[:3], n_others)
     scores, index = (-far).to(query.dtype).expand(shape), index.expand(shape)
     if mask is not None:
@@ -260,6 +280,22 @@ def _choose_on_grid(
     if is_sampled:  # no step away from itself
         scores = _mask_own(F.pad(scores, (1, 0)), mask)
     return Choice(scores, index, candidates, is_sampled)
+
+
+def _seen_by_prefix(
+    grid: Grid, candidates: Tensor, n: int, is_sampled: bool
+) -> tuple[Tensor, Tensor]:
+    """Distances and index (n,): from no place all are equally far, so patches are spread evenly.
+
+    Where there are fewer, the others are missing.
+    """
+    patches_first = (candidates < grid.n_prefix).long().argsort(stable=True)
+    rows, columns = (grid.height, grid.width)
+    if is_sampled:  # in the order of the sequence
+        rows, columns = 1, len(candidates) - grid.n_prefix
+    index = patches_first[torch.tensor(spread_out(rows, columns, n), device=candidates.device)]
+    far = torch.zeros(n, device=index.device)
+    return far.masked_fill(candidates[index] < grid.n_prefix, float("inf")), index
 
 
 def _padded(grid: Grid, margin: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -26,6 +26,10 @@ def random_candidates(
     tensor([0, 1, 3, 9])
     """
     n_others = n_tokens - n_prefix
+    if n_others < 0:
+        raise InvalidSettingError(
+            f"`num_prefix_tokens` must be at most the {n_tokens} tokens there are, got {n_prefix}."
+        )
     if n_samples > n_others:
         raise InvalidSettingError(
             f"`num_samples` must be at most the {n_others} tokens there are, got {n_samples}."

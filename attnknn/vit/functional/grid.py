@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -54,7 +55,11 @@ def grid_of(n_tokens: int, size: tuple[int, int] | None, n_prefix: int) -> Grid:
     Grid(height=14, width=14, n_prefix=1)
     """
     n_patches = n_tokens - n_prefix
-    side = math.isqrt(max(n_patches, 0))
+    if n_patches < 0:
+        raise InvalidSettingError(
+            f"`num_prefix_tokens` must be at most the {n_tokens} tokens there are, got {n_prefix}."
+        )
+    side = math.isqrt(n_patches)
     height, width = size or (side, side)
     if height * width != n_patches or n_patches < 1:
         wanted = f"the grid {height} × {width}" if size else "a square grid"
@@ -69,8 +74,36 @@ def check_grid_size(size: int | tuple[int, int] | None) -> tuple[int, int] | Non
     """(height, width), or None where a square is to be found at the first call."""
     if size is None:
         return None
-    height, width = (size, size) if isinstance(size, int) else size
+    sides = (size, size) if isinstance(size, int) else tuple(size)
+    if len(sides) != 2:
+        raise InvalidSettingError(
+            f"`grid_size` must be one number or (height, width), got {size!r}."
+        )
+    height, width = sides
     return check_at_least("grid_size", height, 1), check_at_least("grid_size", width, 1)
+
+
+def spread_out(height: int, width: int, n: int) -> list[int]:
+    """n patches of a grid, in rows as evenly apart as in columns; numbered in raster order.
+
+    >>> spread_out(6, 6, 9)
+    [7, 9, 11, 19, 21, 23, 31, 33, 35]
+    """
+    if n >= height * width:
+        return list(range(n))
+    n_rows = max(math.ceil(n / width), min(height, n, round(math.sqrt(n * height / width))))
+    ends = [row * n // n_rows for row in range(n_rows + 1)]
+    counts = [after - before for before, after in pairwise(ends)]
+    return [
+        row * width + column
+        for row, count in zip(_middles(height, n_rows), counts, strict=True)
+        for column in _middles(width, count)
+    ]
+
+
+def _middles(length: int, n: int) -> list[int]:
+    """The middle of each of n equal parts."""
+    return [(2 * part + 1) * length // (2 * n) for part in range(n)]
 
 
 def nearest_places(

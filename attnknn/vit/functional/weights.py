@@ -12,8 +12,7 @@ def weigh(scores: Tensor, weights: str, similarity: str) -> Tensor:
     """Weights (..., K) of scores (..., K); a neighbor of score −inf is missing and weighs nothing.
 
     `softmax` sums to one, unless all are missing. `raw` are the scores themselves, or
-    1 / (1 + distance) where they are negative distances; a mask may have raised those above zero,
-    which is no distance. `ones` are all one.
+    1 / (1 + distance) where they are negative distances. `ones` are all one.
 
     >>> weigh(torch.tensor([0.0, 0.0, -torch.inf]), "softmax", "matmul")
     tensor([0.5000, 0.5000, 0.0000])
@@ -26,5 +25,5 @@ def weigh(scores: Tensor, weights: str, similarity: str) -> Tensor:
     if weights == "ones":
         return torch.ones_like(scores).masked_fill(missing, 0.0)
     scores = scores.masked_fill(missing, 0.0)
-    raw = 1 / (1 - scores.clamp(max=0)) if similarity == "euclidean" else scores
+    raw = 1 / (1 - scores) if similarity == "euclidean" else scores
     return raw.masked_fill(missing, 0.0)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from attnknn.errors import InvalidSettingError
-from attnknn.vit.functional.grid import Grid, grid_of, nearest_places
+from attnknn.vit.functional.grid import Grid, check_grid_size, grid_of, nearest_places, spread_out
 
 
 def test_a_square_is_found_and_anything_else_must_be_stated():
@@ -42,3 +42,21 @@ def test_a_place_that_is_excluded_is_never_near_to_itself():
     assert (distances[itself, itself] == torch.inf).all()
     _, index = nearest_places(places, places, 3, excluded=itself)
     assert (index != itself[:, None]).all()
+
+
+@pytest.mark.parametrize(("height", "width"), [(8, 8), (3, 4), (14, 14), (2, 9), (1, 7)])
+def test_patches_spread_out_are_as_many_on_each_side(height, width):
+    for n in range(1, height * width + 1):
+        numbers = torch.tensor(spread_out(height, width, n))
+        assert len(set(numbers.tolist())) == n
+        assert (numbers.diff() > 0).all()
+        middle = (numbers // width).double().mean(), (numbers % width).double().mean()
+        assert abs(middle[0] - (height - 1) / 2) <= 0.5 + height / 8
+        assert abs(middle[1] - (width - 1) / 2) <= 0.5 + width / 8
+
+
+def test_what_is_no_grid_is_named():
+    with pytest.raises(InvalidSettingError, match="at most the 4 tokens there are, got 5"):
+        grid_of(4, None, 5)
+    with pytest.raises(InvalidSettingError, match=r"one number or \(height, width\), got \(2,\)"):
+        check_grid_size((2,))

@@ -85,6 +85,7 @@ def test_the_chosen_tokens_can_be_seen(randn):
         ({"convolution_type": "full"}, "Known: depthwise, depthwise-separable, standard"),
         ({"num_samples": 0}, "`num_samples` must be.* Or −1 for all"),
         ({"similarity_type": "Loc", "aggregation_type": "Loc"}, "must not both be 'Loc'"),
+        ({"similarity_type": "Loc_Col", "feature_share": 0}, "`feature_share` must be above 0"),
         ({"attn_drop": 1.5}, "`attn_drop` must be a number between 0 and 1, got 1.5"),
         ({"legacy": True, "similarity_type": "Loc_Col"}, "knows places only by `coordinate_enco"),
         ({"legacy": True, "weights": "ones"}, "and no weights of ones"),
@@ -134,9 +135,20 @@ def test_tokens_far_from_zero_know_that_they_are_no_way_from_themselves():
     assert (choice.scores[..., 0] == 0).all()
 
 
-def test_a_mask_cannot_make_a_neighbor_nearer_than_near():
-    layer = ConvNNAttention(12, n_neighbors=3, magnitude_type="euclidean", weights="raw").eval()
-    x = torch.randn(1, 5, 12)
-    weights = layer.choose(x, torch.full((5, 5), 5.0)).weights(layer.rule)
-    assert (weights >= 0).all()
-    assert (weights <= 1).all()
+@pytest.mark.parametrize("n_prefix", [1, 2])
+def test_by_place_prefix_tokens_see_patches_spread_over_the_grid(randn, n_prefix):
+    at = {"grid_size": (6, 6), "num_prefix_tokens": n_prefix, "similarity_type": "Loc"}
+    layer = ConvNNAttention(4, n_neighbors=9, **at).double().eval()
+    x = randn(1, 36 + n_prefix, 4)
+    choice = layer.choose(x)
+    for row in range(n_prefix):
+        seen = choice.tokens()[0, 0, row] - n_prefix
+        assert sorted(seen.tolist()) == [7, 9, 11, 19, 21, 23, 31, 33, 35]
+    weights = choice.weights(layer.rule)[0, 0, :n_prefix]
+    torch.testing.assert_close(weights, torch.full_like(weights, 1 / 9))
+    sampled = ConvNNAttention(4, n_neighbors=4, sampling_type="spatial", num_samples=3, **at)
+    seen = sampled.double().choose(x).tokens()[0, 0, 0].tolist()
+    assert seen[0] == 0
+    assert min(seen[1:]) >= n_prefix
+    more = ConvNNAttention(4, n_neighbors=40, **at).double().choose(x)
+    assert (more.scores[0, 0, 0] == 0).sum() == 36
