@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attnknn._validation import check_at_least
+from attnknn.errors import InvalidSettingError
 from attnknn.vit.layers.base import HeadedAttention, both_masks
 
 
@@ -33,6 +34,11 @@ class BandedAttention(HeadedAttention):
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         n_prefix = self.num_prefix_tokens
+        if n_prefix > query.shape[2]:
+            raise InvalidSettingError(
+                f"`num_prefix_tokens` must be at most the {query.shape[2]} tokens there are, got "
+                f"{n_prefix}."
+            )
         pattern = self.pattern(query.shape[2] - n_prefix, query.device)
         allowed = F.pad(pattern, (n_prefix, 0, n_prefix, 0), value=True)
         return F.scaled_dot_product_attention(

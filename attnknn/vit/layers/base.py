@@ -65,7 +65,7 @@ class HeadedAttention(nn.Module):
         A mask of floats is added to the scores.
         """
         check_tokens(x, self.qkv.in_features)
-        mask = checked_mask(attn_mask, x.shape[1])
+        mask = checked_mask(attn_mask, len(x), self.num_heads, x.shape[1])
         mask = with_causal(mask, x) if is_causal else mask
         query, key, value = self.projected(x)
         attended = self.attend(query, key, value, mask)
@@ -105,22 +105,29 @@ def check_tokens(x: Tensor, dim: int) -> None:
         raise InvalidInputError(f"Tokens must be (B, N, {dim}), got {tuple(x.shape)}.")
 
 
-def checked_mask(mask: Tensor | None, n_tokens: int) -> Tensor | None:
+def checked_mask(mask: Tensor | None, n_images: int, n_heads: int, n_tokens: int) -> Tensor | None:
     """The mask for all pairs of tokens, (..., N, N)."""
     if mask is None:
         return None
+    if not isinstance(mask, Tensor):
+        raise InvalidInputError(
+            f"A mask must be a tensor, got {type(mask).__name__}: use `torch.as_tensor`."
+        )
     if mask.dtype != torch.bool and not mask.is_floating_point():
         raise InvalidInputError(
             "A mask must be of booleans, True where one may look, or of floats that are added to "
             f"the scores, got {mask.dtype}."
         )
-    shape = (*mask.shape[:-2], n_tokens, n_tokens)
     try:
-        return mask.expand(shape)
+        if mask.dim() == 3 and len(mask) > 1:  # of images, or of heads?
+            raise RuntimeError
+        mask.expand(n_images, n_heads, n_tokens, n_tokens)
     except RuntimeError:
+        fits = f"(B, H, N, N) = ({n_images}, {n_heads}, {n_tokens}, {n_tokens})"
         raise InvalidInputError(
-            f"A mask must fit (B, H, {n_tokens}, {n_tokens}), got {tuple(mask.shape)}."
+            f"A mask must fit {fits}, got {tuple(mask.shape)}. One for each image is (B, 1, N, N)."
         ) from None
+    return mask.expand(*mask.shape[:-2], n_tokens, n_tokens)
 
 
 def both_masks(allowed: Tensor, mask: Tensor | None) -> Tensor:

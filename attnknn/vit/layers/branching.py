@@ -54,10 +54,11 @@ class Branching(nn.Module):
         }
         self.near: nn.Module | None = None
         self.other: nn.Module | None = None
+        of_near: dict[str, Any] = {**convnn, **inner}
         if self.n_near > 0:
-            self.near = ConvNNAttention(
-                self.n_near, num_heads, qkv_bias, attn_drop, **{**convnn, **inner}
-            )
+            self.near = ConvNNAttention(self.n_near, num_heads, qkv_bias, attn_drop, **of_near)
+        else:  # its settings must be right all the same
+            ConvNNAttention(dim, num_heads, qkv_bias, attn_drop, **{**of_near, "device": "meta"})
         if self.n_near < dim:
             self.other = make_other(dim - self.n_near, num_heads, qkv_bias, attn_drop, **inner)
         self.proj = nn.Linear(dim, dim, bias=proj_bias, **at) if is_both else None

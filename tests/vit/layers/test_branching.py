@@ -87,3 +87,13 @@ def test_a_convolution_takes_no_mask():
         BranchingConv(12, 3, n_neighbors=2)(torch.zeros(1, 5, 12), is_causal=True)
     with pytest.raises(InvalidSettingError, match="`n_axes` must be 1 or 2"):
         BranchingConv(12, 3, n_axes=3)
+
+
+@pytest.mark.parametrize("kind", [BranchingAttention, BranchingConv])
+@pytest.mark.parametrize("ratio", [0.0, 0.5, 1.0])
+def test_settings_of_neighbors_are_checked_at_every_ratio(kind, ratio):
+    for wrong in ({"n_neighbors": 0}, {"magnitude_type": "manhattan"}, {"weights": "soft"}):
+        with pytest.raises(InvalidSettingError):
+            kind(12, 3, branch_ratio=ratio, **wrong)
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        kind(12, 3, branch_ratio=ratio, n_neighbours=3)

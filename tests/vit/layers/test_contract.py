@@ -106,6 +106,25 @@ def test_masks_are_booleans_or_floats_of_a_shape_that_fits(name, randn):
         layer(x, allowed.long())
     with pytest.raises(InvalidInputError, match="A mask must fit"):
         layer(x, torch.ones(N + 1, N + 1, dtype=torch.bool))
+    for shape in (
+        (5, 1, N, N),
+        (2, N, N),
+        (3, N, N),
+        (1, 2, 1, N, N),
+    ):
+        with pytest.raises(InvalidInputError, match=r"fit .* One for each image is"):
+            layer(x, torch.ones(shape, dtype=torch.bool))
+    with pytest.raises(InvalidInputError, match="must be a tensor, got ndarray"):
+        layer(x, allowed.numpy())
+    each = torch.ones(2, 1, N, N, dtype=torch.bool)
+    torch.testing.assert_close(layer(x, each), layer(x))
+
+
+@pytest.mark.parametrize("weights", ["raw", "ones"])
+def test_floats_are_added_only_to_scores_of_a_softmax(weights, randn):
+    layer = LAYERS["convnn"](weights=weights, dtype=torch.float64)
+    with pytest.raises(InvalidSettingError, match="needs `weights='softmax'`, got "):
+        layer(randn(2, N, DIM), torch.zeros(N, N, dtype=torch.float64))
 
 
 def test_heads_that_do_not_divide_the_width_are_refused():

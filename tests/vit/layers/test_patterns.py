@@ -16,6 +16,7 @@ from attnknn.vit.layers import (
 from attnknn.vit.layers.base import with_causal
 from attnknn.vit.layers.local import turned
 from attnknn.vit.layers.neighborhood import windows
+from tests.vit.layers.every_layer import DIM, LAYERS
 
 CPU = torch.device("cpu")
 
@@ -177,3 +178,10 @@ def test_local_attention_is_that_of_its_package(is_rotary):
     everybody = torch.ones(2, 19, dtype=torch.bool)  # or padding would be looked at
     mask = with_causal(None, x) if is_rotary else None
     torch.testing.assert_close(layer.attend(*parts, mask), oracle(*parts, mask=everybody))
+
+
+@pytest.mark.parametrize("name", ["local", "neighborhood_2d", "sparse_local", "convnn_random"])
+def test_more_prefix_tokens_than_tokens_are_named(name, randn):
+    layer = LAYERS[name](num_prefix_tokens=9)
+    with pytest.raises(InvalidSettingError, match="at most the 5 tokens there are, got 9"):
+        layer(randn(1, 5, DIM).float())
