@@ -48,3 +48,26 @@ def test_resuming_is_promised_only_where_there_is_a_checkpoint(
         done = vit(lost)
     assert "kept: epoch 1 of 1" in words(done)
     assert "there is no checkpoint to go on from" in words(done)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("--train_rows 2", "too few"),
+        ("--lr 1e30 --optimizer sgd --clip_grad_norm 0", "no use after epoch 0"),
+    ],
+)
+def test_a_model_goes_only_when_another_is_there(
+    command: str, tmp_path: Path, wrong: str, message: str
+) -> None:
+    command = f"{command} --output_dir {tmp_path}"
+    assert vit(command).exit_code == 0
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    done = vit(f"{command} {wrong} --force")
+    assert done.exit_code == 1
+    assert message in words(done)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert vit(f"{command} --seed 1 --force").exit_code == 0
+    after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert after.keys() == before.keys()
+    assert all(after[name] != before[name] for name in after if name != "model.txt")

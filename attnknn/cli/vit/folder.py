@@ -43,11 +43,11 @@ def check_free(folder: Path, *, resume: bool, force: bool) -> None:
         )
 
 
-def clear(folder: Path) -> None:
-    """Make room for a new training."""
-    folder.mkdir(parents=True, exist_ok=True)
+def clear(folder: Path, but: str | None = None) -> None:
+    """Make room for what a new training leaves."""
     for name in (MODEL, CHECKPOINT, REPORT, ARGS, SUMMARY, RESULTS, CURVES):
-        (folder / name).unlink(missing_ok=True)
+        if name != but:
+            (folder / name).unlink(missing_ok=True)
 
 
 def write_args(folder: Path, args: Mapping[str, Any]) -> None:

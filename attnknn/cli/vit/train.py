@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from attnknn.cli.vit.folder import MODEL
 from attnknn.cli.vit.options import (
     data_options,
     layer_options,
@@ -18,7 +19,10 @@ from attnknn.cli.vit.options import (
 )
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from attnknn.cli.vit.data import Data
+    from attnknn.vit.model import Operations
     from attnknn.vit.training import Epoch, StoredVit, VitTraining
 
 INTERRUPTED = 130  # the exit code that shells have for it
@@ -77,6 +81,8 @@ def _is_given(ctx: click.Context, name: str) -> bool:
 
 def _train(folder: Path, options: dict[str, Any], asked: set[str]) -> bool:
     """Whether the training came to its end."""
+    import torch
+
     from attnknn.cli.vit import folder as files
     from attnknn.cli.vit.data import read_data
     from attnknn.cli.vit.mapping import (
@@ -89,6 +95,7 @@ def _train(folder: Path, options: dict[str, Any], asked: set[str]) -> bool:
     )
     from attnknn.vit.training import Pixels, train_vit
     from attnknn.vit.training.stored import make_vit
+    from attnknn.vit.training.teaching import split
 
     options = as_meant(options, asked)
     training = training_settings(options)
@@ -110,6 +117,7 @@ def _train(folder: Path, options: dict[str, Any], asked: set[str]) -> bool:
         click.echo(f"--{name} is not read by {', '.join(options['layer'])}.", err=True)
     for line in without_effect(options):
         click.echo(line, err=True)
+    split(torch.as_tensor(data.train.classes), training.validation, training.seed)  # or an error
     teller = _Teller(folder, options, training.epochs)
     if teller.is_first:
         with errors_in_flags(options["layer"]):
@@ -156,7 +164,6 @@ def _finish(
     from attnknn.vit.training import score, write_vit
 
     folder = teller.folder
-    write_vit(folder / files.MODEL, stored)
     scores = score(
         stored.model,
         data.test.images,
@@ -169,6 +176,9 @@ def _finish(
     )
     kept = f"kept: epoch {lesson.best_epoch} of {len(lesson.epochs)}, after {lesson.seconds:.0f} s"
     last = [kept, files.test_line(scores)]
+    files.clear(folder, but=files.CHECKPOINT)
+    write_vit(folder / files.MODEL, stored)
+    teller.write_papers(stored.model)
     files.write_results(folder, lesson.epochs, training.epochs, last)
     files.write_report(folder, lesson, scores, {**teller.about, "model": stored.settings})
     draw_epochs(lesson.epochs, lesson.best_epoch, folder / files.CURVES)
@@ -186,6 +196,10 @@ class _Teller:
         self.folder, self.options, self.n_epochs = folder, options, n_epochs
         self.is_first = os.environ.get("RANK", "0") == "0"
         self.about: dict[str, Any] = {}
+        self.args: dict[str, Any] = {}
+        self.operations: Operations
+        # With all that is written of it, until another is there.
+        self.keeps_model = (folder / MODEL).exists()
 
     def begin(self, settings: dict[str, Any], data: Data) -> None:
         """What is about to be trained."""
@@ -203,11 +217,13 @@ class _Teller:
             side = settings["image_size"]
             operations = count_operations(model, torch.zeros(1, settings["in_chans"], side, side))
         args = {name: _plain(value) for name, value in self.options.items()}
+        self.args, self.operations = args, operations
+        self.folder.mkdir(parents=True, exist_ok=True)
         if not self.options["resume"]:  # else they are there, and the checkpoint must agree
-            files.clear(self.folder)
-            files.write_args(self.folder, args)
-            files.write_summary(self.folder, model, operations)
-            (self.folder / files.RESULTS).write_text("")
+            (self.folder / files.CHECKPOINT).unlink(missing_ok=True)
+            if not self.keeps_model:
+                files.clear(self.folder)
+                self.write_papers(model)
         self.about = {
             "args": args,
             "source": data.source,
@@ -222,12 +238,21 @@ class _Teller:
         )
         click.echo(files.size_lines(model, operations))
 
+    def write_papers(self, model: nn.Module) -> None:
+        """Every option, and what the model is like."""
+        from attnknn.cli.vit import folder as files
+
+        files.write_args(self.folder, self.args)
+        files.write_summary(self.folder, model, self.operations)
+
     def tell(self, epoch: Epoch) -> None:
         """A line for an epoch, printed and kept."""
         from attnknn.cli.vit import folder as files
 
         line = files.epoch_line(epoch, self.n_epochs)
         click.echo(line)
+        if self.keeps_model:
+            return
         with (self.folder / files.RESULTS).open("a") as file:
             file.write(f"{line}\n")
 
