@@ -13,7 +13,7 @@ from attnknn.datasets import bundled, images, minilm, pmlb, pycaret, uci
 from attnknn.datasets.base import Dataset, Kind, Parts, Rows, Source
 from attnknn.datasets.folders import checksum_of, data_folders, find, find_all
 from attnknn.datasets.image_folder import load_folder
-from attnknn.errors import unknown_name
+from attnknn.errors import InvalidInputError, unknown_name
 
 __all__ = [
     "CatalogRow",
@@ -32,6 +32,13 @@ SOURCES: dict[str, Source] = {
     source.name: source
     for module in (bundled, pmlb, uci, pycaret, minilm, images)
     for source in module.SOURCES
+}
+
+BUNDLED = {  # the sha256 of the rows as they are split, where the data come inside a package
+    "iris": "4e6d4fc0bd7d080f0cbc6be663e8bdbaa2b049ef3837ec814c910d342107f43e",
+    "wine": "22139f8d963133818c83d298401228b7fb347778c6e42dcdc77b66b3bb5cb016",
+    "breast-cancer": "f5ed0d669cb25899a5c6ab5205156f65253f394b4e2087a76d955ee14c8ed213",
+    "digits": "467d0f49c492576d2da37df66233305d037056687f11467cde446fce7c514000",
 }
 
 
@@ -81,6 +88,9 @@ def load(name: str) -> Dataset:
     paths = find_all(source)
     checksum = checksum_of(source, paths) if paths else ""
     rows = source.read(paths)
+    if not paths:
+        checksum = _content_checksum(rows)
+        _check_bundled(name, checksum)
     return Dataset(
         X_train=rows.X_train,
         y_train=rows.y_train,
@@ -91,7 +101,7 @@ def load(name: str) -> Dataset:
         name=name,
         kind=source.kind,
         feature_names=tuple(getattr(rows.X_train, "columns", ())),
-        checksum=checksum or _content_checksum(rows),
+        checksum=checksum,
         source=source.origin,
         license=source.license,
     )
@@ -146,7 +156,20 @@ def _catalog_row(source: Source) -> CatalogRow:
 
 
 def _content_checksum(rows: Rows) -> str:
-    """What stands for the file where the data come inside another package."""
+    """What stands for the file where the data come inside another package.
+
+    Rows and labels as they are split, in bytes that are the same on every machine: little-endian
+    float64, which holds label codes exactly.
+    """
     parts = [rows.X_train, rows.X_test, rows.y_train, rows.y_test]
-    joined = b"".join(np.ascontiguousarray(part, dtype=np.float64).tobytes() for part in parts)
+    joined = b"".join(np.ascontiguousarray(part, dtype="<f8").tobytes() for part in parts)
     return hashlib.sha256(joined).hexdigest()
+
+
+def _check_bundled(name: str, checksum: str) -> None:
+    if checksum != BUNDLED[name]:
+        raise InvalidInputError(
+            f"The rows of {name!r} that the installed scikit-learn gives must have the sha256 "
+            f"{BUNDLED[name]}, got {checksum}. Its data or its way to split them is another: "
+            "install scikit-learn again, or the version that constraints.txt names."
+        )

@@ -83,6 +83,20 @@ def test_a_wrong_checksum_names_the_file(put_text, folder):
         datasets.load("wine-red")
 
 
+@pytest.mark.parametrize("name", ["iris", "wine", "breast-cancer", "digits"])
+def test_bundled_rows_are_those_of_the_stored_checksum(name, monkeypatch):
+    assert datasets.load(name).checksum == datasets.BUNDLED[name]
+    monkeypatch.setitem(datasets.BUNDLED, name, "0" * 64)
+    with pytest.raises(InvalidInputError, match=f"rows of '{name}' .* must have the sha256 0000"):
+        datasets.load(name)
+
+
+def test_another_split_of_bundled_rows_has_another_checksum():
+    iris = datasets.load("iris")
+    swapped = datasets.Rows(iris.X_test, iris.y_test, iris.X_train, iris.y_train, iris.classes)
+    assert datasets._content_checksum(swapped) != iris.checksum
+
+
 def test_wrong_pixels_or_labels_name_the_file_and_the_array(put_arrays):
     images = np.zeros((20, 2, 2), dtype=np.uint8)
     labels = (np.arange(20) % 10).astype(np.uint8)
