@@ -1,4 +1,4 @@
-"""How sure a mean or a difference is: a paired bootstrap over test rows and seeds."""
+"""How sure a mean, a calibration error or a difference is, over test rows and seeds."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import ndtr
 
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.records import Floats
@@ -21,7 +22,7 @@ class Interval:
     Parameters
     ----------
     mean : over all rows and seeds
-    lower, upper : percentiles of the resampled means
+    lower, upper : percentiles of the resampled means, around the mean
     """
 
     mean: float
@@ -110,46 +111,124 @@ def paired_interval(
     )
 
 
-def bootstrap_eces(
+@dataclass(frozen=True, eq=False)
+class CalibrationError:
+    """What a method's calibration error would be with endless rows, as far as rows can tell.
+
+    Parameters
+    ----------
+    estimate : the error that was seen without its expected noise, averaged over seeds
+    plausible : (n_draws,) errors that rows and seeds allow; draws are shared by all methods
+    """
+
+    estimate: float
+    plausible: Floats
+
+    def interval(self, level: float = 0.95) -> Interval:
+        """The estimate with its interval."""
+        return _interval(self.estimate, self.plausible, level)
+
+    def minus(self, other: CalibrationError, level: float = 0.95) -> Interval:
+        """The difference to another method's error with its interval, paired by row and seed."""
+        return _interval(self.estimate - other.estimate, self.plausible - other.plausible, level)
+
+
+def calibration_errors(
     confidence: Mapping[str, ArrayLike],
     is_right: Mapping[str, ArrayLike],
     *,
     n_bins: int = 15,
-    n_resamples: int = 500,
+    n_draws: int = 2000,
     random_state: int = 0,
-) -> dict[str, Floats]:
-    """Resampled calibration errors of several methods, (n_resamples,) each, bins of equal width.
+) -> dict[str, CalibrationError]:
+    """Calibration errors of several methods in bins of equal width, with honest intervals.
 
-    Rows and seeds are drawn as in `bootstrap_means`, the same for all methods; the error of each
-    seed is taken by itself and then averaged. A resample holds rows twice and so looks noisier than
-    the rows do: subtract two methods rather than read one.
+    The gaps of bins are noisy, and noise adds to an error S = Σ_b |gap_b| the more the smaller the
+    true gaps are: resamples of rows, which are noisy twice, miss the truth most of the time. So
+    each S is read backwards. With σ_b the noise of gap_b, true gaps of t·σ_b in all bins would
+    show S = Σ_b σ_b·F(t) on average, where F(t) = E|N(t, 1)|; the estimate is Σ_b σ_b·t. Of all
+    gaps that add up to as much, these show the least. Plausible errors are read likewise from S
+    and its noise, drawn from the Gaussian with the covariance of all gaps over rows (which rows
+    and seeds share), and seeds are drawn with replacement.
 
     Parameters
     ----------
     confidence, is_right : per method one number per seed and test row, (S, n)
+    random_state : fixes the draws
 
     Examples
     --------
-    >>> sure, right = {"a": [[0.9, 0.9]]}, {"a": [[True, True]]}
-    >>> bootstrap_eces(sure, right, n_resamples=3)["a"].round(2).tolist()
-    [0.1, 0.1, 0.1]
+    >>> rng = np.random.default_rng(0)
+    >>> honest = rng.uniform(0.5, 0.9, (1, 2000))
+    >>> right = rng.uniform(size=(1, 2000)) < honest
+    >>> sure = {"honest": honest, "bold": honest + 0.05}
+    >>> found = calibration_errors(sure, {"honest": right, "bold": right})
+    >>> f"{found['honest'].interval():.3f}", f"{found['bold'].minus(found['honest']):.3f}"
+    ('0.000 [0.000, 0.019]', '0.040 [0.012, 0.059]')
     """
     sure, right = _stacked(confidence), _stacked(is_right)  # (M, S, n)
-    n_methods, n_seeds, n_rows = sure.shape
-    bins = np.clip((sure * n_bins).astype(int), 0, n_bins - 1)
-    in_bin = bins[..., None] == np.arange(n_bins)  # (M, S, n, bins)
-    gaps = np.where(in_bin, (sure - right)[..., None], 0.0)
-    table = gaps.transpose(2, 0, 1, 3).reshape(n_rows, -1)
     rng = np.random.default_rng(random_state)
-    step = max(1, CHUNK // n_rows)
-    parts = []
-    for start in range(0, n_resamples, step):
-        size = min(step, n_resamples - start)
-        by_bin = _draws(rng, size, n_rows) @ table
-        errors = np.abs(by_bin.reshape(size, -1, n_bins)).sum(axis=2)
-        shares = _draws(rng, size, n_seeds)
-        parts.append(np.einsum("rms,rs->mr", errors.reshape(size, n_methods, n_seeds), shares))
-    return dict(zip(confidence, np.concatenate(parts, axis=1), strict=True))
+    shape = (*sure.shape[:2], n_bins)
+    table = _gaps(sure, right, n_bins)  # (n, M · S · bins)
+    gaps = table.mean(axis=0)
+    apart = table - gaps
+    covariance = apart.T @ apart / len(apart) ** 2  # of the means over rows
+    spread = np.sqrt(np.diag(covariance)).reshape(shape)
+    noise = _gaussian(covariance, n_draws, rng).reshape(n_draws, *shape)
+    estimate, plausible = _read_backwards(gaps.reshape(shape), spread, noise)
+    shares = _draws(rng, n_draws, sure.shape[1])
+    drawn = np.einsum("rms,rs->mr", plausible, shares)
+    return {
+        name: CalibrationError(float(found.mean()), errors)
+        for name, found, errors in zip(confidence, estimate, drawn, strict=True)
+    }
+
+
+def _gaps(sure: Floats, right: Floats, n_bins: int) -> Floats:
+    """For each row, its gap in the bin of its confidence, for every method and seed side by side.
+
+    Their means over rows are the gaps that a calibration error adds up.
+    """
+    n_rows = sure.shape[2]
+    bins = np.clip((sure * n_bins).astype(int), 0, n_bins - 1).reshape(-1, n_rows).T
+    columns = bins + n_bins * np.arange(bins.shape[1])
+    table = np.zeros((n_rows, n_bins * bins.shape[1]))
+    np.put_along_axis(table, columns, (sure - right).reshape(-1, n_rows).T, axis=1)
+    return table
+
+
+def _gaussian(covariance: Floats, n_draws: int, rng: np.random.Generator) -> Floats:
+    values, axes = np.linalg.eigh(covariance)
+    root = axes * np.sqrt(np.maximum(values, 0.0))
+    return rng.normal(size=(n_draws, len(values))) @ root.T
+
+
+def _read_backwards(gaps: Floats, spread: Floats, noise: Floats) -> tuple[Floats, Floats]:
+    """The true errors (M, S) that would show the sums of `gaps`, and plausible ones (R, M, S)."""
+    seen = np.abs(gaps).sum(axis=-1)
+    is_certain = ~spread.any(axis=-1)  # all rows are alike: what was seen is what is true
+    unit = np.where(is_certain, 1.0, spread.sum(axis=-1))
+    ratio = true_ratio(seen / unit)
+    middle = np.sign(gaps) * ratio[..., None] * spread
+    luck = np.abs(noise + middle).sum(axis=-1) - unit * seen_ratio(ratio)
+    return (
+        np.where(is_certain, seen, unit * ratio),
+        np.where(is_certain, seen, unit * true_ratio((seen - luck) / unit)),
+    )
+
+
+def seen_ratio(ratio: Floats) -> Floats:
+    """F(t) = E|N(t, 1)|: the gap that is seen on average, in units of noise, where t is true."""
+    return np.sqrt(2 / np.pi) * np.exp(-(ratio**2) / 2) + ratio * (1 - 2 * ndtr(-ratio))
+
+
+RATIOS = np.linspace(0.0, 6.0, 1201)  # beyond, noise adds nothing
+SEEN = seen_ratio(RATIOS)
+
+
+def true_ratio(seen: Floats) -> Floats:
+    """The inverse of `seen_ratio`; 0 where less is seen than noise alone would show."""
+    return np.where(seen < SEEN[-1], np.interp(seen, SEEN, RATIOS), seen)
 
 
 def _stacked(losses: Mapping[str, ArrayLike]) -> Floats:
@@ -172,4 +251,4 @@ def _interval(mean: float, means: Floats, level: float) -> Interval:
     if not 0 < level < 1:
         raise InvalidSettingError(f"`level` must lie between 0 and 1, got {level}.")
     lower, upper = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(mean, float(lower), float(upper))
+    return Interval(mean, min(float(lower), mean), max(float(upper), mean))

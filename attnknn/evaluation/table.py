@@ -13,8 +13,9 @@ import numpy as np
 
 from attnknn.errors import InvalidInputError, unknown_name
 from attnknn.evaluation.intervals import (
+    CalibrationError,
     Interval,
-    bootstrap_eces,
+    calibration_errors,
     mean_interval,
     paired_interval,
 )
@@ -112,9 +113,19 @@ class Table:
         """Accuracy or log-loss of `first` minus that of `second`, paired, with its interval."""
         return paired_interval(self.by_row(metric, first), self.by_row(metric, second))
 
+    def ece_interval(self, method: str) -> Interval:
+        """Calibration error of a method without its sampling noise, with its 95 % interval."""
+        return self._calibration_errors(method)[method].interval()
+
     def ece_difference(self, first: str, second: str) -> Interval:
-        """Calibration error of `first` minus that of `second`, paired, with its interval."""
-        methods = list(dict.fromkeys((first, second)))
+        """Calibration error of `first` minus that of `second`, paired, with its 95 % interval.
+
+        Both without sampling noise, which is larger where the true error is smaller.
+        """
+        found = self._calibration_errors(first, second)
+        return found[first].minus(found[second])
+
+    def _calibration_errors(self, *methods: str) -> dict[str, CalibrationError]:
         sure, right = (
             {
                 method: np.stack([getattr(run, name).astype(np.float64) for run in self.of(method)])
@@ -122,10 +133,7 @@ class Table:
             }
             for name in ("row_confidence", "row_correct")
         )
-        found = bootstrap_eces(sure, right)
-        lower, upper = np.quantile(found[first] - found[second], [0.025, 0.975])
-        gap = self.mean("ece", first) - self.mean("ece", second)
-        return Interval(gap, float(lower), float(upper))
+        return calibration_errors(sure, right)
 
     def markdown(
         self,

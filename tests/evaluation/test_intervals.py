@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from scipy.special import expit, logit
 
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.evaluation.intervals import (
-    bootstrap_eces,
     bootstrap_means,
+    calibration_errors,
     mean_interval,
     paired_interval,
+    seen_ratio,
+    true_ratio,
 )
 
 
@@ -77,26 +82,122 @@ def test_reversing_a_pair_reverses_the_sign():
     assert there.lower == pytest.approx(-back.upper)
 
 
-def test_resampled_calibration_errors_are_those_of_the_drawn_rows(rng):
-    sure = {name: rng.uniform(0.3, 1.0, (2, 40)) for name in "ab"}
-    right = {name: rng.random((2, 40)) < sure[name] for name in "ab"}
-    found = bootstrap_eces(sure, right, n_resamples=4, random_state=5)
-    again = np.random.default_rng(5)
-    rows, seeds = again.integers(40, size=(4, 40)), again.integers(2, size=(4, 2))
-    for name in "ab":
-        for place, (drawn, of_seeds) in enumerate(zip(rows, seeds, strict=True)):
-            errors = [_ece(sure[name][seed, drawn], right[name][seed, drawn]) for seed in of_seeds]
-            assert found[name][place] == pytest.approx(np.mean(errors))
+@dataclass(frozen=True)
+class Answers:
+    """Of a method, for S seeds and n rows, (S, n) each."""
+
+    confidence: np.ndarray
+    is_right: np.ndarray
 
 
-def _ece(sure, right):
-    """Bins one by one, as the definition reads."""
-    total = 0.0
-    for low in np.arange(15) / 15:
-        inside = (sure >= low) & ((sure < low + 1 / 15) | (low == 14 / 15))
-        if inside.any():
-            total += inside.mean() * abs(sure[inside].mean() - right[inside].mean())
-    return total
+def confidences(chance, shape, size):
+    """Confidences whose gap to the chance of being right has a known shape and size."""
+    moved = {
+        "even": chance + size,
+        "low": chance - size,
+        "steep": expit((1 + size) * logit(chance)),
+        "one bin": np.where(chance > 14 / 15, np.minimum(chance + size, 1.0), chance),
+        "waves": chance + size * np.sign(np.sin(chance * 15 * np.pi + 0.3)),
+    }[shape]
+    return np.clip(moved, 0.02, 1.0)
+
+
+def true_error(shape, size, n_seeds):
+    rng = np.random.default_rng(9)
+    chance = expit(rng.normal(2.0, np.hypot(1.5, 0.7 if n_seeds == 1 else 0.76), 1_000_000))
+    confidence = confidences(chance, shape, size)
+    bins = np.minimum((confidence * 15).astype(int), 14)
+    return np.abs(np.bincount(bins, confidence - chance, 15)).sum() / len(chance)
+
+
+def answers(rng, n_rows, n_seeds, kinds):
+    """Methods that find the same rows hard, and are often right on the same ones."""
+    hard, shared = rng.normal(2.0, 1.5, n_rows), rng.random(n_rows)
+    found = []
+    for shape, size in kinds:
+        drift = rng.normal(0, 0.7, n_rows) + (n_seeds > 1) * rng.normal(0, 0.3, (n_seeds, n_rows))
+        chance = expit(np.broadcast_to(hard + drift, (n_seeds, n_rows)))
+        own = rng.random(chance.shape)
+        luck = np.where(rng.random(chance.shape) < 0.7, shared, own)
+        found.append(Answers(confidences(chance, shape, size), luck < chance))
+    return found
+
+
+def coverage(kinds, n_rows, n_seeds, n_trials):
+    """How often the intervals hold the true error of the second and the true difference."""
+    true = [true_error(*kind, n_seeds) for kind in kinds]
+    rng = np.random.default_rng(0)
+    hits = np.zeros(2)
+    for trial in range(n_trials):
+        both = dict(zip("ab", answers(rng, n_rows, n_seeds, kinds), strict=True))
+        found = calibration_errors(
+            {name: one.confidence for name, one in both.items()},
+            {name: one.is_right for name, one in both.items()},
+            n_draws=300,
+            random_state=trial,
+        )
+        intervals = found["b"].interval(), found["a"].minus(found["b"])
+        close = 2e-4  # what the million rows that stand for all leave open
+        hits += [
+            interval.lower - close <= truth <= interval.upper + close
+            for interval, truth in zip(intervals, (true[1], true[0] - true[1]), strict=True)
+        ]
+    return hits / n_trials
+
+
+HONEST = ("even", 0.0)
+PAIRS = [
+    (HONEST, HONEST),
+    (HONEST, ("even", 0.01)),
+    (HONEST, ("even", 0.03)),
+    (("even", 0.03), ("even", 0.03)),
+    (("even", 0.01), ("low", 0.01)),
+    (("even", 0.03), ("steep", 0.3)),
+    (HONEST, ("steep", 0.15)),
+    (HONEST, ("waves", 0.02)),
+    (HONEST, ("one bin", 0.05)),
+    (("one bin", 0.05), ("even", 0.02)),
+]
+
+
+@pytest.mark.parametrize("pair", [PAIRS[0], PAIRS[2]])
+def test_calibration_errors_lie_in_their_intervals_as_often_as_they_say(pair):
+    assert (coverage(pair, 2000, 1, 60) >= 0.88).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_rows", "n_seeds"), [(200, 1), (2000, 1), (2000, 3), (10_000, 1)])
+@pytest.mark.parametrize("pair", PAIRS)
+def test_intervals_of_calibration_errors_are_honest_for_gaps_of_many_shapes(pair, n_rows, n_seeds):
+    assert (coverage(pair, n_rows, n_seeds, 300) >= 0.88).all()
+
+
+def test_reading_backwards_undoes_what_noise_shows():
+    ratio = np.linspace(0, 20, 300)
+    assert np.allclose(true_ratio(seen_ratio(ratio)), ratio, atol=1e-3)
+    assert true_ratio(np.array([0.0, 0.5])).tolist() == [0, 0]
+
+
+def test_the_noise_of_rows_is_the_noise_of_their_resamples(rng):
+    confidence = rng.uniform(0.6, 1.0, (1, 500)) ** 2
+    is_right = rng.random((1, 500)) < confidence - 0.2
+    found = calibration_errors({"a": confidence}, {"a": is_right})["a"]
+    gaps = (confidence - is_right)[0]  # all on one side: the error is their mean
+    assert found.estimate == pytest.approx(gaps.mean(), rel=0.02)
+    assert found.plausible.std() == pytest.approx(gaps.std() / np.sqrt(500), rel=0.15)
+
+
+def test_a_method_is_as_well_calibrated_as_itself(rng):
+    confidence = rng.uniform(0.3, 1.0, (3, 200))
+    is_right = rng.random((3, 200)) < confidence
+    found = calibration_errors({"a": confidence, "b": confidence}, {"a": is_right, "b": is_right})
+    gap = found["a"].minus(found["b"])
+    assert np.allclose([gap.mean, gap.lower, gap.upper], 0, atol=1e-6)
+
+
+def test_rows_that_are_all_alike_leave_no_doubt():
+    sure, right = {"a": [[0.9, 0.9]]}, {"a": [[True, True]]}
+    assert f"{calibration_errors(sure, right)['a'].interval():.2f}" == "0.10 [0.10, 0.10]"
 
 
 def test_intervals_are_written_for_people():
