@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -56,7 +58,7 @@ class Table:
     Parameters
     ----------
     dataset, checksum : which data
-    corruption : what was done to the training labels before fitting, "" for nothing
+    corruption : what was done to labels, rows or images on purpose, "" for nothing
     encoder : what turned rows into the embeddings that all methods were given
     versions : of Python and the packages
     settings : what an experiment set beside the methods' own, as JSON keeps it
@@ -185,20 +187,24 @@ class Table:
 
     @classmethod
     def from_json(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `to_json` wrote."""
+        """Read what `to_json` wrote; a file that is damaged or of something else is named."""
         path = Path(path)
-        content = json.loads(path.read_text())
-        with np.load(path.with_suffix(".npz"), allow_pickle=False) as arrays:
-            runs = [
-                Run(
-                    **{**record, "scores": Scores(**record["scores"])},
-                    row_nll=arrays[f"row_nll_{place}"].astype(np.float64),
-                    row_correct=arrays[f"row_correct_{place}"],
-                    row_confidence=arrays[f"row_confidence_{place}"].astype(np.float64),
-                )
-                for place, record in enumerate(content.pop("runs"))
-            ]
-        return cls(**content, runs=tuple(runs))
+        content = _content(path)
+        try:
+            records = content.pop("runs")
+            with (  # opened here, since `np.load` leaves half an archive open
+                path.with_suffix(".npz").open("rb") as file,
+                np.load(file, allow_pickle=False) as arrays,
+            ):
+                runs = [_run(record, arrays, place) for place, record in enumerate(records)]
+            return cls(**content, runs=tuple(runs))
+        except FileNotFoundError as error:
+            raise InvalidInputError(
+                f"{path} has lost its rows: {path.with_suffix('.npz').name} is not beside it. "
+                "Put it back, or remove the report and run the experiment again."
+            ) from error
+        except UNREADABLE as error:
+            raise _unreadable(path, error) from error
 
     def cell(self, metric: str, method: str) -> str:
         """A mean over seeds, with its interval where rows allow one."""
@@ -209,15 +215,48 @@ class Table:
     def caption(self) -> str:
         """What was measured, on what."""
         seeds = ", ".join(map(str, self.seeds))
-        labels = f"; training labels: {self.corruption}" if self.corruption else ""
+        damage = f"; damage: {self.corruption}" if self.corruption not in ("", "none") else ""
         return (
             f"{self.dataset}: {self.n_train:,} training and {self.n_test:,} test rows, "
-            f"encoder {self.encoder}, seeds {seeds}{labels}. In brackets 95 % intervals over rows "
+            f"encoder {self.encoder}, seeds {seeds}{damage}. In brackets 95 % intervals over rows "
             "and seeds; debiased_ece without its sampling noise."
         )
 
 
 TIMES = ("fit", "predict")
+UNREADABLE = (  # what half a file, or one of something else, raises on the way to a table
+    *(OSError, EOFError, zipfile.BadZipFile, zlib.error),
+    *(ValueError, KeyError, TypeError, AttributeError),
+)
+
+
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise _unreadable(path, error) from error
+    if not isinstance(content, dict) or not isinstance(content.get("runs"), list):
+        raise InvalidInputError(
+            f"{path} is no report of an experiment: it lists no `runs`. "
+            "Remove it, or name another folder."
+        )
+    return content
+
+
+def _run(record: dict[str, Any], arrays: Mapping[str, Any], place: int) -> Run:
+    return Run(
+        **{**record, "scores": Scores(**record["scores"])},
+        row_nll=arrays[f"row_nll_{place}"].astype(np.float64),
+        row_correct=arrays[f"row_correct_{place}"],
+        row_confidence=arrays[f"row_confidence_{place}"].astype(np.float64),
+    )
+
+
+def _unreadable(path: Path, error: Exception) -> InvalidInputError:
+    return InvalidInputError(
+        f"{path} is no report of an experiment, or it or the npz file beside it is damaged "
+        f"({type(error).__name__}: {error}). Remove both and run the experiment again."
+    )
 
 
 def joined(tables: Iterable[Table]) -> Table:
