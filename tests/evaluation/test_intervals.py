@@ -162,7 +162,7 @@ PAIRS = [
 
 @pytest.mark.parametrize("pair", [PAIRS[0], PAIRS[2]])
 def test_calibration_errors_lie_in_their_intervals_as_often_as_they_say(pair):
-    assert (coverage(pair, 2000, 1, 60) >= 0.88).all()
+    assert (coverage(pair, 2000, 1, 60) >= 0.90).all()
 
 
 @pytest.mark.slow
