@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,9 +11,11 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
 from attnknn.errors import InvalidInputError, InvalidSettingError
-from attnknn.records import Floats
+from attnknn.records import Floats, Integers
 
 CHUNK = 1 << 21  # numbers of a block of resamples held at once
+CLEAR = 4.0  # standard deviations of noise from which on a gap is no noise
+TINY = 1e-12  # noise where there is none, so that one can divide by it
 
 
 @dataclass(frozen=True)
@@ -145,11 +148,12 @@ def calibration_errors(
 
     The gaps of bins are noisy, and noise adds to an error S = Σ_b |gap_b| the more the smaller the
     true gaps are: resamples of rows, which are noisy twice, miss the truth most of the time. So
-    each S is read backwards. With σ_b the noise of gap_b, true gaps of t·σ_b in all bins would
-    show S = Σ_b σ_b·F(t) on average, where F(t) = E|N(t, 1)|; the estimate is Σ_b σ_b·t. Of all
-    gaps that add up to as much, these show the least. Plausible errors are read likewise from S
-    and its noise, drawn from the Gaussian with the covariance of all gaps over rows (which rows
-    and seeds share), and seeds are drawn with replacement.
+    each S is read backwards. Gaps of more than four σ_b, their noise, count as they are. In the
+    other bins true gaps of t·σ_b would show Σ_b σ_b·F(t) on average, where F(t) = E|N(t, 1)|, which
+    gives t from what they show, and their share Σ_b σ_b·t of the estimate. (Of all gaps that add
+    up to as much, these show the least.) Plausible errors are read likewise from S and its noise,
+    drawn from the Gaussian with the covariance of all gaps over rows, which methods and seeds
+    share; seeds are drawn with replacement.
 
     Parameters
     ----------
@@ -168,33 +172,32 @@ def calibration_errors(
     """
     sure, right = _stacked(confidence), _stacked(is_right)  # (M, S, n)
     rng = np.random.default_rng(random_state)
-    shape = (*sure.shape[:2], n_bins)
-    table = _gaps(sure, right, n_bins)  # (n, M · S · bins)
+    shape, n_rows = (*sure.shape[:2], n_bins), sure.shape[2]
+    columns = _columns(sure, n_bins)
+    table = np.zeros((n_rows, math.prod(shape)))  # each row's gap, in the bin of its confidence
+    np.put_along_axis(table, columns, _side_by_side(sure - right), axis=1)
     gaps = table.mean(axis=0)
-    apart = table - gaps
-    covariance = apart.T @ apart / len(apart) ** 2  # of the means over rows
-    spread = np.sqrt(np.diag(covariance)).reshape(shape)
-    noise = _gaussian(covariance, n_draws, rng).reshape(n_draws, *shape)
-    estimate, plausible = _read_backwards(gaps.reshape(shape), spread, noise)
+    covariance = (table.T @ table / n_rows - np.outer(gaps, gaps)) / n_rows  # of means over rows
+    variance = np.maximum(np.diag(covariance), 0.0)
+    honest = np.bincount(columns.ravel(), _side_by_side(sure * (1 - sure)).ravel(), len(gaps))
+    parts = gaps, variance, honest / n_rows**2, _gaussian(covariance, n_draws, rng)
+    found = _read_backwards(*(part.reshape(*part.shape[:-1], *shape) for part in parts))
     shares = _draws(rng, n_draws, sure.shape[1])
-    drawn = np.einsum("rms,rs->mr", plausible, shares)
+    drawn = np.einsum("rms,rs->mr", found.plausible, shares)
     return {
-        name: CalibrationError(float(found.mean()), errors)
-        for name, found, errors in zip(confidence, estimate, drawn, strict=True)
+        name: CalibrationError(float(estimate.mean()), errors)
+        for name, estimate, errors in zip(confidence, found.estimate, drawn, strict=True)
     }
 
 
-def _gaps(sure: Floats, right: Floats, n_bins: int) -> Floats:
-    """For each row, its gap in the bin of its confidence, for every method and seed side by side.
+def _columns(sure: Floats, n_bins: int) -> Integers:
+    """The bin of each confidence, (n, M · S), those of other methods and seeds in other columns."""
+    bins = np.clip((_side_by_side(sure) * n_bins).astype(int), 0, n_bins - 1)
+    return bins + n_bins * np.arange(bins.shape[1])
 
-    Their means over rows are the gaps that a calibration error adds up.
-    """
-    n_rows = sure.shape[2]
-    bins = np.clip((sure * n_bins).astype(int), 0, n_bins - 1).reshape(-1, n_rows).T
-    columns = bins + n_bins * np.arange(bins.shape[1])
-    table = np.zeros((n_rows, n_bins * bins.shape[1]))
-    np.put_along_axis(table, columns, (sure - right).reshape(-1, n_rows).T, axis=1)
-    return table
+
+def _side_by_side(values: Floats) -> Floats:
+    return values.reshape(-1, values.shape[2]).T
 
 
 def _gaussian(covariance: Floats, n_draws: int, rng: np.random.Generator) -> Floats:
@@ -203,19 +206,34 @@ def _gaussian(covariance: Floats, n_draws: int, rng: np.random.Generator) -> Flo
     return rng.normal(size=(n_draws, len(values))) @ root.T
 
 
-def _read_backwards(gaps: Floats, spread: Floats, noise: Floats) -> tuple[Floats, Floats]:
-    """The true errors (M, S) that would show the sums of `gaps`, and plausible ones (R, M, S)."""
-    seen = np.abs(gaps).sum(axis=-1)
-    is_certain = ~spread.any(axis=-1)  # all rows are alike: what was seen is what is true
-    unit = np.where(is_certain, 1.0, spread.sum(axis=-1))
+@dataclass(frozen=True, eq=False)
+class _Errors:
+    estimate: Floats  # (M, S)
+    plausible: Floats  # (R, M, S)
+
+
+def _read_backwards(gaps: Floats, variance: Floats, if_honest: Floats, noise: Floats) -> _Errors:
+    """The true errors that would show the sums of `gaps`.
+
+    Parameters
+    ----------
+    gaps, variance : (M, S, bins), with the noise that the rows have
+    if_honest : (M, S, bins) the variance of honest confidences: few rows that are all right seem
+        to have no noise
+    noise : (R, M, S, bins) draws
+    """
+    is_clear = np.abs(gaps) > CLEAR * np.sqrt(np.maximum(variance, if_honest))
+    sides, spread = np.sign(gaps), np.where(is_clear, 0.0, np.sqrt(variance))
+    unit = np.maximum(spread.sum(axis=-1), TINY)
+    seen = np.abs(gaps).sum(axis=-1, where=~is_clear)
     ratio = true_ratio(seen / unit)
     near = np.maximum(ratio, 1.0)  # smaller gaps would vary less, but gaps this large may be true
-    middle = np.sign(gaps) * near[..., None] * spread
-    luck = np.abs(noise + middle).sum(axis=-1) - unit * seen_ratio(near)
-    return (
-        np.where(is_certain, seen, unit * ratio),
-        np.where(is_certain, seen, unit * true_ratio((seen - luck) / unit)),
-    )
+    middle = sides * near[..., None] * spread
+    luck = np.abs(noise + middle).sum(axis=-1, where=~is_clear) - unit * seen_ratio(near)
+    clear = np.abs(gaps).sum(axis=-1, where=is_clear)
+    clear_luck = (sides * noise).sum(axis=-1, where=is_clear)
+    rest = unit * true_ratio((seen - luck) / unit)
+    return _Errors(clear + unit * ratio, np.maximum(clear - clear_luck + rest, 0.0))
 
 
 def seen_ratio(ratio: Floats) -> Floats:
