@@ -223,6 +223,7 @@ def _read_backwards(gaps: Floats, variance: Floats, if_honest: Floats, noise: Fl
     noise : (R, M, S, bins) draws
     """
     is_clear = np.abs(gaps) > CLEAR * np.sqrt(np.maximum(variance, if_honest))
+    is_clear |= variance == 0
     sides, spread = np.sign(gaps), np.where(is_clear, 0.0, np.sqrt(variance))
     unit = np.maximum(spread.sum(axis=-1), TINY)
     seen = np.abs(gaps).sum(axis=-1, where=~is_clear)
