@@ -98,7 +98,7 @@ def comparison(values: Mapping[str, Interval], title: str, *, ours: str | None =
             ha="center",
             fontsize=8,
         )
-    panel.set_yticks(range(len(values)), list(values))
+    panel.set_yticks(range(len(values)), list(values), parse_math=False)
     panel.set_ylim(len(values) - 0.5, -0.7)
     panel.set_title(title)
     panel.margins(x=0.08)
@@ -184,8 +184,8 @@ def confusions(matrix: Integers, classes: Sequence[str], title: str) -> Any:
     shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
     panel.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     if is_named:
-        panel.set_xticks(range(n_classes), classes, rotation=90)
-        panel.set_yticks(range(n_classes), classes)
+        panel.set_xticks(range(n_classes), classes, rotation=90, parse_math=False)
+        panel.set_yticks(range(n_classes), classes, parse_math=False)
         for (row, column), count in np.ndenumerate(matrix):
             color = "white" if shares[row, column] > 0.5 else "black"
             if count:
@@ -193,13 +193,25 @@ def confusions(matrix: Integers, classes: Sequence[str], title: str) -> Any:
                     column, row, str(count), ha="center", va="center", fontsize=7, color=color
                 )
     panel.set(xlabel="answer", ylabel="truth", title=title)
-    return figure
+    return as_written(figure)
 
 
 def plain(figure: Any) -> Any:
     """Without the two spines that say nothing."""
     for panel in figure.axes:
         panel.spines[["top", "right"]].set_visible(False)
+    return as_written(figure)
+
+
+def as_written(figure: Any) -> Any:
+    """Titles, labels and names as they are: signs such as $ and ^ in them begin no formula."""
+    texts = list(figure.texts)
+    for panel in figure.axes:
+        texts += [panel.title, panel.xaxis.label, panel.yaxis.label, *panel.texts]
+        legend = panel.get_legend()
+        texts += [] if legend is None else legend.get_texts()
+    for text in texts:
+        text.set_parse_math(False)
     return figure
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import re
+import shutil
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,28 +20,59 @@ SHEET = (8.27, 11.69)  # inches: A4
 LINE, WIDTH = 0.019, 96  # height of a line as a share of the sheet, and its characters
 ACROSS = 103  # characters of a table, all of one width
 Line = tuple[str, dict[str, Any]]  # what it says, and how it looks
-LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "−": "$-$", "±": r"$\pm$"}
+LATEX = {
+    **{sign: f"\\{sign}" for sign in "&%_#${}"},
+    **{"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}"},
+    **{"−": "$-$", "±": r"$\pm$", "×": r"$\times$", "√": r"$\surd$", "·": r"$\cdot$"},
+    **{"≤": r"$\leq$", "≥": r"$\geq$", "≈": r"$\approx$", "→": r"$\to$", "σ": r"$\sigma$"},
+    **{"…": r"\dots{}", "–": "--", "—": "---", "“": "``", "”": "''"},
+}
 
 
 def write_report(
     folder: str | Path, title: str, sections: Sequence[Section], about: Sequence[str] = ()
 ) -> Path:
-    """Write everything; gives the path of the page."""
+    """Write everything or nothing; gives the path of the page."""
     folder = Path(folder)
-    figures = folder / "figures"
-    figures.mkdir(parents=True, exist_ok=True)
-    (folder / "tables").mkdir(exist_ok=True)
-    for section in sections:
-        for drawing in section.drawings:
-            (figures / f"{drawing.name}.png").write_bytes(drawing.png)
-            (figures / f"{drawing.name}.pdf").write_bytes(as_bytes(drawing.figure, "pdf"))
-        for table in section.tables:
-            (folder / "tables" / f"{table.name}.md").write_text(markdown(table))
-            (folder / "tables" / f"{table.name}.tex").write_text(latex(table))
-    _write_book(folder / BOOK, title, sections, about)
-    page = folder / PAGE
-    page.write_text(html_page(title, sections, about), encoding="utf-8")
-    return page
+    with _whole(folder) as place:
+        for section in sections:
+            _write_section(place, section)
+        _write_book(place / BOOK, title, sections, about)
+        (place / PAGE).write_text(html_page(title, sections, about), encoding="utf-8")
+    return folder / PAGE
+
+
+@contextmanager
+def _whole(folder: Path) -> Iterator[Path]:
+    """A place for files that move into `folder` when all of them are written, the page last."""
+    is_new = not folder.exists()
+    place = folder / ".unfinished"
+    place.mkdir(parents=True, exist_ok=True)
+    try:
+        yield place
+        found = sorted(path for path in place.rglob("*") if path.is_file())
+        for path in sorted(found, key=lambda path: path.name == PAGE):
+            target = folder / path.relative_to(place)
+            target.parent.mkdir(exist_ok=True)
+            path.replace(target)
+    except BaseException:
+        if is_new:
+            shutil.rmtree(folder)
+        raise
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _write_section(folder: Path, section: Section) -> None:
+    for name in ("figures", "tables"):
+        (folder / name).mkdir(exist_ok=True)
+    for drawing in section.drawings:
+        (folder / "figures" / f"{drawing.name}.png").write_bytes(drawing.png)
+        (folder / "figures" / f"{drawing.name}.pdf").write_bytes(as_bytes(drawing.figure, "pdf"))
+    for table in section.tables:
+        for ending, text in (("md", markdown(table)), ("tex", latex(table))):
+            path = folder / "tables" / f"{table.name}.{ending}"
+            path.write_text(text, encoding="utf-8")
 
 
 def markdown(table: Grid) -> str:
@@ -52,7 +85,9 @@ def markdown(table: Grid) -> str:
     """
     marks = ["--:" if is_number else "---" for is_number in table.are_numbers()]
     lines = [table.head, marks, *table.rows]
-    body = "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
+    body = "\n".join(
+        f"| {' | '.join(_one_line(cell).replace('|', '/') for cell in line)} |" for line in lines
+    )
     return f"{body}\n\n{table.note}\n" if table.note else f"{body}\n"
 
 
@@ -72,12 +107,21 @@ def latex(table: Grid) -> str:
     rows = [" & ".join(_in_latex(cell) for cell in row) + r" \\" for row in table.rows]
     head = " & ".join(_in_latex(cell) for cell in table.head) + r" \\"
     body = "\n".join([r"\toprule", head, r"\midrule", *rows, r"\bottomrule"])
-    note = f"% {table.note}\n" if table.note else ""
+    note = f"% {_one_line(table.note)}\n" if table.note else ""
     return f"{note}\\begin{{tabular}}{{{columns}}}\n{body}\n\\end{{tabular}}\n"
 
 
 def _in_latex(cell: str) -> str:
-    return re.sub("[&%_#$−±]", lambda found: LATEX[found[0]], cell)
+    """A cell whose signs are printed, not obeyed.
+
+    >>> print(_in_latex("a^b {50 %} √n"))
+    a\\textasciicircum{}b \\{50 \\%\\} $\\surd$n
+    """
+    return "".join(LATEX.get(sign, sign) for sign in _one_line(cell))
+
+
+def _one_line(text: str) -> str:
+    return re.sub(r"[\r\n\v\f\u2028\u2029]+", " ", text)
 
 
 def _write_book(path: Path, title: str, sections: Sequence[Section], about: Sequence[str]) -> None:
@@ -148,6 +192,6 @@ def _sheets(blocks: Sequence[list[Line]]) -> list[Any]:
     for lines in _paged(blocks, int(0.9 / LINE)):
         sheet = new_figure(*SHEET)
         for place, (line, look) in enumerate(lines):
-            sheet.text(0.08, 0.95 - LINE * place, line, va="top", **look)
+            sheet.text(0.08, 0.95 - LINE * place, line, va="top", parse_math=False, **look)
         sheets.append(sheet)
     return sheets

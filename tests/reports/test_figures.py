@@ -112,3 +112,31 @@ def test_counts_of_a_confusion_matrix_can_be_read():
     matrix = np.array([[3, 0], [1, 5]])
     (panel,) = figures.confusions(matrix, ["a", "b"], "title").axes
     assert sorted(text.get_text() for text in panel.texts) == ["1", "3", "5"]
+
+
+ODD = ["$x^{", "a_b$c", r"\frac", "^{", "100 % {#&~}"]
+
+
+def odd_figures():
+    value = Interval(0.5, 0.4, 0.6)
+    yield figures.reliability(reliability_bins(Y, P), ODD[0])
+    yield figures.comparison(dict.fromkeys(ODD, value), ODD[0])
+    values = {name: [value, value] for name in ODD}
+    yield figures.lines([1, 2], values, ODD[0], across=ODD[1], up=ODD[0])
+    yield figures.courses({name: Outcome([0.5], [0.9, 0.6]) for name in ODD}, ODD[0])
+    yield figures.risk_and_coverage({name: risk_coverage(Y, P) for name in ODD}, ODD[0])
+    yield figures.confusions(np.eye(len(ODD), dtype=int), ODD, ODD[0])
+
+
+def test_signs_in_names_begin_no_formula():
+    for figure in odd_figures():
+        assert figures.as_bytes(figure, "png").startswith(b"\x89PNG")
+        assert figures.as_bytes(figure, "pdf").startswith(b"%PDF")
+
+
+def test_dollars_in_names_are_drawn():
+    """Between two dollars a formula would be drawn, without them and without spaces."""
+    figure = figures.confusions(np.eye(2, dtype=int), ["$a b$", "c"], "$t i$")
+    (panel,) = figure.axes
+    texts = [panel.title, *panel.get_xticklabels(), *panel.get_yticklabels()]
+    assert not any(text.get_parse_math() for text in texts)

@@ -13,7 +13,7 @@ from attnknn.errors import InvalidInputError
 from attnknn.evaluation.close_up import Mistake, worst_mistakes
 from attnknn.reports.collecting import collected
 from attnknn.reports.model import model_sections
-from attnknn.reports.page import Grid, Section, html_page
+from attnknn.reports.page import Drawing, Grid, Section, html_page
 from attnknn.reports.tables import bins_of, curve, section_of
 from attnknn.reports.writing import (
     ACROSS,
@@ -91,6 +91,52 @@ def test_tables_for_text_and_for_papers():
     assert markdown(grid).endswith("\nwhy\n")
     assert r"x \& y & 5 \% $-$ 1 \\" in latex(grid)
     assert latex(grid).startswith("% why\n\\begin{tabular}{lr}")
+
+
+def test_every_sign_of_a_paper_is_printed():
+    said = latex(Grid("t", ["m"], [[r"\ { } ^ ~ # $ % & _ √n − × ±"]], note="two\nlines"))
+    assert (
+        r"\textbackslash{} \{ \} \textasciicircum{} \textasciitilde{} \# \$ \% \& \_ "
+        r"$\surd$n $-$ $\times$ $\pm$ \\" in said
+    )
+    assert said.startswith("% two lines\n\\begin")
+    assert "| two lines |" in markdown(Grid("t", ["m"], [["two\nlines"]]))
+
+
+def test_odd_names_can_be_printed_on_paper(tmp_path):
+    grid = Grid("t", ["$x^{"], [["a$b$c ^{"]], note="$^{")
+    page = write_report(tmp_path / "out", "$^{", [Section("$^{", ["$x$ ^{"], [grid])])
+    assert "a$b$c ^{" in page.read_text()
+    assert (tmp_path / "out" / "report.pdf").read_bytes().startswith(b"%PDF")
+
+
+class Broken:
+    """A figure that cannot be drawn."""
+
+    def get_layout_engine(self):
+        raise ValueError("no")
+
+
+def test_a_report_that_cannot_be_drawn_leaves_nothing(section, tmp_path):
+    broken = Section("Broken", [], [], [Drawing("x", Broken(), "")])
+    with pytest.raises(ValueError, match="no"):
+        write_report(tmp_path / "new", "t", [section, broken])
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_report_that_cannot_be_drawn_leaves_the_old_one(section, tmp_path):
+    out = tmp_path / "out"
+    page = write_report(out, "Old", [section])
+    (out / "mine.txt").write_text("mine")
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match="no"):
+        write_report(out, "New", [section, Section("x", [], [], [Drawing("x", Broken(), "")])])
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    assert "Old" in page.read_text()
+    write_report(out, "New", [section])
+    assert "New" in page.read_text()
+    assert (out / "mine.txt").exists()
+    assert not (out / ".unfinished").exists()
 
 
 def test_numbers_stand_right_and_words_left():
