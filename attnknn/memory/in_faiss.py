@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -31,11 +31,15 @@ SMALL = 1 << 18  # numbers in an index below which the same holds
 
 @dataclass(frozen=True)
 class Built:
-    """A FAISS index, and the position of the entry in each of its slots, -1 for forgotten ones."""
+    """A FAISS index, and the position of the entry in each of its slots, -1 for forgotten ones.
+
+    One that `is_shared` may also be searched by a copy of the memory: it must not be changed.
+    """
 
     index: Any
     positions: Integers
     n_held: int
+    is_shared: bool = False
 
     @property
     def is_whole(self) -> bool:
@@ -125,11 +129,10 @@ class FaissMemory(Memory):
             self._index()
             return
         n_slots, n_total = len(built.positions), len(self)
-        self._put(built.index, self.entries.embeddings[n_total - n_new :], n_slots)
+        index = self._own(built)
+        self._put(index, self.entries.embeddings[n_total - n_new :], n_slots)
         added = np.arange(n_total - n_new, n_total)
-        self._built = Built(
-            built.index, np.concatenate([built.positions, added]), built.n_held + n_new
-        )
+        self._built = Built(index, np.concatenate([built.positions, added]), built.n_held + n_new)
 
     def _remove(self, positions: Integers) -> None:
         self._drop("_exact")
@@ -141,15 +144,28 @@ class FaissMemory(Memory):
         moved = built.positions - np.searchsorted(positions, built.positions)
         slots = np.where(gone | (built.positions < 0), -1, moved)
         if self.index == "hnsw":
-            self._built = Built(built.index, slots, built.n_held)
+            self._built = replace(built, positions=slots)
             if (slots < 0).mean() > self.rebuild_share:
                 self._index()
             return
-        built.index.remove_ids(np.flatnonzero(gone))
+        index = self._own(built)
+        index.remove_ids(np.flatnonzero(gone))
         slots = (
             slots[~gone] if self.index == "flat" else slots
         )  # flat closes the gaps, lists do not
-        self._built = Built(built.index, slots, built.n_held - len(positions))
+        self._built = Built(index, slots, built.n_held - len(positions))
+
+    def __copy__(self) -> FaissMemory:
+        """A memory with the same index: whichever of the two changes first takes a copy of it."""
+        if "_built" in self.__dict__:
+            self._built = replace(self._built, is_shared=True)
+        other = type(self).__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def _own(self, built: Built) -> Any:
+        """An index that may be changed: that of `built`, or a copy of it."""
+        return self._faiss.clone_index(built.index) if built.is_shared else built.index
 
     def _nearest(
         self, queries: Vectors, k: int, exclude: Integers | None

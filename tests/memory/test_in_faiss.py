@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import builtins
 import sys
+from copy import copy
 
 import numpy as np
 import pytest
 
+from attnknn import AttnKNNClassifier
 from attnknn.errors import InvalidSettingError, MissingExtraError
 from attnknn.memory import METRICS, FaissMemory, NumpyMemory, make_entries
+from attnknn.what_if import what_if
 
 faiss = pytest.importorskip("faiss")
 
@@ -140,3 +143,38 @@ def test_missing_faiss_names_the_extra(monkeypatch) -> None:
     monkeypatch.setattr(builtins, "__import__", without_faiss)
     with pytest.raises(MissingExtraError, match=r"Install `attnknn\[faiss\]`, or use `memory="):
         FaissMemory().remember(entries_of(np.eye(3)))
+
+
+KINDS = [FaissMemory("flat"), FaissMemory("ivf", n_lists=4, n_probe=4), FaissMemory("hnsw")]
+
+
+@pytest.mark.parametrize("memory", KINDS, ids=lambda memory: memory.index)
+def test_edits_of_a_classifier_build_no_index_anew(memory, rng, monkeypatch) -> None:
+    X, y = rng.standard_normal((400, 4)), np.arange(400) % 3
+    clf = AttnKNNClassifier(8, attention="distance", memory=memory, random_state=0).fit(X, y)
+    monkeypatch.setattr(FaissMemory, "_build", lambda _: pytest.fail("built anew"))
+    clf.relabel([0, 1], 2).add(X[:5] + 0.1, y[:5]).forget(np.arange(7)).relabel(9, 1)
+    plain = AttnKNNClassifier(8, attention="distance", memory="numpy", random_state=0).fit(X, y)
+    plain.relabel([0, 1], 2).add(X[:5] + 0.1, y[:5]).forget(np.arange(7)).relabel(9, 1)
+    found, expected = clf.kneighbors(X)[1], plain.kneighbors(X)[1]
+    assert (found == expected).mean() > (0.999 if memory.is_exact else 0.97)
+
+
+@pytest.mark.parametrize("memory", KINDS, ids=lambda memory: memory.index)
+def test_an_edit_of_a_copy_leaves_the_index_of_the_other_alone(memory, rng) -> None:
+    X, y = rng.standard_normal((400, 4)), np.arange(400) % 3
+    clf = AttnKNNClassifier(8, attention="distance", memory=memory, random_state=0).fit(X, y)
+    index = clf.memory_._ready().index
+    before, ids = clf.predict_proba(X).tobytes(), clf.kneighbors(X)[1]
+    what_if(clf, X[:9], forget=np.arange(60), add=(X[:60] + 0.01, y[:60]))
+    other = copy(clf.memory_)
+    other.add(entries_of(X[:20], ids=np.arange(900, 920)))
+    other.forget(np.arange(30))
+    assert clf.memory_._ready().index is index
+    assert index.ntotal == 400
+    assert clf.predict_proba(X).tobytes() == before
+    assert (clf.kneighbors(X)[1] == ids).all()
+    clf.memory_.forget(np.arange(100, 130))  # and the other way around
+    assert len(other) == 390
+    assert np.isin(other.search(X[100:110], 1).positions.ravel(), np.arange(390)).all()
+    assert (other.search(X[100:110], 1).distances < 1e-3).all()
