@@ -12,7 +12,6 @@ Elsewhere, each with a test that would fail:
 
     B17 to B20, B25  the training itself        training/test_teaching.py
     B21, B22  the summary is of the model       tests/cli/test_vit.py
-    B23     folders: augment, noise, resize     tests/cli/test_vit.py (gray images and folders)
     B24     half precision on a processor       training/test_teaching.py (`use_amp`)
 
 Cannot occur: B14, there is no cache of past tokens; B23's unshuffled images, every training draws
@@ -22,12 +21,23 @@ each call and nothing is stored.
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
+from PIL import Image
 
+from attnknn.cli import main
+from attnknn.cli.vit.mapping import model_settings
+from attnknn.cli.vit.train import train
 from attnknn.vit.functional import Rule, choose, convnn_attention
 from attnknn.vit.functional.grid import grid_of
 from attnknn.vit.layers import ConvNNAttention, LocalAttention, NeighborhoodAttention1D
+from attnknn.vit.training import Pixels
+from attnknn.vit.training.stored import make_vit
 
 
 def test_b1_neighborhood_attention_needs_no_other_package_and_trains():
@@ -89,3 +99,43 @@ def test_b29_local_attention_has_the_width_heads_and_window_asked_for():
     layer = LocalAttention(12, 3, window_size=5)
     assert layer.qkv.weight.shape == (36, 12)
     assert (layer.num_heads, layer.head_dim, layer.window_size) == (3, 4, 5)
+
+
+def test_b29_k_of_the_command_is_the_window():
+    asked = ["--layer", "LocalAttention", "--K", "5", "--resize", "32", "--num_layers", "1"]
+    options = train.make_context("train", asked).params
+    settings = model_settings(options, in_chans=3, num_classes=10, asked_heads=False)
+    assert make_vit(settings).blocks[0].attn.window_size == 5
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Images of two classes, as ImageNet has them."""
+    chance = np.random.default_rng(0)
+    for number in range(16):
+        for part in ("train", "val"):
+            place = tmp_path / part / ("cat", "dog")[number % 2]
+            place.mkdir(parents=True, exist_ok=True)
+            pixels = chance.integers(0, 255, (20, 20, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(place / f"{number}.png")
+    return tmp_path
+
+
+@pytest.mark.parametrize("flag", ["", "--augment", "--noise 0.3"])
+def test_b23_images_of_folders_are_augmented_and_noisy_as_asked(folders, monkeypatch, flag):
+    moved, usual = {True: 0.0, False: 0.0}, Pixels.seen
+
+    def seen(pixels, images, generator, *, is_augmented=False):
+        shown = usual(pixels, images, generator, is_augmented=is_augmented)
+        clean = usual(replace(pixels, noise=0.0), images, torch.Generator())
+        is_step = torch.is_grad_enabled()
+        moved[is_step] = max(moved[is_step], (shown - clean).abs().max().item())
+        return shown
+
+    monkeypatch.setattr(Pixels, "seen", seen)
+    small = "--resize 16 --patch_size 8 --num_layers 1 --d_hidden 12 --d_mlp 12 --num_epochs 1"
+    given = f"--dataset imagenet --data_path {folders} --output_dir {folders / 'out'} {flag}"
+    done = CliRunner().invoke(main, shlex.split(f"vit train --device cpu {small} {given}"))
+    assert done.exit_code == 0, done.output
+    assert (moved[True] > 0.1) == bool(flag)
+    assert (moved[False] > 0.1) == ("noise" in flag)

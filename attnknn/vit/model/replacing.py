@@ -183,7 +183,7 @@ def _scale(module: nn.Module) -> float | None:
 
 def _extras(module: nn.Module, known: Collection[str]) -> dict[str, Tensor]:
     """The parameters of an attention beyond the maps that every one has, and norms without any."""
-    extras = {
+    extras: dict[str, Tensor] = {
         name: parameter
         for name, parameter in module.named_parameters()
         if name.split(".")[0] not in known
@@ -253,11 +253,14 @@ def _merged(found: Found) -> tuple[Tensor, list[Tensor | None]]:
     """
     parts = found.queries_keys_values
     weights = [part.weight.detach() for part in parts]
-    biases = [None if part.bias is None else part.bias.detach() for part in parts]
+    biases: list[Tensor | None] = [
+        None if part.bias is None else part.bias.detach() for part in parts
+    ]
     usual = (len(weights[0]) / found.num_heads) ** -0.5
     if found.scale is not None and not math.isclose(found.scale, usual, rel_tol=1e-6):
         weights[0] = weights[0] * (found.scale / usual)
-        biases[0] = None if biases[0] is None else biases[0] * (found.scale / usual)
+        if biases[0] is not None:
+            biases[0] = biases[0] * (found.scale / usual)
     return torch.cat(weights), biases
 
 
