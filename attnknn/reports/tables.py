@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -50,7 +51,8 @@ def section_of(table: Table, title: str, ours: str, name: str) -> Section:
         Drawing(
             f"{name}-reliability",
             figures.reliability(bins_of(table, ours), ours),
-            f"How often {ours} is right when it is so sure; whiskers are two standard deviations.",
+            f"How often {ours} is right when it is so sure, over {_counted(table)}; whiskers are "
+            "two standard deviations of so many rows.",
         ),
         Drawing(
             f"{name}-risk-coverage",
@@ -65,15 +67,27 @@ def section_of(table: Table, title: str, ours: str, name: str) -> Section:
 
 
 def bins_of(table: Table, method: str, n_bins: int = 15) -> ReliabilityBins:
-    """Confidence against accuracy, over the rows of all seeds."""
+    """Confidence against accuracy over all seeds, with the counts and the noise of the test rows.
+
+    Seeds answer the same rows: together they know no more than one about the luck of the rows. So
+    counts are means over seeds, rounded up, and the noise is that of so many rows.
+    """
     confidence, is_right = _rows(table, method)
-    return bins_of_confidence(confidence, is_right, n_bins)
+    found = bins_of_confidence(confidence, is_right, n_bins)
+    n_seeds = len(table.seeds)
+    counts = -(-found.counts // n_seeds)  # rounded up: a bin of a few seeds is not empty
+    return replace(found, counts=counts, noise=found.noise * np.sqrt(n_seeds))
 
 
 def curve(table: Table, method: str) -> RiskCoverage:
     """Risk and coverage over the rows of all seeds."""
     confidence, is_right = _rows(table, method)
     return curve_of(confidence, ~is_right)
+
+
+def _counted(table: Table) -> str:
+    rows = f"{table.n_test:,} test rows"
+    return f"{rows}, the mean of {len(table.seeds)} seeds" if len(table.seeds) > 1 else rows
 
 
 def _rows(table: Table, method: str) -> tuple[np.ndarray, np.ndarray]:

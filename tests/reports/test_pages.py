@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -191,8 +192,25 @@ def test_figures_have_the_size_they_were_drawn_in(section):
         assert f'alt="{drawing.caption}" width="{width}"' in page
 
 
-def test_rows_of_all_seeds_are_counted(table):
-    assert bins_of(table, "attnknn").counts.sum() == 2 * table.n_test
+def test_seeds_do_not_make_more_rows_than_there_are(table):
+    """Twice the same seed tells what one tells."""
+    seed = replace(table, runs=tuple(run for run in table.runs if run.seed == 0))
+    again = tuple(replace(run, seed=7) for run in seed.runs)
+    one, two = (
+        bins_of(found, "attnknn").filled()
+        for found in (seed, replace(seed, runs=seed.runs + again))
+    )
+    for field in ("counts", "confidence", "accuracy", "noise"):
+        assert np.allclose(getattr(one, field), getattr(two, field))
+    assert one.counts.sum() == table.n_test
+    assert "over 36 test rows, the mean of 2 seeds" in section_captions(table)
+
+
+def section_captions(table):
+    return " ".join(d.caption for d in section_of(table, "Wine", "attnknn", "wine").drawings)
+
+
+def test_risk_is_that_of_all_seeds(table):
     risk = curve(table, "attnknn").risk[-1]
     assert risk == pytest.approx(1 - table.mean("accuracy", "attnknn"))
 
