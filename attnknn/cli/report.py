@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from attnknn.reports.collecting import Collected
+    from attnknn.reports.page import Section
 
 FILE = click.Path(path_type=Path)
 AXES = {  # the word in folders: what it counts, and whether it is drawn by doublings
@@ -32,44 +40,105 @@ def report(folder: Path, out: Path | None, ours: str | None, title: str | None) 
 
     out = out or Path(f"{folder.resolve().name}-report")
     with patience("Drawing"):
-        page = write_page(folder, out, ours, title or folder.resolve().name)
-    click.echo(str(page))
+        made = make_page(folder, out, ours, title or folder.resolve().name, "attnknn report")
+    click.echo(str(made.page))
+    if made.left_out:
+        raise click.ClickException(
+            f"{made.page} is written without what its last section names: "
+            + " ".join(made.left_out)
+        )
+
+
+@dataclass(frozen=True)
+class Made:
+    """A page, and what could not be read or drawn, with the reasons."""
+
+    page: Path
+    left_out: Sequence[str]
 
 
 def write_page(folder: Path, out: Path, ours: str | None, title: str) -> Path:
-    """The page of all reports below `folder`; gives its path."""
+    """The page of what an experiment left; whatever cannot be read or drawn is named on it."""
+    return make_page(folder, out, ours, title, "attnknn experiment").page
+
+
+def make_page(folder: Path, out: Path, ours: str | None, title: str, command: str) -> Made:
+    """The page of all reports below `folder`."""
     from attnknn.reports.collecting import collected
-    from attnknn.reports.curves import curve_section
-    from attnknn.reports.model import close_up_sections
-    from attnknn.reports.sheets import sheet_section
-    from attnknn.reports.sweeps import sweep_section
-    from attnknn.reports.tables import section_of
+    from attnknn.reports.page import Section
     from attnknn.reports.writing import write_report
 
     found = collected(folder)
-    sections = []
-    for name, table in found.tables.items():
-        sections.append(section_of(table, name, _ours(table.methods, ours), _file_name(name)))
-        if name in found.close_ups:
-            sections += close_up_sections(found.close_ups[name], name, _file_name(name))
-    for name, tables in found.sweeps.items():
-        across, is_log = AXES.get(name.rpartition("/")[2], (name, False))
-        sections.append(sweep_section(tables, name, _file_name(name), across=across, is_log=is_log))
-    sections += [sheet_section(sheets, _file_name(name)) for name, sheets in found.sheets.items()]
-    if found.trainings:
-        sections.append(curve_section(found.trainings, "Trainings", "trainings"))
-    about = [f"Made by `attnknn report` from {found.n_runs} runs below {folder}."]
-    return write_report(out, title, sections, about)
+    _check_ours(found, ours)
+    draft = _Draft(list(found.unread))
+    draft.draw(found, ours)
+    if draft.left_out:
+        draft.sections.append(Section("What could not be read or drawn", draft.left_out))
+    about = [f"Made by `{command}` from {found.n_runs} runs below {folder}."]
+    return Made(write_report(out, title, draft.sections, about), draft.left_out)
+
+
+@dataclass
+class _Draft:
+    """A page while it is made."""
+
+    left_out: list[str]
+    sections: list[Section] = field(default_factory=list)
+
+    def draw(self, found: Collected, ours: str | None) -> None:
+        from attnknn.reports.curves import curve_section
+        from attnknn.reports.model import close_up_sections
+        from attnknn.reports.sheets import sheet_section
+        from attnknn.reports.sweeps import sweep_section
+        from attnknn.reports.tables import section_of
+
+        for name, table in found.tables.items():
+            with self._noting(name):
+                own = _ours(table.methods, ours)
+                self.sections.append(section_of(table, name, own, _file_name(name)))
+            with self._noting(f"{name}, close-up"):
+                if name in found.close_ups:
+                    self.sections += close_up_sections(
+                        found.close_ups[name], name, _file_name(name)
+                    )
+        for name, tables in found.sweeps.items():
+            across, is_log = AXES.get(name.rpartition("/")[2], (name, False))
+            with self._noting(name):
+                self.sections.append(
+                    sweep_section(tables, name, _file_name(name), across=across, is_log=is_log)
+                )
+        for name, sheets in found.sheets.items():
+            with self._noting(name):
+                self.sections.append(sheet_section(sheets, _file_name(name)))
+        if found.trainings:
+            with self._noting("Trainings"):
+                self.sections.append(curve_section(found.trainings, "Trainings", "trainings"))
+
+    @contextmanager
+    def _noting(self, name: str) -> Iterator[None]:
+        """What cannot be drawn is noted, and the rest goes on."""
+        from attnknn.errors import AttnKNNError
+
+        try:
+            yield
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            is_said = isinstance(error, AttnKNNError)
+            reason = str(error) if is_said else f"{type(error).__name__}: {error}."
+            self.left_out.append(f"{name}: {reason}")
 
 
 def _file_name(name: str) -> str:
     return name.replace("/", "-")
 
 
+def _check_ours(found: Collected, asked: str | None) -> None:
+    methods = list(dict.fromkeys(m for table in found.tables.values() for m in table.methods))
+    if asked is not None and found.tables and asked not in methods:
+        raise click.UsageError(f"--ours must be one of {', '.join(methods)}; got {asked!r}.")
+
+
 def _ours(methods: list[str], asked: str | None) -> str:
-    """The method that was named; else the first of our own, else the first."""
-    if asked is not None:
-        if asked not in methods:
-            raise click.UsageError(f"--ours must be one of {', '.join(methods)}; got {asked!r}.")
-        return asked
+    """The method that was named, where it ran; else the first of our own, else the first."""
+    if asked in methods:
+        return str(asked)
     return next((method for method in methods if method.startswith("attnknn")), methods[0])

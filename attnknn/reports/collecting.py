@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from attnknn.errors import InvalidInputError
 from attnknn.evaluation.close_up import CloseUp
 from attnknn.evaluation.sheet import Sheet, Sheets
-from attnknn.evaluation.table import Table, joined
+from attnknn.evaluation.table import UNREADABLE, Table, joined
 from attnknn.learning.course import Outcome
 
 REPORT, TRAINING, CLOSE_UP = "report.json", "training.json", "close-up.json"
+T = TypeVar("T")
 ON_AXIS = re.compile(r"(?P<word>[A-Za-z]+)-(?P<place>\d+(\.\d+)?)")
 
 
@@ -28,6 +30,7 @@ class Collected:
     sweeps : tables by their place on an axis; the path ends in the word for the axis
     trainings : of the tables whose encoders were trained, by path and seed
     close_ups : of the tables that have them, one for each seed
+    unread : what could not be read, and why
     """
 
     tables: Mapping[str, Table] = field(default_factory=dict)
@@ -35,6 +38,7 @@ class Collected:
     sheets: Mapping[str, Sheets] = field(default_factory=dict)
     trainings: Mapping[str, Outcome] = field(default_factory=dict)
     close_ups: Mapping[str, list[CloseUp]] = field(default_factory=dict)
+    unread: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.tables) + len(self.sweeps) + len(self.sheets)
@@ -50,25 +54,63 @@ class Collected:
 def collected(folder: str | Path) -> Collected:
     """Every report below `folder`; seeds of one experiment are one table."""
     folder = Path(folder)
-    tables: dict[str, Table] = {}
-    sheets: dict[str, Sheets] = {}
-    trainings: dict[str, Outcome] = {}
-    close_ups: dict[str, list[CloseUp]] = {}
+    basket = _Basket()
     for place, paths in _by_experiment(folder).items():
         name = _name(place, folder)
-        if "sheet" in _content(paths[0]):
-            sheets[name] = Sheets(tuple(Sheet.from_json(path) for path in paths))
-            continue
-        tables[name] = joined([_read(path) for path in paths])
+        with basket.noting(name):
+            basket.take(name, paths)
+    single, sweeps = _along_axes(basket.tables)
+    found = Collected(
+        single, sweeps, basket.sheets, basket.trainings, basket.close_ups, basket.unread
+    )
+    if not len(found):
+        raise InvalidInputError(f"Nothing below {folder} can be read. {' '.join(found.unread)}")
+    return found
+
+
+@dataclass
+class _Basket:
+    """What is read while it is read."""
+
+    tables: dict[str, Table] = field(default_factory=dict)
+    sheets: dict[str, Sheets] = field(default_factory=dict)
+    trainings: dict[str, Outcome] = field(default_factory=dict)
+    close_ups: dict[str, list[CloseUp]] = field(default_factory=dict)
+    unread: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def noting(self, name: str = "") -> Iterator[None]:
+        """What cannot be read is noted, and the rest goes on."""
+        try:
+            yield
+        except InvalidInputError as error:
+            self.unread.append(f"{name}: {error}" if name else str(error))
+
+    def take(self, name: str, paths: Sequence[Path]) -> None:
+        tables: dict[Path, Table] = {}
+        sheets: list[Sheet] = []
         for path in paths:
-            training = path.with_name(TRAINING)
-            if training.exists():
-                trainings[f"{name}, seed {path.parent.name}"] = _training(training)
-            close_up = path.with_name(CLOSE_UP)
-            if close_up.exists():
-                close_ups.setdefault(name, []).append(CloseUp.from_json(close_up))
-    single, sweeps = _along_axes(tables)
-    return Collected(single, sweeps, sheets, trainings, close_ups)
+            with self.noting():
+                if "sheet" in _content(path):
+                    sheets.append(_read(path, Sheet.from_json))
+                else:
+                    tables[path] = _table(path)
+        if sheets:
+            self.sheets[name] = Sheets(tuple(sheets))
+        if tables:
+            self.tables[name] = joined(tables.values())
+        for path in tables:
+            self._take_beside(name, path)
+
+    def _take_beside(self, name: str, path: Path) -> None:
+        """The training and the close-up that lie beside a report."""
+        training, close_up = path.with_name(TRAINING), path.with_name(CLOSE_UP)
+        if training.exists():
+            with self.noting():
+                self.trainings[f"{name}, seed {path.parent.name}"] = _training(training)
+        if close_up.exists():
+            with self.noting():
+                self.close_ups.setdefault(name, []).append(_close_up(close_up))
 
 
 def _by_experiment(folder: Path) -> dict[Path, list[Path]]:
@@ -79,15 +121,6 @@ def _by_experiment(folder: Path) -> dict[Path, list[Path]]:
     if not found:
         raise InvalidInputError(f"There is no {REPORT} below {folder}.")
     return {place: sorted(paths, key=_seed) for place, paths in found.items()}
-
-
-def with_shared_methods(tables: Mapping[float, Table]) -> dict[float, Table]:
-    """The same tables without methods that some of them lack."""
-    shared = set.intersection(*(set(table.methods) for table in tables.values()))
-    return {
-        place: replace(table, runs=tuple(run for run in table.runs if run.method in shared))
-        for place, table in tables.items()
-    }
 
 
 def _along_axes(
@@ -107,39 +140,62 @@ def _along_axes(
     sweeps = {}
     for word, group in groups.items():
         if len(group) > 1:
-            sweeps[word] = with_shared_methods(dict(sorted(group.items())))
+            sweeps[word] = dict(sorted(group.items()))
         else:
             single |= {f"{word}-{place:g}": table for place, table in group.items()}
     return single, sweeps
 
 
-def _content(path: Path) -> dict[str, object]:
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise InvalidInputError(f"{path} is no report of an experiment: {error}") from error
+def _content(path: Path) -> dict[str, Any]:
+    content = _read(path, lambda path: json.loads(path.read_text(encoding="utf-8")))
     return content if isinstance(content, dict) else {}
 
 
-def _read(path: Path) -> Table:
+def _read(path: Path, read: Callable[[Path], T]) -> T:
+    """What a file holds, or an error that names it."""
     try:
-        return Table.from_json(path)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidInputError(f"{path} is no report of an experiment: {error}") from error
+        return read(path)
+    except InvalidInputError:
+        raise
+    except UNREADABLE as error:
+        raise InvalidInputError(
+            f"{path} is damaged, or no file of an experiment ({type(error).__name__}: {error}). "
+            "Remove it and run the experiment again."
+        ) from error
+
+
+def _table(path: Path) -> Table:
+    table = _read(path, Table.from_json)
+    if not table.runs:
+        raise InvalidInputError(
+            f"{path} holds no runs: nothing was measured. Remove it and run the experiment again."
+        )
+    return table
+
+
+def _close_up(path: Path) -> CloseUp:
+    found = _read(path, CloseUp.from_json)
+    n_classes = len(found.classes)
+    if found.confusions.shape != (n_classes, n_classes):
+        raise InvalidInputError(
+            f"{path} must count {n_classes} x {n_classes} confusions, got the shape "
+            f"{found.confusions.shape}. Remove it and run the experiment again."
+        )
+    return found
 
 
 def _training(path: Path) -> Outcome:
     """The losses of a training by epoch."""
-    content: Any = _content(path)
-    try:
-        return Outcome(
-            content["train losses"],
-            content["judged losses"],
-            seconds=content["seconds"],
-            tolerance=content.get("tolerance", 0.0),
-        )
-    except KeyError as error:
-        raise InvalidInputError(f"{path} does not tell of a training: {error}") from error
+    return _read(path, lambda path: _outcome(_content(path)))
+
+
+def _outcome(content: Mapping[str, Any]) -> Outcome:
+    return Outcome(
+        content["train losses"],
+        content["judged losses"],
+        seconds=content["seconds"],
+        tolerance=content.get("tolerance", 0.0),
+    )
 
 
 def _name(place: Path, folder: Path) -> str:

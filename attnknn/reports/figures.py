@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -109,7 +110,7 @@ def comparison(values: Mapping[str, Interval], title: str, *, ours: str | None =
 
 def lines(
     places: Sequence[float],
-    values: Mapping[str, Sequence[Interval]],
+    values: Mapping[str, Sequence[Interval | None]],
     title: str,
     *,
     across: str,
@@ -117,12 +118,18 @@ def lines(
     is_log: bool = False,
     from_zero: bool = False,
 ) -> Any:
-    """One line for each method over K, the rate of noise or the like, in a band of 95 %."""
+    """One line for each method over K, the rate of noise or the like, in a band of 95 %.
+
+    A line has a gap where its value is None.
+    """
     figure = new_figure(6.4, 4.0)
     panel = figure.subplots()
     for look, (name, found) in zip(_looks(len(values)), values.items(), strict=True):
-        panel.plot(places, [value.mean for value in found], marker=".", label=name, **look)
-        low, high = ([getattr(value, end) for value in found] for end in ("lower", "upper"))
+        mean, low, high = (
+            [math.nan if value is None else getattr(value, part) for value in found]
+            for part in ("mean", "lower", "upper")
+        )
+        panel.plot(places, mean, marker=".", label=name, **look)
         panel.fill_between(places, low, high, color=look["color"], alpha=0.15, linewidth=0)
     panel.set(xlabel=across, ylabel=up, title=title)
     if is_log:

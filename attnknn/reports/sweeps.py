@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.evaluation.intervals import Interval
 from attnknn.evaluation.table import BY_ROW, Table
 from attnknn.reports import figures
 from attnknn.reports.page import Drawing, Grid, Section
-from attnknn.reports.sentences import best, steadiest
+from attnknn.reports.sentences import best, listed, steadiest
 
 METRICS = ("accuracy", "nll", "ece")
 WORDS = {
@@ -17,7 +18,11 @@ WORDS = {
     "nll": "log-loss (lower is better)",
     "ece": "calibration error in 15 bins (lower is better)",
 }
-Values = dict[str, list[Interval]]  # for each method one at each place
+OF_ERRORS = (
+    " In brackets 95 % intervals of the error without its sampling noise, which adds to what is "
+    "seen: with few rows it may lie above."
+)
+Values = dict[str, list[Interval | None]]  # for each method one at each place, None where it lacks
 
 
 def sweep_section(
@@ -28,7 +33,8 @@ def sweep_section(
     Parameters
     ----------
     tables : by place, which is K, the rate of noise, the ratio of imbalance or the like; all of
-        the same data, seeds and methods, so that changes are paired row by row
+        the same data. Seeds that some lack are left out, so that changes are paired row by row;
+        methods that some lack have lines with gaps. The section names both.
     name : how the names of its files begin
     across : what a place is, in words
     is_log : whether places stand at the logarithm of what they are
@@ -48,34 +54,88 @@ def sweep_section(
     """
     places = sorted(tables)
     _check(tables, places, is_log)
-    ordered = [tables[place] for place in places]
+    ordered = _with_shared_seeds([tables[place] for place in places])
     values = {metric: _values(ordered, metric) for metric in METRICS}
+    lacking = _lacking(tables, places, across)
     return Section(
         title,
-        _sentences(ordered, places, across),
+        [*_sentences(ordered, places, across), *lacking],
         [_grid(places, values[m], m, f"{name}-{m}", across, ordered[0]) for m in METRICS],
         [_drawing(places, values[m], m, f"{name}-{m}", across, is_log) for m in METRICS],
     )
 
 
+def _shared_seeds(tables: Sequence[Table]) -> list[int]:
+    return [seed for seed in tables[0].seeds if all(seed in table.seeds for table in tables)]
+
+
+def _with_shared_seeds(tables: Sequence[Table]) -> list[Table]:
+    """The same tables with the seeds that all have, in one order."""
+    seeds = _shared_seeds(tables)
+    return [
+        replace(table, runs=tuple(run for seed in seeds for run in table.runs if run.seed == seed))
+        for table in tables
+    ]
+
+
+def _methods(tables: Sequence[Table]) -> list[str]:
+    return list(dict.fromkeys(method for table in tables for method in table.methods))
+
+
+def _lacking(tables: Mapping[float, Table], places: Sequence[float], across: str) -> list[str]:
+    """Which seeds and methods are not measured at every place."""
+    ordered = [tables[place] for place in places]
+    seeds = sorted({seed for table in ordered for seed in table.seeds})
+    said = []
+    for seed in (seed for seed in seeds if seed not in _shared_seeds(ordered)):
+        where = _places_without(ordered, places, "seeds", seed)
+        said.append(f"Seed {seed} is left out: it is not measured at {across} {where}.")
+    for method in _methods(ordered):
+        where = _places_without(ordered, places, "methods", method)
+        if where:
+            said.append(f"{listed([method])} is not measured at {across} {where}.")
+    return said
+
+
+def _places_without(
+    tables: Sequence[Table], places: Sequence[float], field: str, name: int | str
+) -> str:
+    found = [
+        f"{place:g}"
+        for place, table in zip(places, tables, strict=True)
+        if name not in getattr(table, field)
+    ]
+    return listed(found) if found else ""
+
+
 def _values(tables: Sequence[Table], metric: str) -> Values:
     return {
-        method: [_value(table, metric, method) for table in tables] for method in tables[0].methods
+        method: [_value(table, metric, method) for table in tables] for method in _methods(tables)
     }
 
 
-def _value(table: Table, metric: str, method: str) -> Interval:
+def _value(table: Table, metric: str, method: str) -> Interval | None:
+    if method not in table.methods:
+        return None
     if metric in BY_ROW:
         return table.interval(metric, method)
-    mean = table.mean(metric, method)
-    return Interval(mean, mean, mean)
+    return replace(table.ece_interval(method), mean=table.mean(metric, method))
 
 
 def _sentences(tables: Sequence[Table], places: Sequence[float], across: str) -> list[str]:
-    first, last = tables[0], tables[-1]
+    first, last = _with_shared_methods(tables[0], tables[-1])
     way = f"From {across} {places[0]:g} to {places[-1]:g}"
-    said = [steadiest(first, last, metric, way) for metric in BY_ROW]
-    return [*said, *(f"At {across} {places[-1]:g}, {best(last, metric)}" for metric in BY_ROW)]
+    said = [steadiest(first, last, metric, way) for metric in BY_ROW] if first.methods else []
+    at_end = f"At {across} {places[-1]:g}"
+    return [*said, *(f"{at_end}, {best(tables[-1], metric)}" for metric in BY_ROW)]
+
+
+def _with_shared_methods(*tables: Table) -> list[Table]:
+    shared = set.intersection(*(set(table.methods) for table in tables))
+    return [
+        replace(table, runs=tuple(run for run in table.runs if run.method in shared))
+        for table in tables
+    ]
 
 
 def _grid(
@@ -84,11 +144,11 @@ def _grid(
     rows = []
     for at, place in enumerate(places):
         found = [value[at] for value in values.values()]
-        cells = [f"{v:.4f}" if metric in BY_ROW else f"{v.mean:.4f}" for v in found]
+        cells = ["–" if value is None else f"{value:.4f}" for value in found]
         rows.append([f"{place:g}", *cells])
     seeds = ", ".join(map(str, table.seeds))
     note = f"{table.dataset}: {WORDS[metric]} on {table.n_test:,} test rows, seeds {seeds}."
-    note += " In brackets 95 % intervals over rows and seeds." if metric in BY_ROW else ""
+    note += " In brackets 95 % intervals over rows and seeds." if metric in BY_ROW else OF_ERRORS
     return Grid(name, [across, *values], rows, note=note)
 
 
@@ -104,7 +164,9 @@ def _drawing(
         is_log=is_log,
         from_zero=metric != "accuracy",
     )
-    how = "in bands of 95 % over rows and seeds" if metric in BY_ROW else "means over seeds"
+    how = "in bands of 95 % over rows and seeds"
+    if metric not in BY_ROW:
+        how = "as seen, with bands of 95 % of what it is without its sampling noise"
     return Drawing(name, figure, f"{WORDS[metric]} by {across}, {how}.")
 
 
@@ -117,10 +179,15 @@ def _check(tables: Mapping[float, Table], places: Sequence[float], is_log: bool)
         )
     first = tables[places[0]]
     for place in places[1:]:
-        for field in ("dataset", "checksum", "n_test", "seeds", "methods"):
+        for field in ("dataset", "checksum", "n_test"):
             wanted, came = getattr(first, field), getattr(tables[place], field)
             if came != wanted:
                 raise InvalidInputError(
                     f"Tables of a sweep must have the same `{field}`, "
                     f"got {wanted!r} at {places[0]:g} and {came!r} at {place:g}."
                 )
+    if not _shared_seeds([tables[place] for place in places]):
+        seeds = "; ".join(f"{listed(list(map(str, tables[p].seeds)))} at {p:g}" for p in places)
+        raise InvalidInputError(
+            f"Tables of a sweep must have a seed in common, got {seeds}. Measure the missing ones."
+        )
