@@ -200,12 +200,17 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
             [judged.part(slice(b, b + ROWS_AT_ONCE)).answer(parts).probabilities for b in blocks]
         )
 
-    def save(self, path: str | Path) -> None:
-        """Write the classifier to a folder; an older one there is replaced whole or not at all."""
+    def save(self, path: str | Path, *, ends_edits: bool = False) -> None:
+        """Write the classifier to a folder; an older one there is replaced whole or not at all.
+
+        Parameters
+        ----------
+        ends_edits : replace also a model that has edits or snapshots, which end with it
+        """
         from attnknn.storage import save_classifier
 
         self._check_fitted("save")
-        save_classifier(self, Path(path))
+        save_classifier(self, Path(path), ends_edits=ends_edits)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
