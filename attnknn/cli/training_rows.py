@@ -25,7 +25,7 @@ from attnknn.cli.columns import (
 from attnknn.cli.files import Part, Source
 from attnknn.cli.files.base import check_column
 from attnknn.cli.kinds import categories, typed_column
-from attnknn.errors import InvalidInputError
+from attnknn.errors import InvalidInputError, ModelFolderError
 
 SHOWN_COLUMNS = 6  # of a row, in the payload that `explain` shows
 LONGEST_VALUE, LONGEST_TEXT = 24, 100
@@ -58,14 +58,13 @@ class Roles:
     @classmethod
     def of(cls, notes: Mapping[str, str]) -> Roles:
         """The roles of the columns in `fit`, from what it noted beside the model."""
-        payload = json.loads(notes.get("payload_columns", "null"))
         return cls(
             target=notes.get("target", ""),
             id=notes.get("id_column", ""),
             group=notes.get("group_column", ""),
             importance=notes.get("importance_column", ""),
-            payload=None if payload is None else tuple(payload),
-            dropped=tuple(json.loads(notes.get("dropped_columns", "[]"))),
+            payload=_noted(notes, "payload_columns"),
+            dropped=_noted(notes, "dropped_columns") or (),
             text=notes.get("text", ""),
             subject=notes.get("subject_column", ""),
         )
@@ -111,6 +110,21 @@ class Roles:
     def _without_role(self, columns: list[str]) -> list[str]:
         others = {self.target, self.id, self.group, self.subject, self.importance, *self.dropped}
         return [name for name in columns if name not in others]
+
+
+def _noted(notes: Mapping[str, str], name: str) -> tuple[str, ...] | None:
+    """The columns that a note lists; None where there is no such note."""
+    if name not in notes:
+        return None
+    try:
+        listed = json.loads(notes[name])
+    except ValueError:
+        listed = None
+    if not (isinstance(listed, list) and all(isinstance(column, str) for column in listed)):
+        raise ModelFolderError(
+            f"The stored note `{name}` must be names of columns, got {notes[name][:40]!r}."
+        )
+    return tuple(listed)
 
 
 @dataclass(frozen=True)

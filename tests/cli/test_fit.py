@@ -10,6 +10,8 @@ import pandas as pd
 import pytest
 
 from attnknn import AttnKNNClassifier
+from attnknn.cli.training_rows import Roles
+from attnknn.errors import ModelFolderError
 from attnknn.storage import load_notes
 
 from .samples import QUICK, animals, fit_quickly, refused, run, write
@@ -64,7 +66,20 @@ def test_roles_of_columns_reach_the_entries(tmp_path: Path) -> None:
     assert entries.importance.tolist() == table["say"].tolist()
     assert loaded.feature_names_in_.tolist() == ["weight", "legs"]
     assert entries.payloads[0].startswith("diary=slept, ate, slept again…, weight=")
-    assert load_notes(tmp_path / "model") == {"target": "kind", "id_column": "name"}
+    assert load_notes(tmp_path / "model") == {
+        "target": "kind",
+        "id_column": "name",
+        "group_column": "herd",
+        "importance_column": "say",
+        "payload_columns": '["diary", "weight"]',
+        "dropped_columns": '["diary", "home"]',
+    }
+
+
+@pytest.mark.parametrize("text", ["5", "{}", "[1]", "home"])
+def test_notes_that_are_no_names_of_columns_are_refused(text: str) -> None:
+    with pytest.raises(ModelFolderError, match="`dropped_columns` must be names of columns"):
+        Roles.of({"target": "kind", "dropped_columns": text})
 
 
 def test_payloads_can_be_left_out(train: Path, tmp_path: Path) -> None:
