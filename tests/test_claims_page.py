@@ -431,7 +431,7 @@ def test_reports_of_other_settings_or_data_are_refused(experiment):
 
 def test_sheets_of_other_settings_are_refused(tmp_path):
     study = Study("index", "cifar10", tmp_path, [0])
-    written = {"title": repr(settings_of("index")["title"]), "neighbors": "4"}
+    written = {"claim": "index", "measure": settings_of("index", {"neighbors": 4})}
     (sheet,) = sheets("index", index_rows(2, 1, 3), settings=written).sheets
     sheet.to_json(study.place / "0" / "report.json")
     with pytest.raises(InvalidInputError, match="was made with other settings"):
@@ -450,7 +450,7 @@ def test_a_verdict_stands_beside_the_data_that_it_rests_on(experiment):
 def test_the_page_gives_no_verdict_before_all_is_measured(tmp_path):
     methods = ["uniform", "distance", "learned", "k-ensemble"]
     few = {
-        ("main", "iris"): {"changes": {"methods": methods}, "seeds": [0]},
+        ("main", "iris"): {"changes": {"methods": methods}, "network": None, "n_rows": None},
         ("k-sweep", "digits"): {"changes": {"methods": methods[:2], "neighbors": [1, 4]}},
         ("overhead", "digits"): {"changes": {"neighbors": 4, "queries": 8, "repeats": 1}},
     }
@@ -462,7 +462,7 @@ def test_the_page_gives_no_verdict_before_all_is_measured(tmp_path):
         for study in studies(tmp_path)
     ]
     measured = [study for study in asked if (study.claim, study.dataset) in few]
-    table = measure(replace(measured[0], n_rows=None)).tables[None]
+    table = measure(measured[0]).tables[None]
     measure(measured[1])
     measure(measured[2])
     asked = [replace(s, seeds=[0, 1]) if s.claim == "k-sweep" else s for s in asked]

@@ -84,7 +84,7 @@ def read(study: Study) -> Found:
 def size_words(study: Study, found: Found) -> str:
     """What a verdict rests on: data, rows, seeds."""
     if isinstance(found, Sheets):
-        rows, seeds = ASKED_ROWS[study.claim].format(**found.first.settings), found.seeds
+        rows, seeds = ASKED_ROWS[study.claim].format(**found.first.settings["measure"]), found.seeds
     else:
         table = next(iter(found.values()))
         rows, seeds = f"{table.n_test:,} test rows", table.seeds
@@ -122,7 +122,7 @@ def _table(cell: Cell, path: Path) -> Table:
     except DAMAGE as error:
         raise _damaged(path, error) from error
     asked = {ask.name or ask.method for ask in cell.asks}
-    same = found <= asked and asked - found <= STAND_INS and table.corruption == cell.words
+    same = found <= asked and asked - found <= STAND_INS and table.corruption == cell.damage
     return table if same else _refuse(path)
 
 
@@ -131,7 +131,7 @@ def _sheet(study: Study, path: Path) -> Sheet:
         sheet = Sheet.from_json(path)
     except DAMAGE as error:
         raise _damaged(path, error) from error
-    asked = {name: repr(value) for name, value in _settings(study).items()}
+    asked = {"claim": study.claim, "measure": _settings(study)}
     return sheet if asked.items() <= sheet.settings.items() else _refuse(path)
 
 

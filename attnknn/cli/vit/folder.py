@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from attnknn.errors import InvalidInputError
-
 if TYPE_CHECKING:
     from torch import nn
 
@@ -122,6 +120,8 @@ def scores_of(scores: Scores) -> dict[str, float]:
 
 def read_args(folder: Path) -> dict[str, Any]:
     """The settings of a training that is over."""
+    from attnknn.errors import InvalidInputError
+
     path = folder / REPORT
     try:
         args: dict[str, Any] = json.loads(path.read_text())["args"]
