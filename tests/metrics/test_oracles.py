@@ -19,6 +19,7 @@ ANSWERS = [random_answers(seed, sharpness=1.0 + 3.0 * seed) for seed in range(3)
 ANSWERS += [random_answers(3, n=1), random_answers(4, n=7, n_classes=30), *HARD.values()]
 CLOSE = 1e-9
 BINS = (1, 10, 15)
+ONE_NOW = [ANSWERS[0], *(pytest.param(*pair, marks=pytest.mark.slow) for pair in ANSWERS[1:])]
 
 
 def scikit_learn_scores(y, p):
@@ -73,8 +74,9 @@ def test_the_brier_score_equals_that_of_scikit_learn(y, p):
     assert metrics.brier(y, p) == pytest.approx(expected, abs=CLOSE)
 
 
-# What follows needs torchmetrics, whose import alone takes seconds. Its public functions round to
-# float32; those below them keep the precision that they are given.
+# What follows needs torchmetrics, whose import takes two or three seconds: ordinary tests hold each
+# family of metrics to it once, slow ones in every case. Its public functions round to float32;
+# those below them keep the precision that they are given.
 
 
 @pytest.fixture(scope="module")
@@ -111,8 +113,7 @@ def check_calibration(y, p, calibration_error):
         assert found == pytest.approx(by_class, abs=CLOSE)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("y", "p"), ANSWERS)
+@pytest.mark.parametrize(("y", "p"), ONE_NOW)
 def test_calibration_errors_equal_those_of_torchmetrics(y, p, calibration_error):
     check_calibration(y, p, calibration_error)
 
@@ -131,8 +132,7 @@ def test_calibration_errors_of_any_answers_equal_those_of_torchmetrics(pair, cal
     check_calibration(*pair, calibration_error)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("y", "p"), ANSWERS)
+@pytest.mark.parametrize(("y", "p"), ONE_NOW)
 def test_counts_and_their_means_equal_those_of_torchmetrics(y, p):
     torch = pytest.importorskip("torch")
     functional = pytest.importorskip("torchmetrics.functional.classification")
