@@ -22,6 +22,7 @@ from attnknn.metrics import (
 from attnknn.records import Floats, Integers
 from attnknn.reports import figures
 from attnknn.reports.page import Drawing, Grid, Section
+from attnknn.reports.score_intervals import score_intervals
 
 SCORES = {
     "accuracy": "accuracy",
@@ -86,8 +87,21 @@ def _summary(scores: dict[str, float], codes: Integers, probabilities: Floats) -
         f"did not come true; telling rows apart takes {parts.resolution:.4f} off the "
         f"{parts.uncertainty:.4f} that the class shares alone would give.",
     ]
-    rows = [[words, f"{scores[name]:.4f}"] for name, words in SCORES.items()]
-    return Section("How right", sentences, [Grid("scores", ["score", "value"], rows)])
+    return Section("How right", sentences, [_score_grid(scores, codes, probabilities)])
+
+
+def _score_grid(scores: dict[str, float], codes: Integers, probabilities: Floats) -> Grid:
+    ranges = {
+        name: f"{found.lower:.4f} to {found.upper:.4f}"
+        for name, found in score_intervals(codes, probabilities).items()
+    }
+    rows = [[words, f"{scores[name]:.4f}", ranges.get(name, "–")] for name, words in SCORES.items()]
+    note = (
+        f"Intervals over the luck of {len(codes):,} rows; the model stays as it is. That of the "
+        "calibration error is of the error that endless rows would show: noise adds to what is "
+        "seen, which with few rows may lie above. – where there is no honest interval."
+    )
+    return Grid("scores", ["score", "value", "95 % interval"], rows, note=note)
 
 
 def _honesty(codes: Integers, probabilities: Floats, classes: Sequence[str]) -> Section:
