@@ -92,7 +92,7 @@ def _summary(scores: dict[str, float], codes: Integers, probabilities: Floats) -
 
 def _score_grid(scores: dict[str, float], codes: Integers, probabilities: Floats) -> Grid:
     ranges = {
-        name: f"{found.lower:.4f} to {found.upper:.4f}"
+        name: f"[{found.lower:.4f}, {found.upper:.4f}]"
         for name, found in score_intervals(codes, probabilities).items()
     }
     rows = [[words, f"{scores[name]:.4f}", ranges.get(name, "–")] for name, words in SCORES.items()]

@@ -42,7 +42,7 @@ def test_every_score_has_its_interval_on_the_page(answers):
     (grid,) = model_sections(*answers, ["a", "b", "c"])[0].tables
     found = score_intervals(*answers)["nll"]
     rows = {row[0]: row[2] for row in grid.rows}
-    assert rows["log-loss"] == f"{found.lower:.4f} to {found.upper:.4f}"
+    assert rows["log-loss"] == f"[{found.lower:.4f}, {found.upper:.4f}]"
     assert rows["the largest gap of a bin"] == "–"
     assert "600 rows" in grid.note
 
