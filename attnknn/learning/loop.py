@@ -99,7 +99,7 @@ def train(
     except KeyboardInterrupt:
         run.outcome.was_interrupted = True
     run.best.restore(module)
-    if not was_over:
+    if not was_over and (path is None or not run.is_over):  # else as its checkpoint says
         run.outcome.seconds = time.perf_counter() - started
     return run.outcome
 

@@ -113,8 +113,10 @@ def read_until_told(path: Path, stop: int) -> int:
 def checked(path: Path) -> list[Edit]:
     """The log of a model that opens, is sound, and is the same for readers and the writer."""
     queries = np.random.default_rng(1).normal(size=(5, 6))
-    reader = AttnKNNClassifier.load(path)
     with open_for_editing(path) as model:
+        # Only now: opening brings in an edit whose writer was killed between its last byte and
+        # telling readers of it.
+        reader = AttnKNNClassifier.load(path)
         assert model.database.execute("pragma integrity_check").fetchall() == [("ok",)]
         assert reader.memory_.entries.ids.tolist() == model.classifier.memory_.entries.ids.tolist()
         assert np.array_equal(

@@ -104,7 +104,7 @@ def test_b29_local_attention_has_the_width_heads_and_window_asked_for():
 def test_b29_k_of_the_command_is_the_window():
     asked = ["--layer", "LocalAttention", "--K", "5", "--resize", "32", "--num_layers", "1"]
     options = train.make_context("train", asked).params
-    settings = model_settings(options, in_chans=3, num_classes=10, asked_heads=False)
+    settings = model_settings(options, in_chans=3, num_classes=10)
     assert make_vit(settings).blocks[0].attn.window_size == 5
 
 
@@ -125,8 +125,8 @@ def folders(tmp_path):
 def test_b23_images_of_folders_are_augmented_and_noisy_as_asked(folders, monkeypatch, flag):
     moved, usual = {True: 0.0, False: 0.0}, Pixels.seen
 
-    def seen(pixels, images, generator, *, is_augmented=False):
-        shown = usual(pixels, images, generator, is_augmented=is_augmented)
+    def seen(pixels, images, generator, **asked):
+        shown = usual(pixels, images, generator, **asked)
         clean = usual(replace(pixels, noise=0.0), images, torch.Generator())
         is_step = torch.is_grad_enabled()
         moved[is_step] = max(moved[is_step], (shown - clean).abs().max().item())
