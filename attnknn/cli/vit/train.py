@@ -89,9 +89,7 @@ def _train(folder: Path, options: dict[str, Any], asked: set[str]) -> bool:
         as_meant,
         errors_in_flags,
         model_settings,
-        not_read,
         training_settings,
-        without_effect,
     )
     from attnknn.vit.training import Pixels, train_vit
     from attnknn.vit.training.stored import make_vit
@@ -108,15 +106,8 @@ def _train(folder: Path, options: dict[str, Any], asked: set[str]) -> bool:
         train_rows=options["train_rows"],
         test_rows=options["test_rows"],
     )
-    settings = model_settings(
-        options,
-        in_chans=data.in_chans,
-        num_classes=len(data.classes),
-    )
-    for name in not_read(options["layer"], asked):
-        click.echo(f"--{name} is not read by {', '.join(options['layer'])}.", err=True)
-    for line in without_effect(options):
-        click.echo(line, err=True)
+    settings = model_settings(options, in_chans=data.in_chans, num_classes=len(data.classes))
+    _tell_of_idle_options(options, asked)
     split(torch.as_tensor(data.train.classes), training.validation, training.seed)  # or an error
     teller = _Teller(folder, options, training.epochs)
     if teller.is_first:
@@ -145,14 +136,25 @@ def _train(folder: Path, options: dict[str, Any], asked: set[str]) -> bool:
     stored = StoredVit(model, settings, pixels, data.classes)  # type: ignore[arg-type]
     _finish(teller, stored, lesson, data, training)
     if lesson.was_interrupted:
-        way_on = (
-            "the same command with --resume goes on"
-            if (folder / files.CHECKPOINT).exists()
-            else "there is no checkpoint to go on from"
-        )
-        n_done, n_asked = len(lesson.epochs), training.epochs
-        click.echo(f"Interrupted after epoch {n_done} of {n_asked}; {way_on}.", err=True)
+        has_checkpoint = (folder / files.CHECKPOINT).exists()
+        _tell_of_interruption(len(lesson.epochs), training.epochs, has_checkpoint)
     return not lesson.was_interrupted
+
+
+def _tell_of_idle_options(options: dict[str, Any], asked: set[str]) -> None:
+    """Options that were given and that nothing reads."""
+    from attnknn.cli.vit.mapping import not_read, without_effect
+
+    for name in not_read(options["layer"], asked):
+        click.echo(f"--{name} is not read by {', '.join(options['layer'])}.", err=True)
+    for line in without_effect(options):
+        click.echo(line, err=True)
+
+
+def _tell_of_interruption(n_done: int, n_asked: int, has_checkpoint: bool) -> None:
+    goes_on = "the same command with --resume goes on"
+    way_on = goes_on if has_checkpoint else "there is no checkpoint to go on from"
+    click.echo(f"Interrupted after epoch {n_done} of {n_asked}; {way_on}.", err=True)
 
 
 def _finish(
