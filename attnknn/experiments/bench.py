@@ -108,8 +108,15 @@ class Bench:
         """The checkpoint of a training is here."""
         assert self.network is not None
         rows = [f"{self.n_rows}-rows"] if self.n_rows else []
-        parts = [self.data.name, self.network.name, *rows, *filter(None, [stress.name])]
+        damage = [] if self._leaves_all(stress) else [stress.name]
+        parts = [self.data.name, self.network.name, *rows, *damage]
         return self.folder / "trainings" / "-".join(parts) / str(seed)
+
+    def _leaves_all(self, stress: Stress) -> bool:
+        """Whether every row stays with its label, as when classes of one size are to be alike."""
+        return stress.does_nothing or (
+            not stress.is_about_noise and self.n_entries(stress) == len(self.rows.y_train)
+        )
 
 
 def surroundings() -> dict[str, str]:

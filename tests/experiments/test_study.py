@@ -16,8 +16,10 @@ from attnknn.evaluation.close_up import CloseUp
 from attnknn.evaluation.sheet import Sheet
 from attnknn.evaluation.table import Table
 from attnknn.experiments import networks, running
+from attnknn.experiments.bench import Bench
 from attnknn.experiments.fewer_rows import drawn_rows, fewer_rows
 from attnknn.experiments.networks import Network
+from attnknn.experiments.stresses import Stress
 from attnknn.experiments.study import Study, measure
 
 TINY = {
@@ -242,6 +244,16 @@ def test_images_are_trained_once_for_all_claims(tmp_path, tiny_network):
     assert sweep.tables[3].methods == ["uniform", "uniform, views"]
     training = json.loads((study.place / "0" / "training.json").read_text())
     assert len(training["judged losses"]) == len(training["train losses"]) + 1 == 2
+
+
+def test_damage_that_leaves_all_rows_needs_no_training_of_its_own(tmp_path):
+    rows = datasets.load("iris")  # forty of each class
+    bench = Bench(rows, tmp_path, networks.network_of("digits"))
+    plain = bench.training_folder(Stress(), 0)
+    assert bench.training_folder(Stress("imbalance", 1), 0) == plain
+    assert bench.training_folder(Stress("symmetric", 0.0), 0) == plain
+    for stress in (Stress("imbalance", 2), Stress("shots", 5), Stress("symmetric", 0.1)):
+        assert bench.training_folder(stress, 0) != plain
 
 
 def test_with_noise_the_head_is_also_told_of_it(tmp_path, tiny_network):
