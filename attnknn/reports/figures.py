@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,8 +63,10 @@ def reliability(bins: ReliabilityBins, title: str) -> Any:
         label="as it came",
         clip_on=False,  # else a point at 0 or 1 is half a point
     )
-    above.set(ylim=(0, 1), ylabel="share of right answers", title=title)
-    above.legend(frameon=False, loc="lower right")
+    above.set(ylim=(0, 1), ylabel="share of right answers")
+    above.set_title(title, pad=26)
+    # Whiskers may be anywhere inside.
+    above.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
     bars = below.bar(
         filled.lower,
         filled.counts,
@@ -169,16 +171,28 @@ def courses(runs: Mapping[str, Outcome], title: str) -> Any:
 
 
 def risk_and_coverage(curves: Mapping[str, RiskCoverage], title: str) -> Any:
-    """How often one is wrong if only the surest answers are given."""
+    """How often one is wrong if only the surest answers are given.
+
+    Where no method errs for more than half of the way, that part is told and not drawn.
+    """
     figure = new_figure(6.4, 4.0)
     panel = figure.subplots()
     for look, (name, curve) in zip(_looks(len(curves)), curves.items(), strict=True):
         panel.step(curve.coverage, curve.risk, where="post", label=name, **look)
-    panel.set(xlim=(0, 1), xlabel="share of rows that are answered", title=title)
+    start = _faultless(curves.values())
+    told = f"; up to {start:g} no answer is wrong" if start else ""
+    panel.set(xlim=(start, 1), xlabel=f"share of rows that are answered{told}", title=title)
     panel.set(ylabel="share of wrong answers among them")
     panel.set_ylim(bottom=0)
     _name_lines(panel, "upper left")  # risk rises to the right; to look for room takes seconds
     return plain(figure)
+
+
+def _faultless(curves: Iterable[RiskCoverage]) -> float:
+    """A coverage of at least one half up to which nobody errs, in steps of 0.05; else 0."""
+    first = [float(curve.coverage[curve.risk > 0].min(initial=1.0)) for curve in curves]
+    start = math.floor(20 * min(first)) / 20
+    return start if 0.5 <= start < 1 else 0.0
 
 
 def confusions(matrix: Integers, classes: Sequence[str], title: str) -> Any:

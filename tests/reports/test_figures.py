@@ -76,6 +76,18 @@ def test_axes_start_where_the_quantity_starts():
     assert panel.get_xlim() == (0, 1)
 
 
+def test_a_long_way_without_mistakes_is_told_and_not_drawn():
+    truth, sure = np.zeros(100, dtype=int), np.linspace(0.99, 0.6, 100)
+    truth[93:] = 1
+    curve = risk_coverage(truth, np.c_[sure, 1 - sure])
+    (panel,) = figures.risk_and_coverage({"a": curve}, "title").axes
+    assert panel.get_xlim() == (0.9, 1)
+    assert "up to 0.9 no answer is wrong" in panel.get_xlabel()
+    right = risk_coverage(np.zeros(100, dtype=int), np.c_[sure, 1 - sure])
+    (panel,) = figures.risk_and_coverage({"a": right}, "title").axes
+    assert panel.get_xlim() == (0, 1)
+
+
 def test_whiskers_stay_between_zero_and_one():
     reach = figures._inside(np.array([0.0, 0.5, 1.0]), np.array([0.2, 0.2, 0.2]))
     assert reach.tolist() == [[0.0, 0.2, 0.2], [0.2, 0.2, 0.0]]
