@@ -49,8 +49,9 @@ def find_all(source: Source) -> list[Path]:
     absent = [wanted(file) for file, path in zip(source.files, found, strict=True) if path is None]
     if absent:
         looked = ", ".join(str(folder) for folder in data_folders())
+        which = "which is" if len(absent) == 1 else "which are"
         raise MissingDataError(
-            f"The data set {source.name!r} needs {' and '.join(absent)}, which is in none of: "
+            f"The data set {source.name!r} needs {' and '.join(absent)}, {which} in none of: "
             f"{looked}. It comes from {source.origin}. Put it into {cache_folder()}, "
             "or name its folder in the environment variable ATTNKNN_DATA."
         )
