@@ -51,7 +51,7 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
     memory : 'auto', 'torch', 'numpy', 'faiss', or a `Memory`
     metric : 'euclidean', 'cosine' or 'inner_product'
     attention : 'auto' learns the weights and keeps them only if they are better on fresh rows;
-        'uniform', 'distance', 'learned', or an `Attention`
+        'uniform', 'distance', 'peaked', 'learned', 'k-ensemble', 'adaptive', or an `Attention`
     calibration : 'auto' fits temperature, prior's score and map leave-one-out; 'scores' leaves the
         map out; None fits nothing
     label_noise : 'auto' models wrong labels where the data show them, 'symmetric' and 'by_class'

@@ -57,7 +57,8 @@ def chapter(title: str, module: str, report: dict[str, Any]) -> str:
     lines += [NOTES[module]] if module in NOTES else []
     for name, rows in report.items():
         if name not in ("machine", "repeats", "bars") and rows:
-            lines.append(f"### {name}\n\n{table(rows)}\n")
+            unit = ", ms" if name.endswith(" time") and module == "vit" else ""
+            lines.append(f"### {name}{unit}\n\n{table(rows)}\n")
     if "bars" in report:
         lines.append(f"### What is asked of it\n\n{bars(report['bars'])}\n")
     return "\n".join(lines)

@@ -34,12 +34,17 @@ def main() -> None:
     repeats = options.repeats or (2 if options.quick else 7)
     n = 2_000 if options.quick else 50_000
     growth = (1_000, 2_000) if options.quick else (10_000, 100_000, 1_000_000)
-    report = {"machine": machine(), "repeats": repeats}
-    report["batch"] = show("1,000 queries", timed(batch(n), repeats), "bare product")
-    report["single"] = show("one query", timed(single(n), 3 * repeats), "torch")
-    report["leave one out"] = show("each entry's others", timed(table(n), 3), "bare product")
+    report: dict[str, Any] = {"machine": machine(), "repeats": repeats}
+    entries = f"{n:,} entries of 256 columns"
+
+    def part(title: str, work: Work, turns: int, yardstick: str = "bare product") -> None:
+        report[title] = show(title, timed(work, turns), yardstick)
+
+    part(f"1,000 queries at once, {entries}, K = 16", batch(n), repeats)
+    part(f"10 queries, one after the other, {entries}, K = 16", single(n), 3 * repeats, "torch")
+    part(f"the 17 nearest others of each of {entries}", table(n), 3)
     for size in growth:
-        report[f"growth {size}"] = show(f"{size:,} x 64", timed(grown(size), 3), "bare product")
+        part(f"256 queries at once, {size:,} entries of 64 columns, K = 16", grown(size), 3)
     if not options.quick:
         RESULTS.parent.mkdir(exist_ok=True)
         RESULTS.write_text(json.dumps(report, indent=2) + "\n")
@@ -109,7 +114,7 @@ def grown(n: int, width: int = 64, k: int = 16) -> Work:
     if n <= LARGEST_INDEX:
         lists = FaissMemory("ivf", n_probe=16).remember(make_entries(vectors, np.zeros(n)))
         recall = lists.recall(queries, k)
-        work[f"lists, recall {recall:.2f}"] = lambda: lists.search(queries, k)
+        work[f"faiss, 16 lists probed, recall {recall:.2f}"] = lambda: lists.search(queries, k)
     return work
 
 
@@ -126,7 +131,7 @@ def timed(work: Work, repeats: int) -> dict[str, list[float]]:
 
 def show(title: str, seconds: dict[str, list[float]], yardstick: str) -> dict[str, Any]:
     """Print medians, and the median ratio to the yardstick of the same turn."""
-    print(f"\n{title:32s} {'median':>10s} {'fastest':>10s} {'ratio':>7s}")
+    print(f"\n{title}\n{'':32s} {'median':>10s} {'fastest':>10s} {'ratio':>7s}")
     rows = {}
     for name, values in seconds.items():
         ratio = statistics.median(a / b for a, b in zip(values, seconds[yardstick], strict=True))

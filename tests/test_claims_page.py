@@ -478,5 +478,5 @@ def test_the_page_gives_no_verdict_before_all_is_measured(tmp_path):
     assert "| Several heads are as one | not measured yet |" in text
     assert "| Accuracy hardly depends on K | not measured yet |" in text
     left = text.split("Not measured yet: ")[1]
-    assert "main cifar10 (3 of 3 reports)" in left
-    assert "k-sweep digits (2 of 4 reports)" in left
+    assert "main cifar10 (3 of 3 reports missing)" in left
+    assert "k-sweep digits (2 of 4 reports missing)" in left

@@ -124,8 +124,9 @@ def test_make_targets_that_are_named_exist(path):
 
 def write_files(folder: Path) -> None:
     """A table of flowers under each of the names that documents use, and other kinds of rows."""
-    flowers = load_iris(as_frame=True).frame
-    flowers["species"] = flowers["label"] = flowers.pop("target").map(str)
+    known = load_iris(as_frame=True)
+    flowers = known.frame
+    flowers["species"] = flowers["label"] = known.target_names[flowers.pop("target")]
     flowers["plant"] = range(len(flowers))
     for name in FILES:
         flowers.to_csv(folder / name, index=False)

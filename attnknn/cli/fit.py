@@ -96,10 +96,10 @@ def fit(
     """Learn from the rows of TRAIN and save a model.
 
     The embedding of a table of 300 rows or more is trained; of a smaller one numbers and dates are
-    scaled and texts become categories. Of a column of texts (--text) the meaning is compared.
-    Vectors in an NPZ file (X, y) are taken as they are. Images come as a folder with a subfolder
-    for each class, or as uint8 arrays in an NPZ file; their embedding is trained. Everything else
-    is chosen and reported.
+    scaled and texts become categories. Of a column of texts (--text) words and
+    parts of words are compared, with --text-model meanings. Vectors in an NPZ file (X, y) are taken
+    as they are. Images come as a folder with a subfolder for each class, or as uint8 arrays in an
+    NPZ file; their embedding is trained. Everything else is chosen and reported.
     """
     from attnknn.cli.encoders import TABLES, allows_gaps, check_options, choose_encoder
     from attnknn.cli.files import open_rows

@@ -2,9 +2,9 @@
 
 Every metric takes `(y_true, probabilities)`: the true labels as codes 0..C-1 in the order of the
 columns (or as any labels, with `classes=` naming the columns), and one row of probabilities per
-label. Probabilities must be finite, within 0..1 up to 1e-6 and sum to one up to 1e-3, which
-float32 and float16 inputs do; what lies beyond by rounding is moved to 0 or 1. The predicted class
-is the first of the most probable ones.
+label; `set_coverage` and `set_size` take sets instead. Probabilities must be finite, within 0..1 up
+to 1e-6 and sum to one up to 1e-3, which float32 and float16 inputs do; what lies beyond by rounding
+is moved to 0 or 1. The predicted class is the first of the most probable ones.
 """
 
 from attnknn.metrics.bins import (

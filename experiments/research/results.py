@@ -65,7 +65,7 @@ def missing(study: Study) -> list[Path]:
 def missing_words(study: Study) -> str:
     """The name of a study that is not measured, and how much of it is missing."""
     n_asked = sum(len(paths) for paths in _paths(study).values())
-    return f"{words(study)} ({len(missing(study))} of {n_asked} reports)"
+    return f"{words(study)} ({len(missing(study))} of {n_asked} reports missing)"
 
 
 def read(study: Study) -> Found:

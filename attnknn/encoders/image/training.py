@@ -64,8 +64,8 @@ class ImageTraining:
 
     Parameters
     ----------
-    epochs, batch_size : None fits them to the number of images: 10 and 256, more epochs of smaller
-        batches for fewer than 2,048
+    epochs, batch_size : None fits them to the number of images: 10 and 256, more epochs for
+        fewer than about 4,900, up to 40, and smaller batches for fewer than 2,048
     learning_rate, weight_decay, optimizer, schedule, warmup, clip : as in
         `attnknn.learning.course.Course`; `clip` is the largest norm of a gradient
     patience : epochs without a better judgment after which training stops
