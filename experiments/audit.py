@@ -2,9 +2,9 @@
 
 A share of the training labels is replaced at random before anything is fitted, and nobody is told.
 Then the probabilities that labels are wrong are compared with what was done. Runs are resumable: a
-report that exists is not made again. `python -m experiments.audit bars` prints the bars. Data is
-looked for in ATTNKNN_DATA. Where cleanlab is installed (2.9 or later), it ranks the same entries by
-the same probabilities.
+report that exists is not made again. `python -m experiments.audit bars` prints the bars, `page`
+writes the table of docs/audit.md. Data is looked for in ATTNKNN_DATA. Where cleanlab is installed
+(2.9 or later), it ranks the same entries by the same probabilities.
 """
 
 from __future__ import annotations
@@ -29,12 +29,19 @@ from attnknn.evaluation.stress import symmetric_noise
 from attnknn.metrics import ece_by_class
 from attnknn.records import Booleans, Floats, Integers
 from experiments.bars import Bar
-from experiments.single import known_reports, leave_report, succeeded
+from experiments.pages import ROOT, replace_between
+from experiments.single import known_reports, leave_report, markdown, succeeded
 
 RESULTS = Path(__file__).parent / "results" / "audit"
+PAGE = ROOT / "docs" / "audit.md"
 DATASETS = ("banking77", "letter")
 RATES = (0.05, 0.2, 0.3)
 ATTENTIONS = ("auto", "distance")
+NOTE = """Means over seeds. *Wrong* labels were put in, *expected* is the sum of the probabilities \
+to be wrong, *ECE* how far these are from what came true. *AUROC* is the chance that a wrong label \
+ranks above a right one, beside the best of cleanlab's three rankings by the same probabilities. \
+*Suggested*: wrong labels whose suggestion is the true one \
+(`python -m experiments.audit`, then `page`)."""
 RANKINGS = ("self_confidence", "normalized_margin", "confidence_weighted_entropy")
 
 
@@ -133,10 +140,45 @@ def bars(reports: list[dict[str, Any]]) -> Iterator[Bar]:
             yield Bar(f"{where}: AUROC ≥ cleanlab's − 0.002", shown, auroc >= best - 0.002)
 
 
+def table(reports: list[dict[str, Any]]) -> str:
+    """What was expected, how honest that is and how well it ranks; means over seeds, Markdown."""
+    head = [
+        "data, attention",
+        "seeds",
+        "wrong",
+        "expected",
+        "ECE",
+        "AUROC",
+        "cleanlab's",
+        "suggested",
+    ]
+    kinds: dict[tuple[str, float, str], list[dict[str, Any]]] = {}
+    for report in reports:
+        kind = (report["dataset"], report["rate"], report["attention"])
+        kinds.setdefault(kind, []).append(report)
+    lines = []
+    for (name, rate, attention), runs in sorted(kinds.items()):
+        mean = {key: np.mean([run["all"][key] for run in runs]) for key in runs[0]["all"]}
+        best = [max(run["cleanlab_auroc"].values(), default=np.nan) for run in runs]
+        lines.append(
+            [
+                f"{name}, {attention}, {rate:.0%}",
+                str(len(runs)),
+                f"{mean['wrong']:,.0f}",
+                f"{mean['expected_wrong']:,.0f}",
+                f"{mean['ece']:.4f}",
+                f"{mean['auroc']:.4f}",
+                f"{np.mean(best):.4f}",
+                f"{mean['suggested_right']:.1%}",
+            ]
+        )
+    return f"{NOTE}\n\n{markdown(head, lines)}"
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Parse, run, print."""
     parser = argparse.ArgumentParser(prog="python -m experiments.audit", description=__doc__)
-    parser.add_argument("command", nargs="?", choices=["run", "bars"], default="run")
+    parser.add_argument("command", nargs="?", choices=["run", "bars", "page"], default="run")
     parser.add_argument("--only", metavar="DATASET", choices=datasets.names())
     parser.add_argument("--rate", type=float, help=f"one of {RATES}, or another")
     parser.add_argument("--seeds", type=int, default=3, help="so many, from 0")
@@ -145,7 +187,11 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.command == "run" and not succeeded(lambda: _run(options)):
         return 1
-    for bar in bars(known_reports(options.folder)):
+    reports = known_reports(options.folder)
+    if options.command == "page":
+        replace_between(PAGE, "audit", table(reports))
+        return 0
+    for bar in bars(reports):
         print(bar)
     return 0
 

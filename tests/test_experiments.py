@@ -172,7 +172,7 @@ def test_benchmarks_run_in_small(module, yardstick):
     assert yardstick in done.stdout
 
 
-def test_the_audit_is_measured_and_held_to_its_bars(tmp_path, capsys):
+def test_the_audit_is_measured_and_held_to_its_bars(tmp_path, capsys, monkeypatch):
     chosen = ["--only", "iris", "--rate", "0.2", "--seeds", "1", "--attention", "distance"]
     assert audits.main(["run", *chosen, "--folder", str(tmp_path)]) == 0
     report = audits.known_reports(tmp_path)[0]
@@ -181,6 +181,11 @@ def test_the_audit_is_measured_and_held_to_its_bars(tmp_path, capsys):
     assert "expected errors within 10 %" in capsys.readouterr().out
     assert audits.main(["bars", "--folder", str(tmp_path)]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["iris-20-distance-0.json"]
+    page = tmp_path / "page.md"
+    page.write_text("<!-- audit -->\n<!-- /audit -->\n")
+    monkeypatch.setattr(audits, "PAGE", page)
+    assert audits.main(["page", "--folder", str(tmp_path)]) == 0
+    assert f"| 1 | {report['all']['wrong']:,} |" in page.read_text()
 
 
 def test_coverage_is_measured_before_and_after_edits_and_held_to_its_bars(
