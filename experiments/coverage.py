@@ -29,8 +29,8 @@ from attnknn.evaluation.protocol import versions
 from attnknn.metrics import set_coverage, set_size
 from attnknn.records import Booleans, Integers
 from experiments.bars import Bar
-from experiments.pages import ROOT, replace_between
-from experiments.single import known_reports, leave_report, markdown, succeeded
+from experiments.pages import ROOT
+from experiments.single import carry_out, leave_report, markdown
 
 RESULTS = Path(__file__).parent / "results" / "coverage"
 SHUFFLED = ", shuffled"
@@ -274,15 +274,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--attention", default="auto", help="what the classifier takes")
     parser.add_argument("--folder", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
-    if options.command == "run" and not succeeded(lambda: _run(options)):
-        return 1
-    reports = known_reports(options.folder)
-    if options.command == "page":
-        replace_between(ROOT / "docs" / "sets.md", "coverage", table(reports))
-        return 0
-    for bar in bars(reports):
-        print(bar)
-    return 0
+    return carry_out(options, _run, (ROOT / "docs" / "sets.md", "coverage"), table, bars)
 
 
 def _run(options: argparse.Namespace) -> None:

@@ -28,8 +28,8 @@ from attnknn.encoders import make_encoder
 from attnknn.evaluation.protocol import versions
 from attnknn.forgetting import drop_least_valuable, keep_newest
 from attnknn.metrics import accuracy, nll
-from experiments.pages import ROOT, replace_between
-from experiments.single import known_reports, leave_report, succeeded
+from experiments.pages import ROOT
+from experiments.single import carry_out, leave_report
 
 RESULTS = Path(__file__).parent / "results" / "forgetting"
 PAGE = ROOT / "docs" / "forgetting.md"
@@ -136,14 +136,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=3, help="so many, from 0")
     parser.add_argument("--folder", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
-    if options.command == "run" and not succeeded(lambda: _run(options)):
-        return 1
-    reports = known_reports(options.folder)
-    if options.command == "page":
-        replace_between(PAGE, "forgetting", table(reports))
-        return 0
-    print(table(reports))
-    return 0
+    return carry_out(options, _run, (PAGE, "forgetting"), table)
 
 
 def _run(options: argparse.Namespace) -> None:

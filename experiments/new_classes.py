@@ -28,8 +28,8 @@ from attnknn.evaluation.intervals import Interval, mean_interval, paired_interva
 from attnknn.evaluation.protocol import versions
 from attnknn.records import Floats, Integers
 from experiments.bars import Bar
-from experiments.pages import ROOT, replace_between
-from experiments.single import known_reports, leave_report, markdown, succeeded
+from experiments.pages import ROOT
+from experiments.single import carry_out, leave_report, markdown
 
 RESULTS = Path(__file__).parent / "results" / "new-classes"
 PAGE = ROOT / "docs" / "new-classes.md"
@@ -181,15 +181,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--attention", choices=ATTENTIONS, help="one of the two")
     parser.add_argument("--folder", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
-    if options.command == "run" and not succeeded(lambda: _run(options)):
-        return 1
-    reports = known_reports(options.folder)
-    if options.command == "page":
-        replace_between(PAGE, "new-classes", table(reports))
-        return 0
-    for bar in bars(reports):
-        print(bar)
-    return 0
+    return carry_out(options, _run, (PAGE, "new-classes"), table, bars)
 
 
 def _run(options: argparse.Namespace) -> None:

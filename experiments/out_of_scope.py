@@ -24,8 +24,8 @@ from attnknn import AttnKNNClassifier, datasets
 from attnknn.evaluation.protocol import versions
 from attnknn.records import Booleans, Floats, Integers
 from experiments.bars import Bar
-from experiments.pages import ROOT, replace_between
-from experiments.single import known_reports, leave_report, markdown, succeeded
+from experiments.pages import ROOT
+from experiments.single import carry_out, leave_report, markdown
 
 RESULTS = Path(__file__).parent / "results" / "out_of_scope"
 DATASET = "clinc150"
@@ -157,21 +157,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=1, help="so many, from 0")
     parser.add_argument("--folder", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
-    if options.command == "run" and not succeeded(lambda: _run(options.folder, options.seeds)):
-        return 1
-    reports = known_reports(options.folder)
-    if options.command == "page":
-        replace_between(ROOT / "docs" / "sets.md", "out-of-scope", table(reports))
-        return 0
-    for bar in bars(reports):
-        print(bar)
-    return 0
+    return carry_out(options, _run, (ROOT / "docs" / "sets.md", "out-of-scope"), table, bars)
 
 
-def _run(folder: Path, n_seeds: int) -> None:
-    for seed in range(n_seeds):
+def _run(options: argparse.Namespace) -> None:
+    for seed in range(options.seeds):
         make = partial(measure, datasets.load(DATASET), seed)
-        leave_report(folder / f"{DATASET}-{seed}.json", make)
+        leave_report(options.folder / f"{DATASET}-{seed}.json", make)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,42 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from experiments.pages import replace_between
+
 Report = dict[str, Any]
+
+
+def carry_out(
+    options: argparse.Namespace,
+    run: Callable[[argparse.Namespace], None],
+    place: tuple[Path, str],
+    table: Callable[[list[Report]], str],
+    bars: Callable[[list[Report]], Iterable[object]] | None = None,
+) -> int:
+    """Measure what is missing and tell what was found, or only tell, or write the page.
+
+    Parameters
+    ----------
+    options : `command` ('run', 'bars' or 'page') and `folder`, beside those that `run` reads
+    place : the page, and the name of the comments between which the table stands
+    bars : what is told; by default the table
+    """
+    if options.command == "run" and not succeeded(lambda: run(options)):
+        return 1
+    reports = known_reports(options.folder)
+    if options.command == "page":
+        replace_between(*place, table(reports))
+        return 0
+    for found in [table(reports)] if bars is None else bars(reports):
+        print(found)
+    return 0
 
 
 def known_reports(folder: Path) -> list[Report]:
