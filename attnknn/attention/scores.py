@@ -186,13 +186,20 @@ class NeighborScores(nn.Module):
         return prior
 
     def mix(self, neighbors: Tensor, mask: Tensor) -> Tensor:
-        """Neighbors (B, K, H, E), each moved a little towards those near it."""
-        between = (neighbors[:, :, None] - neighbors[:, None]).square().sum(-1)  # (B, K, K, H)
-        closeness = -between / (self.unit * F.softplus(self.raw_mixing_temperature))
-        closeness = closeness.masked_fill(~mask[:, None, :, None], -torch.inf)
-        company = torch.softmax(closeness, dim=2)
-        mean = torch.einsum("bijh,bjhe->bihe", company, neighbors)
-        return neighbors + self.mixing[:, None] * (mean - neighbors)
+        """Neighbors (B, K, H, E), each moved a little towards those near it.
+
+        Their distances come from products: all differences would be K times as many numbers.
+        """
+        each = neighbors.transpose(1, 2)  # (B, H, K, E)
+        centered = each - each.mean(dim=2, keepdim=True)  # shorter vectors round less
+        lengths = centered.square().sum(-1)
+        between = lengths[..., None] + lengths[..., None, :] - 2 * centered @ centered.mT
+        spread = self.unit * F.softplus(self.raw_mixing_temperature)[:, None, None]
+        closeness = -between.clamp_min(0.0) / spread  # (B, H, K, K)
+        closeness = closeness.masked_fill(~mask[:, None, None], -torch.inf)
+        mean = torch.softmax(closeness, dim=-1) @ each
+        moved = each + self.mixing[:, None, None] * (mean - each)
+        return moved.transpose(1, 2)
 
 
 def learned_distances(

@@ -82,6 +82,35 @@ def test_blocks_give_what_the_plain_formula_gives_forward_and_backward(n_heads, 
     assert torch.allclose(results[0][1], results[1][1], atol=1e-10)
 
 
+def mixed_plainly(made, neighbors, mask):
+    """Each neighbor moved towards the mean of those near it, by all differences."""
+    between = (neighbors[:, :, None] - neighbors[:, None]).square().sum(-1)  # (B, K, K, H)
+    spread = made.unit * torch.nn.functional.softplus(made.raw_mixing_temperature)
+    closeness = (-between / spread).masked_fill(~mask[:, None, :, None], -torch.inf)
+    mean = torch.einsum("bijh,bjhe->bihe", closeness.softmax(dim=2), neighbors)
+    return neighbors + made.mixing[:, None] * (mean - neighbors)
+
+
+@pytest.mark.parametrize(("dtype", "far"), [(torch.float64, 1e3), (torch.float32, 0.0)])
+def test_neighbors_are_mixed_as_their_differences_say_forward_and_backward(dtype, far):
+    made = module().to(dtype)
+    generator = torch.Generator().manual_seed(1)
+    neighbors = torch.randn(4, 6, 2, 5, generator=generator, dtype=dtype) + far
+    neighbors[1, 3] = neighbors[1, 2]  # copies have the distance zero
+    mask = torch.ones(4, 6, dtype=torch.bool)
+    mask[2, 4:] = False
+    pull = torch.randn(neighbors.shape, generator=generator, dtype=dtype)
+    results = []
+    for mix in (made.mix, lambda *given: mixed_plainly(made, *given)):
+        made.zero_grad()
+        asked = neighbors.clone().requires_grad_()
+        moved = mix(asked, mask)
+        (moved * pull).sum().backward()
+        results.append((moved.detach(), asked.grad, made.raw_mixing_temperature.grad.clone()))
+    for ours, theirs in zip(*results, strict=True):
+        assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
 def test_scores_in_training_are_the_scores_of_predict():
     from attnknn.training.attention import _Classroom
 
