@@ -4,9 +4,9 @@ Some training rows are kept back and 100 get a wrong label before anything is fi
 classifier is edited a thousand times: 500 rows are added, 400 entries are forgotten, the 100 wrong
 labels are corrected (`--wrong` for another number). Test rows keep their labels, so coverage is
 that of true labels. Of clinc150 the test rows are unlike the training rows, so it is measured a
-second time with both shuffled. Runs are resumable: a report that exists is not made again.
-`python -m experiments.coverage bars` prints the bars, `page` writes the table of docs/sets.md. Data
-is looked for in ATTNKNN_DATA.
+second time with both shuffled, and a third time with its own validation rows and `method="split"`.
+Runs are resumable: a report that exists is not made again. `python -m experiments.coverage bars`
+prints the bars, `page` writes the table of docs/sets.md. Data is looked for in ATTNKNN_DATA.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ from experiments.pages import ROOT
 from experiments.single import carry_out, leave_report, markdown
 
 RESULTS = Path(__file__).parent / "results" / "coverage"
-SHUFFLED = ", shuffled"
+SHUFFLED, SPLIT = ", shuffled", ", split"
 DATASETS = (
     "banking77",
     "clinc150",
     f"clinc150{SHUFFLED}",
+    f"clinc150{SPLIT}",
     "letter",
     "adult",
     "fashion-mnist-pca64",
@@ -47,6 +48,7 @@ SCORES = ("lac", "aps")
 N_EDITS, N_FORGOTTEN, N_WRONG = 1000, 400, 100
 N_ROUNDS = 10  # of edits, each with its share of all three kinds
 STATES = ("before", "after")
+Way = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -82,9 +84,9 @@ def plan_edits(y: Integers, n_classes: int, seed: int, n_wrong: int = N_WRONG) -
 
 def load(name: str, seed: int) -> datasets.Dataset:
     """A data set by name; shuffled, its training and test rows are mixed and drawn anew."""
-    dataset = datasets.load(name.removesuffix(SHUFFLED))
+    dataset = datasets.load(name.removesuffix(SHUFFLED).removesuffix(SPLIT))
     if not name.endswith(SHUFFLED):
-        return dataset
+        return replace(dataset, name=name)
     X = np.concatenate([dataset.X_train, dataset.X_test])
     y = np.concatenate([dataset.y_train, dataset.y_test])
     train, test = np.split(np.random.default_rng(seed).permutation(len(y)), [len(dataset.y_train)])
@@ -103,7 +105,8 @@ def measure(
     clf = AttnKNNClassifier(64, attention=attention, random_state=seed)
     clf.fit(train[plan.remembered], plan.observed[plan.remembered])
     fitted = time.perf_counter()
-    before = sets_of(clf, test, dataset.y_test, seed)
+    way = _way(dataset)
+    before = sets_of(clf, test, dataset.y_test, seed, way)
     measured = time.perf_counter()
     edit(clf, train, dataset.y_train, plan)
     edited = time.perf_counter()
@@ -123,8 +126,16 @@ def measure(
         "fit_seconds": round(fitted - started, 2),
         "edit_seconds": round(edited - measured, 2),
         "before": before,
-        "after": sets_of(clf, test, dataset.y_test, seed),
+        "after": sets_of(clf, test, dataset.y_test, seed, way),
     }
+
+
+def _way(dataset: datasets.Dataset) -> Way:
+    """How sets come about: leave-one-out, or by the validation rows of the data set."""
+    if not dataset.name.endswith(SPLIT):
+        return {}
+    rows = (dataset.extras["x_calibration"], dataset.extras["y_calibration"])
+    return {"method": "split", "calibration_rows": rows}
 
 
 def _embedded(dataset: datasets.Dataset, plan: Plan) -> tuple[Any, Any]:
@@ -145,7 +156,7 @@ def edit(clf: AttnKNNClassifier, rows: Any, labels: Integers, plan: Plan) -> Non
         clf.relabel(np.searchsorted(plan.remembered, wrong), labels[wrong])
 
 
-def sets_of(clf: AttnKNNClassifier, X: Any, y: Integers, seed: int) -> dict[str, Any]:
+def sets_of(clf: AttnKNNClassifier, X: Any, y: Integers, seed: int, way: Way) -> dict[str, Any]:
     """How often sets hold the label, and how large they are; APS randomized."""
     return {
         "entries": len(clf.memory_),
@@ -154,8 +165,8 @@ def sets_of(clf: AttnKNNClassifier, X: Any, y: Integers, seed: int) -> dict[str,
         "accuracy": float(np.mean(clf.predict(X) == y)),
         **{
             score: {
-                "all": [_over_all(clf, X, y, coverage, score, seed) for coverage in COVERAGES],
-                "by_class": _by_class(clf, X, y, score, seed),
+                "all": [_over_all(clf, X, y, coverage, score, seed, way) for coverage in COVERAGES],
+                "by_class": _by_class(clf, X, y, score, seed, way),
             }
             for score in SCORES
         },
@@ -163,17 +174,18 @@ def sets_of(clf: AttnKNNClassifier, X: Any, y: Integers, seed: int) -> dict[str,
 
 
 def _over_all(
-    clf: AttnKNNClassifier, X: Any, y: Integers, asked: float, score: str, seed: int
+    clf: AttnKNNClassifier, X: Any, y: Integers, asked: float, score: str, seed: int, way: Way
 ) -> dict[str, float]:
-    inside = clf.predict_set(X, asked, score=score, random_state=seed).members
+    inside = clf.predict_set(X, asked, score=score, random_state=seed, **way).members
     return {"asked": asked, "coverage": set_coverage(y, inside), "size": set_size(inside)}
 
 
 def _by_class(
-    clf: AttnKNNClassifier, X: Any, y: Integers, score: str, seed: int
+    clf: AttnKNNClassifier, X: Any, y: Integers, score: str, seed: int, way: Way
 ) -> dict[str, float]:
     asked = COVERAGES[0]
-    inside = clf.predict_set(X, asked, by_class=True, score=score, random_state=seed).members
+    chosen = {"by_class": True, "score": score, "random_state": seed, **way}
+    inside = clf.predict_set(X, asked, **chosen).members
     is_held = inside[np.arange(len(y)), y]
     of_class = np.array([is_held[y == c].mean() for c in np.unique(y)])
     return {
