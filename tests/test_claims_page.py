@@ -444,7 +444,7 @@ def test_a_verdict_stands_beside_the_data_that_it_rests_on(experiment):
     write_page(list(studies(experiment.folder)), page)
     row = next(line for line in page.read_text().splitlines() if "Experiment 4, learned" in line)
     assert row.split(" | ")[1].startswith("holds (as uniform: true of 1, false of 0")
-    assert row.endswith("| cifar10 (1,200 test rows, 2 seeds) |")
+    assert row.endswith("| cifar10 (1,200 test rows, 3 seeds) |")
 
 
 def test_the_page_gives_no_verdict_before_all_is_measured(tmp_path):
