@@ -13,6 +13,8 @@ import numpy as np
 from attnknn.evaluation.report_files import readable, write_whole
 from attnknn.records import Floats, Integers
 
+SHOWN = 3  # neighbors that are named
+
 
 @dataclass(frozen=True)
 class Mistake:
@@ -38,13 +40,27 @@ def worst_mistakes(codes: Integers, probabilities: Floats, n: int) -> Integers:
 
 
 def deciding(names: Iterable[object], labels: Iterable[object], weights: Iterable[float]) -> str:
-    """The neighbors with the most say, in words.
+    """The neighbors with the most say, in words, and what the others say together.
 
     >>> deciding([7, 3], ["cat", "dog"], [0.1, 0.62])
     '3 (dog) 0.62; 7 (cat) 0.10'
+    >>> deciding(range(6), list("aaabab"), [0.004, 0.3, 0.3, 0.2, 0.1, 0.09])
+    '1 (a) 0.30; 2 (a) 0.30; 3 (b) 0.20; 3 more: a 0.10, b 0.09'
     """
     voters = sorted(zip(names, labels, weights, strict=True), key=lambda voter: -voter[2])
-    return "; ".join(f"{name} ({label}) {weight:.2f}" for name, label, weight in voters[:3])
+    told = [f"{name} ({label}) {_say(weight)}" for name, label, weight in voters[:SHOWN]]
+    others: dict[object, float] = {}
+    for _, label, weight in voters[SHOWN:]:
+        others[label] = others.get(label, 0.0) + weight
+    if others:
+        most = sorted(others.items(), key=lambda said: -said[1])[:2]
+        said = ", ".join(f"{label} {_say(weight)}" for label, weight in most)
+        told.append(f"{len(voters) - SHOWN:,} more: {said}")
+    return "; ".join(told)
+
+
+def _say(weight: float) -> str:
+    return f"{weight:.2f}" if weight >= 0.01 else f"{weight:.2g}"
 
 
 @dataclass(frozen=True, eq=False)
