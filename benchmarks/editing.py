@@ -87,12 +87,12 @@ def durable(clf: AttnKNNClassifier, repeats: int) -> dict[str, float]:
 
 def bulk(clf: AttnKNNClassifier, rows: np.ndarray, n_more: int) -> dict[str, float]:
     """Many rows added at once, in turns with the product of all pairs; seconds."""
-    new = drawn(n_more, WIDTH, seed=3)
     labels = np.arange(n_more) % 50
     taken: dict[str, list[float]] = {"bare product": [], "add": []}
-    for _ in range(BULK_TURNS + 1):  # the first is a warm-up
-        taken["bare product"].append(spent(lambda: product(new, rows)))
-        taken["add"].append(spent(lambda: clf.add(new, labels)))
+    for turn in range(BULK_TURNS + 1):  # the first is a warm-up
+        new = drawn(n_more, WIDTH, seed=5 + turn)  # rows that were there before are ties
+        taken["bare product"].append(spent(lambda new=new: product(new, rows)))
+        taken["add"].append(spent(lambda new=new: clf.add(new, labels)))
         clf.forget(clf.memory_.entries.ids[-n_more:])
     return medians(taken)
 
