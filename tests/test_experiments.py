@@ -254,6 +254,15 @@ def test_delays_are_medians_with_those_that_never_came():
     assert drift._median([0, 9, None]) == "6 rows (at most 10, 2 of 3)"
 
 
+def test_sets_by_validation_rows_are_split_sets():
+    digits = datasets.load("digits")
+    extras = {"x_calibration": digits.X_test, "y_calibration": digits.y_test}
+    assert coverage._way(replace(digits, extras=extras)) == {}
+    way = coverage._way(replace(digits, name="digits, split", extras=extras))
+    assert way["method"] == "split"
+    assert way["calibration_rows"][0] is digits.X_test
+
+
 def test_new_classes_are_measured_and_held_to_their_bars(tmp_path, capsys, monkeypatch):
     folder = ["--folder", str(tmp_path / "reports")]
     chosen = ["--only", "digits", "--new", "3", "--seeds", "2", "--attention", "distance"]
