@@ -190,9 +190,9 @@ def risk_and_coverage(curves: Mapping[str, RiskCoverage], title: str) -> Any:
 
 def _faultless(curves: Iterable[RiskCoverage]) -> float:
     """A coverage of at least one half up to which nobody errs, in steps of 0.05; else 0."""
-    first = [float(curve.coverage[curve.risk > 0].min(initial=1.0)) for curve in curves]
-    start = math.floor(20 * min(first)) / 20
-    return start if 0.5 <= start < 1 else 0.0
+    first = min(float(curve.coverage[curve.risk > 0].min(initial=1.0)) for curve in curves)
+    start = (math.ceil(20 * first) - 1) / 20  # below the first mistake, not at it
+    return start if start >= 0.5 and first < 1 else 0.0
 
 
 def confusions(matrix: Integers, classes: Sequence[str], title: str) -> Any:

@@ -83,6 +83,9 @@ def test_a_long_way_without_mistakes_is_told_and_not_drawn():
     (panel,) = figures.risk_and_coverage({"a": curve}, "title").axes
     assert panel.get_xlim() == (0.9, 1)
     assert "up to 0.9 no answer is wrong" in panel.get_xlabel()
+    at_the_border = risk_coverage((np.arange(100) == 89).astype(int), np.c_[sure, 1 - sure])
+    (panel,) = figures.risk_and_coverage({"a": at_the_border}, "title").axes
+    assert panel.get_xlim() == (0.85, 1)  # at 0.9 an answer is wrong
     right = risk_coverage(np.zeros(100, dtype=int), np.c_[sure, 1 - sure])
     (panel,) = figures.risk_and_coverage({"a": right}, "title").axes
     assert panel.get_xlim() == (0, 1)
