@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from attnknn.attention.scores import Features, NeighborScores
 
 BLOCK = 1 << 23  # numbers of projected neighbors held at once
+FEW = 1 << 18  # below so many of them numpy is done before torch has begun
 
 LIMITS = {
     "n_heads": Limits(least=1, is_whole=True),
@@ -133,9 +134,11 @@ class LearnedAttention(Attention):
 
         if not hasattr(self, "module_"):
             raise NotFittedYetError("Train `LearnedAttention` before `scores`: fit a classifier.")
-        features = features_of(situation, self.first_look_)
         entries = self._projected(situation.entries)
         width = situation.neighbors.positions.shape[1] * entries[0].numel()
+        if len(situation.queries) * width < FEW and not self.module_.shape.self_attention:
+            return self._scores_of_few(situation, entries)
+        features = features_of(situation, self.first_look_)
         step = max(1, BLOCK // max(1, width))
         is_small = len(situation.queries) * width < SMALL
         with torch.inference_mode(), one_thread_if(is_small):
@@ -159,6 +162,12 @@ class LearnedAttention(Attention):
     def reorder_classes(self, order: Integers) -> None:
         """Class `order[i]` becomes class i; prototypes move along."""
         self.module_ = self.module_.reordered(order)
+
+    def _scores_of_few(self, situation: Situation, entries: Any) -> Scores:
+        from attnknn.attention.few import settled
+
+        support = first_support(situation, self.first_look_)
+        return settled(self.module_).scores(situation, support, entries.numpy())
 
     def _score_block(
         self, features: Features, entries: Any, positions: Integers, start: int, step: int
@@ -203,6 +212,13 @@ def support_of(labels: Integers, weights: Floats, n_classes: int) -> Floats:
     return np.divide(same, others, out=np.zeros_like(same), where=others > 1e-300)
 
 
+def first_support(situation: Situation, first_look: Attention) -> Floats:
+    """The support (B, K) of the neighbors by the weights of a first look by distance."""
+    labels = situation.neighbors.labels
+    weights = first_look.weigh(situation).neighbors
+    return support_of(labels, weights, int(labels.max(initial=0)) + 1)
+
+
 def features_of(situation: Situation, first_look: Attention) -> Features:
     """The situation as tensors, with the support that a first look by distance gives."""
     import torch
@@ -210,9 +226,7 @@ def features_of(situation: Situation, first_look: Attention) -> Features:
     from attnknn.attention.scores import Features
 
     neighbors = situation.neighbors
-    weights = first_look.weigh(situation).neighbors
-    n_classes = int(neighbors.labels.max(initial=0)) + 1
-    support = support_of(neighbors.labels, weights, n_classes)
+    support = first_support(situation, first_look)
     squared = np.where(neighbors.mask, situation.squared, 0.0)
     trust = np.zeros_like(squared) if situation.trust is None else situation.trust
 

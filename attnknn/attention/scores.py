@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from attnknn.records import Integers
 
-N_KNOTS = 6  # bends of the monotone distance bias
+KNOTS = np.linspace(0.0, 2.0, 6, dtype=np.float32)  # where the monotone distance bias bends
 BLOCK = 1 << 22  # numbers of projected neighbors held in one tensor
 PRIOR_REACH = 3.0  # how far a query may move the prior's score
 
@@ -83,7 +83,7 @@ class NeighborScores(nn.Module):
         self.prior_score = nn.Parameter(torch.zeros(H))
         self.register_buffer("unit", torch.ones(()))  # the typical squared distance
         if shape.distance_bias:
-            self.raw_bends = nn.Parameter(torch.full((H, N_KNOTS), -4.0))
+            self.raw_bends = nn.Parameter(torch.full((H, len(KNOTS)), -4.0))
         if shape.support:
             self.support_slope = nn.Parameter(torch.zeros(H))
         if shape.trust:
@@ -144,10 +144,15 @@ class NeighborScores(nn.Module):
             self.raw_temperature.fill_(math.log(place / (1 - place))).add_(spread)
             self.prior_score.fill_(prior_score)
 
+    @property
+    def scaled_projection(self) -> Tensor:
+        """The projections (H, E, D) in their fixed size."""
+        lengths = self.projection.flatten(1).norm(dim=1)[:, None, None]
+        return self.projection * (math.sqrt(self.shape.head_dim) / lengths)
+
     def project(self, vectors: Tensor) -> Tensor:
         """Vectors (n, D) as the heads see them, (n, H, E)."""
-        lengths = self.projection.flatten(1).norm(dim=1)[:, None, None]
-        scaled = self.projection * (math.sqrt(self.shape.head_dim) / lengths)
+        scaled = self.scaled_projection
         return (vectors @ scaled.flatten(0, 1).T).unflatten(1, scaled.shape[:2])
 
     def forward(self, learned: Tensor, features: Features) -> tuple[Tensor, Tensor]:
@@ -170,7 +175,7 @@ class NeighborScores(nn.Module):
     def _distance_bias(self, squared: Tensor) -> Tensor:
         """A monotone function of the distance that is zero at zero, (B, H, K)."""
         distance = squared.clamp_min(0.0).add(1e-12).sqrt()[..., None]  # (B, 1, K, 1)
-        knots = torch.linspace(0.0, 2.0, N_KNOTS, device=squared.device)
+        knots = torch.from_numpy(KNOTS).to(squared.device)
         rises = F.softplus(self.raw_bends)[:, None]  # (H, 1, knots)
         return (rises * F.relu(distance - knots)).sum(dim=-1)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+import gc
+import weakref
+from dataclasses import fields, replace
 from functools import cache
 
 import numpy as np
@@ -12,7 +14,8 @@ from strategies import blobs, situation
 
 from attnknn import AttnKNNClassifier, LearnedAttention
 from attnknn.attention import DistanceAttention
-from attnknn.attention.learned import CHOICES, LIMITS, features_of, support_of
+from attnknn.attention.few import settled
+from attnknn.attention.learned import CHOICES, LIMITS, features_of, first_support, support_of
 from attnknn.attention.scores import (
     NeighborScores,
     Shape,
@@ -139,9 +142,52 @@ def test_many_queries_are_scored_as_few_are(monkeypatch):
     X, y = blobs(60)
     clf = AttnKNNClassifier(8, attention=LearnedAttention(epochs=1), random_state=0).fit(X, y)
     seen = clf._everyone().trusting(clf._trust()).situation
+    few = clf.attention_.scores(seen).neighbors
+    monkeypatch.setattr("attnknn.attention.learned.FEW", 0)
     whole = clf.attention_.scores(seen).neighbors
     monkeypatch.setattr("attnknn.attention.learned.BLOCK", 1)
-    assert np.allclose(clf.attention_.scores(seen).neighbors, whole, atol=1e-5)
+    in_blocks = clf.attention_.scores(seen).neighbors
+    assert np.allclose(few, whole, atol=1e-5)
+    assert np.allclose(in_blocks, whole, atol=1e-5)
+
+
+PARTS = ["distance_bias", "support", "trust", "prototypes", "query_prior"]
+
+
+@pytest.mark.parametrize("n_queries", [1, 5])
+@pytest.mark.parametrize("parts", [[], *([part] for part in PARTS), PARTS], ids=str)
+def test_numpy_scores_a_few_as_torch_does(parts, n_queries):
+    made = module(replace(ALL_ON, self_attention=False, **{p: p in parts for p in PARTS}))
+    seen = situation(seed=2).rows(slice(n_queries))
+    seen.queries[:1] = 0.0  # no direction at all
+    support = first_support(seen, DistanceAttention())
+    with torch.no_grad():
+        entries = made.project(torch.from_numpy(seen.entries)).numpy()
+        neighbors, prior = forward(made, seen)
+    few = settled(made).scores(seen, support, entries)
+    assert few.neighbors.shape == neighbors.shape
+    assert np.allclose(few.neighbors, neighbors.numpy(), rtol=1e-5, atol=1e-5)
+    assert np.allclose(few.prior, prior.detach().numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_one_query_is_answered_as_among_many(monkeypatch):
+    X, y = blobs(80)
+    clf = AttnKNNClassifier(8, attention=LearnedAttention(epochs=1), random_state=0).fit(X, y)
+    monkeypatch.setattr("attnknn.attention.learned.FEW", 8 * X.shape[1] + 1)  # of one query
+    alone = np.concatenate([clf.predict_proba(row[None]) for row in X])
+    assert np.allclose(alone, clf.predict_proba(X), atol=1e-6)
+
+
+def test_arrays_of_a_module_end_with_it():
+    made = module()
+    before = settled(made)
+    assert settled(made) is before
+    without = made.without_prototypes(made.prototypes.detach().numpy()[:1])
+    assert not settled(without).prototypes[0][:, 0].any()
+    gone = weakref.ref(before)
+    del made, before
+    gc.collect()
+    assert gone() is None
 
 
 # ---- no dead parts

@@ -1,0 +1,136 @@
+"""The learned scores of a few queries in numpy: torch's operations take longer to begin than to do.
+
+`attnknn.attention.scores` is the reference, with which this agrees.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from attnknn.attention.base import Scores, Situation
+from attnknn.attention.scores import KNOTS, PRIOR_REACH, NeighborScores
+from attnknn.records import Floats
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A trained module as arrays, with everything done that is the same for all queries.
+
+    Parts that the module does not have are None. Neighbors are not mixed among themselves.
+
+    Parameters
+    ----------
+    projection : (D, H E)
+    slope, temperature : (H, 1)
+    bends : (H, 1, knots) of the distance bias
+    support, trust : (H, 1)
+    prototypes : directions (D, C) of the classes, and what the cosine with them counts (H, 1)
+    prior : (H,)
+    query_prior : (D, H) and (H,)
+    """
+
+    unit: float
+    projection: NDArray[np.float32]
+    slope: Floats
+    temperature: Floats
+    bends: Floats | None
+    support: Floats | None
+    trust: Floats | None
+    prototypes: tuple[Floats, Floats] | None
+    prior: Floats
+    query_prior: tuple[Floats, Floats] | None
+
+    def scores(self, situation: Situation, support: Floats, entries: NDArray[np.float32]) -> Scores:
+        """Scores of the neighbors, given their support (B, K) and projected entries (N, H, E)."""
+        queries, neighbors = situation.queries, situation.neighbors
+        squared = np.where(neighbors.mask, situation.squared, 0.0)[:, None] / self.unit
+        learned = self._learned(queries, entries[neighbors.positions])
+        scores = -learned / self.unit - self.slope * squared
+        if self.bends is not None:
+            scores -= _distance_bias(squared, self.bends)
+        if self.support is not None:
+            scores += self.support * support[:, None]
+        if self.trust is not None and situation.trust is not None:
+            scores += self.trust * situation.trust[:, None]
+        if self.prototypes is not None:
+            directions, slope = self.prototypes
+            cosines = _directions(queries) @ directions
+            scores += slope * np.take_along_axis(cosines, neighbors.labels, 1)[:, None]
+        return Scores(scores / self.temperature, self._prior(queries))
+
+    def _learned(self, queries: NDArray[np.float32], neighbors: NDArray[np.float32]) -> Floats:
+        """Squared distances (B, H, K) of the queries to projected neighbors (B, K, H, E)."""
+        projected = (queries @ self.projection).reshape(len(queries), 1, *neighbors.shape[2:])
+        away = neighbors - projected
+        return np.einsum("bkhe,bkhe->bhk", away, away).astype(np.float64)
+
+    def _prior(self, queries: NDArray[np.float32]) -> Floats:
+        prior = np.tile(self.prior, (len(queries), 1))
+        if self.query_prior is not None:
+            weight, bias = self.query_prior
+            prior = prior + PRIOR_REACH * np.tanh(queries @ weight + bias)
+        return prior
+
+
+_known: WeakKeyDictionary[NeighborScores, Settled] = WeakKeyDictionary()
+
+
+def settled(module: NeighborScores) -> Settled:
+    """A module that is no longer trained as arrays; made once, and kept as long as the module."""
+    found = _known.get(module)
+    if found is None:
+        found = _known[module] = _settle(module)
+    return found
+
+
+def _settle(module: NeighborScores) -> Settled:
+    has = module.shape
+
+    def column(name: str, is_there: bool) -> Any:
+        return _array(getattr(module, name))[:, None] if is_there else None
+
+    with torch.no_grad():
+        return Settled(
+            unit=float(module.unit),
+            projection=_array(module.scaled_projection.flatten(0, 1).T),
+            slope=_array(F.softplus(module.raw_slope))[:, None],
+            temperature=_array(module.temperatures)[:, None],
+            bends=_array(F.softplus(module.raw_bends))[:, None] if has.distance_bias else None,
+            support=column("support_slope", has.support),
+            trust=column("trust_slope", has.trust),
+            prototypes=_prototypes(module) if has.prototypes else None,
+            prior=_array(module.prior_score),
+            query_prior=_linear(module.query_prior) if has.query_prior else None,
+        )
+
+
+def _prototypes(module: NeighborScores) -> tuple[Floats, Floats]:
+    directions = F.normalize(module.prototypes, dim=1).T
+    return _array(directions), _array(module.prototype_slope)[:, None]
+
+
+def _linear(layer: nn.Linear) -> tuple[Floats, Floats]:
+    return _array(layer.weight.T), _array(layer.bias)
+
+
+def _array(value: Tensor) -> Any:
+    return value.detach().contiguous().numpy()
+
+
+def _distance_bias(squared: Floats, bends: Floats) -> Floats:
+    distance = np.sqrt(np.maximum(squared, 0.0) + 1e-12)[..., None]  # (B, 1, K, 1)
+    rise: Floats = (bends * np.maximum(distance - KNOTS, 0.0)).sum(axis=-1)
+    return rise
+
+
+def _directions(vectors: NDArray[np.float32]) -> Floats:
+    lengths = np.sqrt(np.square(vectors, dtype=np.float64).sum(axis=1, keepdims=True))
+    return vectors / np.maximum(lengths, 1e-12)
