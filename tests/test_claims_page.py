@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +16,14 @@ from attnknn.evaluation.intervals import Interval
 from attnknn.evaluation.sheet import Sheet, Sheets
 from attnknn.evaluation.table import Run, Table
 from attnknn.experiments.claims import settings_of
+from attnknn.experiments.presets import preset_of
+from attnknn.experiments.stresses import Shift, Stress
 from attnknn.experiments.study import Study, measure
 from attnknn.metrics import row_correct, row_nll, score_all
 from experiments.research import claims
 from experiments.research.claims import JUDGES
 from experiments.research.page import write_page
-from experiments.research.results import ASKED, hours, missing, read, studies
+from experiments.research.results import ASKED, _asked, hours, missing, read, studies
 from experiments.research.verdicts import (
     FAILS,
     HOLDS,
@@ -251,6 +253,16 @@ def test_accuracy_hardly_depends_on_k_within_a_point():
     assert verdict_of("neighbors", both) == PARTLY
 
 
+def test_the_best_k_of_many_that_are_alike_gets_nothing_for_its_luck():
+    rng = np.random.default_rng(0)
+    right = {k: (rng.random((3, 4000)) < 0.8).astype(float) for k in range(40)}
+    plain = max(r.mean() for r in right.values()) - min(r.mean() for r in right.values())
+    spread = claims._spread(right)
+    assert plain > 0.015
+    assert abs(spread.mean) < plain / 2
+    assert not spread.excludes_zero()
+
+
 def test_the_k_ensemble_improves_nothing_unless_it_does():
     def against(ensemble, n=MANY):
         found = table(n, distance=BAD)
@@ -357,6 +369,10 @@ def test_each_part_of_the_theory_is_judged():
     assert verdict((3.0, 200, -0.5)) == FAILS
     assert verdict((1.0, 200, -1.0)) == PARTLY
     assert verdict((1.0, 50, -1.0), (3.0, 200, -0.5)) == MIXED
+    nowhere = theory_sheets(1.0, 50, -1.0)
+    rows = [{**row, "distance to all": 0.0} for row in nowhere.first.rows]
+    nowhere = Sheets((replace(nowhere.first, rows=tuple(rows)),))
+    assert JUDGES["theory"]({"digits": nowhere}).parts[2].verdict == UNDECIDED
     judged = JUDGES["theory"]({"digits": theory_sheets(3.0, 50, -0.5)})
     assert [part.verdict for part in judged.parts] == [FAILS, HOLDS, FAILS]
 
@@ -395,11 +411,41 @@ def test_the_studies_fit_into_eight_hours_of_one_core():
 def experiment(tmp_path):
     """The study of an experiment, and its reports as if they had been measured."""
     study = next(s for s in studies(tmp_path) if s.preset == "experiment-4")
+    choices = {name: repr(v) for name, v in vars(preset_of("experiment-4").choices).items()}
+    settings = {**_asked(study), "stress": asdict(Stress()), "shift": asdict(Shift())}
     for seed in study.seeds:
         found = table(head=0.9, uniform=0.9, distance=0.9, learned=0.9)
-        runs = tuple(replace(run, seed=seed) for run in found.runs if run.seed == 0)
-        replace(found, runs=runs).to_json(study.place / str(seed) / "report.json")
+        runs = tuple(
+            replace(run, seed=seed, settings={**run.settings, **choices})
+            for run in found.runs
+            if run.seed == 0
+        )
+        path = study.place / str(seed) / "report.json"
+        replace(found, runs=runs, settings=settings).to_json(path)
     return study
+
+
+@pytest.mark.parametrize(
+    "told",
+    [{"rows": 50}, {"preset": None}, {"network": None}, {"stress": {"kind": "shots", "level": 5}}],
+    ids=str,
+)
+def test_a_report_that_was_told_something_else_is_refused(experiment, told):
+    path = experiment.place / "1" / "report.json"
+    found = Table.from_json(path)
+    replace(found, settings={**found.settings, **told}).to_json(path)
+    with pytest.raises(InvalidInputError, match=r"1/report\.json was made with other settings"):
+        read(experiment)
+
+
+def test_a_report_with_other_heads_is_refused(experiment):
+    path = experiment.place / "1" / "report.json"
+    found = Table.from_json(path)
+    heads = {"attention": "{'n_heads': 2}"}
+    runs = tuple(replace(run, settings={**run.settings, **heads}) for run in found.runs)
+    replace(found, runs=runs).to_json(path)
+    with pytest.raises(InvalidInputError, match=r"1/report\.json was made with other settings"):
+        read(experiment)
 
 
 def test_a_study_is_measured_when_every_report_is_there(experiment):
@@ -431,7 +477,7 @@ def test_reports_of_other_settings_or_data_are_refused(experiment):
 
 def test_sheets_of_other_settings_are_refused(tmp_path):
     study = Study("index", "cifar10", tmp_path, [0])
-    written = {"claim": "index", "measure": settings_of("index", {"neighbors": 4})}
+    written = {**_asked(study), "measure": settings_of("index", {"neighbors": 4})}
     (sheet,) = sheets("index", index_rows(2, 1, 3), settings=written).sheets
     sheet.to_json(study.place / "0" / "report.json")
     with pytest.raises(InvalidInputError, match="was made with other settings"):

@@ -37,6 +37,8 @@ OPTIONS = {
     "`n` must be": "--keep-newest or --budget must be",
     "`half_life`": "--half-life",
     "`near`": "--near",
+    "`n_rows`": "--rows",
+    "set `network='none'`": "say --network none",
 }  # what messages of Python say, and the command line
 
 

@@ -50,6 +50,8 @@ def evaluate(
     from attnknn.cli.target import target_of
     from attnknn.cli.waiting import patience
 
+    if report is not None:
+        _check_report(report, model)
     asked = ask(model, rows, separator)
     column = target_of(asked.queries.source, asked.queries.notes, target)
     with patience(f"Reading {rows.name}"):
@@ -59,6 +61,19 @@ def evaluate(
     click.echo(json.dumps(result, indent=1) if style == "json" else _table(result))
     if report is not None:
         _write_report(report, asked, codes, probabilities, classes, f"{model.name} on {rows.name}")
+
+
+def _check_report(report: Path, model: Path) -> None:
+    """An error before anything is asked, where the page could not or must not be written."""
+    if report.exists() and not report.is_dir():
+        raise click.BadParameter(
+            f"must be a folder, but {report} is a file.", param_hint="--report"
+        )
+    if model.resolve() in (report.resolve(), *report.resolve().parents):
+        raise click.BadParameter(
+            f"must not lie in the model folder {model}, which could not be edited any more.",
+            param_hint="--report",
+        )
 
 
 def _write_report(

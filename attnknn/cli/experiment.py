@@ -21,24 +21,29 @@ PRESETS = ("experiments-1-3", "experiment-4", "experiment-5", "experiment-6")
 
 
 def _seeds(_context: click.Context, _option: click.Parameter, text: str | None) -> list[int] | None:
-    """'5' is five seeds from 0, '3,7' are these two."""
+    """'5' is five seeds from 0, '3,7' are these two, and '7,' is this one."""
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",")]
+    if len(parts) > 1 and not parts[-1]:
+        parts.pop()
     if not all(part.isdecimal() for part in parts):
         raise click.BadParameter(f"must be a number, or numbers with commas, got {text!r}")
     numbers = [int(part) for part in parts]
     if len(numbers) == 1 and "," not in text:
         numbers = list(range(numbers[0]))
     if not numbers or len(set(numbers)) != len(numbers):
-        raise click.BadParameter(f"must name at least one seed, each once, got {text!r}")
+        raise click.BadParameter(
+            f"must be how many seeds, at least 1, or seeds with commas, each once, got {text!r}; "
+            "one seed is told as '0,'"
+        )
     return numbers
 
 
 @click.command()
 @click.argument("claim", type=click.Choice(CLAIMS))
 @click.option("--dataset", default="digits", help="See `attnknn datasets`.")
-@click.option("--seeds", callback=_seeds, help="A number, or a list as 0,1,2. [default: 5]")
+@click.option("--seeds", callback=_seeds, help="How many, or which, as 0,1,2 or 7,. [default: 5]")
 @click.option("-o", "--out", type=FILE, default=Path("attnknn-experiments"), help="Folder.")
 @click.option("--preset", type=click.Choice(PRESETS), help="The set-up of the research.")
 @click.option("--full", is_flag=True, help="The preset's own network, not one for two cores.")
@@ -86,7 +91,12 @@ def experiment(
         changes=_changes(settings),
     )
     _check_options(study)
-    outcome = measure(study, lambda text: click.echo(text, err=True))
+    try:
+        outcome = measure(study, lambda text: click.echo(text, err=True))
+    except KeyboardInterrupt:
+        raise click.ClickException(
+            "Interrupted. The same command goes on where it was stopped."
+        ) from None
     for line in _lines(outcome):
         click.echo(line)
     if page:

@@ -134,7 +134,8 @@ def _file_name(name: str) -> str:
 def _check_ours(found: Collected, asked: str | None) -> None:
     methods = list(dict.fromkeys(m for table in found.tables.values() for m in table.methods))
     if asked is not None and found.tables and asked not in methods:
-        raise click.UsageError(f"--ours must be one of {', '.join(methods)}; got {asked!r}.")
+        known = ", ".join(map(repr, methods))
+        raise click.UsageError(f"--ours must be one of {known}; got {asked!r}.")
 
 
 def _ours(methods: list[str], asked: str | None) -> str:

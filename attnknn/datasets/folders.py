@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from attnknn._cache import cache_folder
 from attnknn.datasets.base import DataFile, Source
+from attnknn.datasets.packed import holds_the_same
 from attnknn.errors import InvalidInputError, MissingDataError
 
 
@@ -67,8 +68,9 @@ def checksum_of(source: Source, paths: list[Path]) -> str:
 def _checked(file: DataFile, path: Path) -> str:
     if file.sha256 is not None:
         found = hashlib.sha256(path.read_bytes()).hexdigest()
-        _must_equal(found, file.sha256, str(path))
-        return found
+        if found != file.sha256 and not holds_the_same(path, Path(file.path).name):
+            _must_equal(found, file.sha256, str(path))
+        return file.sha256
     _check_md5(file, path)
     arrays = file.read(path)
     sums = {key: _sum_of(arrays, key, path) for key in file.arrays or arrays}

@@ -47,7 +47,9 @@ def bootstrap_means(
 
     A resample draws rows with replacement and, apart from them, seeds with replacement; it is the
     same for all methods, so that subtracting two of the results pairs the methods row by row.
-    Drawing both ways errs on the safe side: the range is a little too wide rather than too narrow.
+    Where rows differ more than seeds, drawing both ways makes the range a little too wide. Where
+    seeds differ more than rows, a few of them make it too narrow: no resample has other seeds than
+    those that were run. With one seed the range is about rows alone.
 
     Parameters
     ----------

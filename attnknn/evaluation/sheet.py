@@ -67,7 +67,7 @@ class Sheets:
     def __post_init__(self) -> None:
         first = self.sheets[0]
         for sheet in self.sheets[1:]:
-            for name in ("claim", "dataset", "checksum", "encoder"):
+            for name in ("claim", "dataset", "checksum", "encoder", "settings"):
                 if getattr(sheet, name) != getattr(first, name):
                     raise InvalidInputError(f"Sheets to join must have the same `{name}`.")
 

@@ -42,7 +42,7 @@ def shifted(images: Images, kind: str, severity: int, *, random_state: Seed = No
             "`images` must be uint8 of the shape (n, H, W), (n, H, W, 3) or (n, 3, H, W)."
         )
     check_choice("kind", kind, SHIFTS)
-    if severity not in SEVERITIES:
+    if not isinstance(severity, int) or severity not in SEVERITIES:
         raise InvalidSettingError(f"`severity` must be an integer from 1 to 5, got {severity!r}.")
     pixels = images.astype(np.float32) / np.float32(255)
     changed = SHIFTS[kind](pixels, severity - 1, np.random.default_rng(random_state))

@@ -161,7 +161,7 @@ class Table:
             times = [np.mean([getattr(r, f"{t}_seconds") for r in runs]) for t in TIMES]
             lines.append([method, *cells, *(f"{seconds:.2f}" for seconds in times)])
         body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        return f"{body}\n\n{self.caption()}\n"
+        return f"{body}\n\n{self.caption(metrics)}\n"
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
         """Write a report: `path` and, next to it, an npz file with the numbers of the rows."""
@@ -212,14 +212,15 @@ class Table:
             return f"{self.interval(metric, method):.4f}"
         return f"{self.mean(metric, method):.4f}"
 
-    def caption(self) -> str:
-        """What was measured, on what."""
+    def caption(self, metrics: Sequence[str] = ("debiased_ece",)) -> str:
+        """What was measured, on what; said of these metrics."""
         seeds = ", ".join(map(str, self.seeds))
+        has_debiased = "debiased_ece" in metrics
         damage = f"; damage: {self.corruption}" if self.corruption not in ("", "none") else ""
         return (
             f"{self.dataset}: {self.n_train:,} training and {self.n_test:,} test rows, "
             f"encoder {self.encoder}, seeds {seeds}{damage}. In brackets 95 % intervals over rows "
-            "and seeds; debiased_ece without its sampling noise."
+            "and seeds" + ("; debiased_ece without its sampling noise." if has_debiased else ".")
         )
 
 
@@ -259,18 +260,31 @@ def _unreadable(path: Path, error: Exception) -> InvalidInputError:
     )
 
 
+SHARED = ("dataset", "checksum", "n_train", "corruption", "encoder", "methods", "settings")
+
+
 def joined(tables: Iterable[Table]) -> Table:
     """Tables of other seeds of the same experiment as one."""
     tables = list(tables)
     first = tables[0]
     for table in tables[1:]:
-        for name in ("dataset", "checksum", "corruption", "encoder", "methods"):
+        for name in SHARED:
             if getattr(table, name) != getattr(first, name):
                 raise InvalidInputError(
                     f"Tables to join must have the same `{name}`, "
                     f"got {getattr(first, name)!r} and {getattr(table, name)!r}."
                 )
+        if first.settings and _choices(table) != _choices(first):
+            raise InvalidInputError(
+                "Tables to join must have methods of the same settings, "
+                f"got {_choices(first)!r} and {_choices(table)!r}."
+            )
     return replace(first, runs=tuple(run for table in tables for run in table.runs))
+
+
+def _choices(table: Table) -> dict[str, dict[str, str]]:
+    """What the methods of an experiment were told, which is the same for all seeds."""
+    return {run.method: run.settings for run in table.runs}
 
 
 def _check_metric(metric: str, known: Iterable[str]) -> None:

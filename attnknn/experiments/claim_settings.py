@@ -15,6 +15,8 @@ from attnknn.experiments.methods import METHODS
 from attnknn.experiments.stresses import Stress
 
 FINITE = Limits()
+ANSWERED = ("CNN head", "CNN head, noise model", "adaptive K")  # what tables call some methods
+VIEWS = ", views"
 KINDS: dict[str, Collection[str]] = {
     "noise": tuple(NOISES),
     "imbalance": ("imbalance",),
@@ -82,7 +84,7 @@ def _check_levels(value: Any, kind: Any) -> None:
 def _check_severities(value: Any) -> None:
     _check_list("severities", value, "integers")
     for severity in value:
-        if isinstance(severity, bool) or severity not in (0, *SEVERITIES):
+        if type(severity) is not int or severity not in (0, *SEVERITIES):
             raise InvalidSettingError(
                 f"`severities` must hold integers from 0 to {max(SEVERITIES)}, got {severity!r}."
             )
@@ -98,8 +100,10 @@ def _check_variants(value: Any) -> None:
 
 
 def _check_variant(name: str, changed: Any) -> None:
-    if name in METHODS:
-        raise InvalidSettingError(f"A variant must not have the name of a method, got {name!r}.")
+    if name in (*METHODS, *ANSWERED) or name.endswith(VIEWS):
+        raise InvalidSettingError(
+            f"A variant must not have the name of a method, nor end with {VIEWS!r}, got {name!r}."
+        )
     if not isinstance(changed, Mapping):
         raise InvalidSettingError(f"The variant {name!r} must be a table, got {changed!r}.")
     known = LearnedAttention().get_params()

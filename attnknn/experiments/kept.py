@@ -32,12 +32,16 @@ def table_there(path: Path, asked: Mapping[str, Any]) -> Table:
             "seeds": table.seeds,
             "damage": table.corruption,
             "encoder": table.encoder,
-            "methods": list(dict.fromkeys(run.settings.get("asked") for run in table.runs)),
-            "choices": {_choices(run.settings) for run in table.runs},
+            "methods": methods_of(table),
             "settings": table.settings,
         }
     _check_same(path, found, asked)
     return table
+
+
+def methods_of(table: Table) -> dict[str, str]:
+    """The choices that each of the methods of a table was asked for with."""
+    return {run.settings.get("asked", run.method): _choices(run.settings) for run in table.runs}
 
 
 def sheet_there(path: Path, asked: Mapping[str, Any]) -> Sheet:

@@ -126,7 +126,7 @@ def network_of(data: str, name: str = "narrow", **changes: Any) -> Network:
     source = "cifar10" if data.startswith("cifar10n-") else data
     source = source if source in KNOWN else "others"
     if name not in KNOWN[source]:
-        raise unknown_name("network", name, KNOWN[source])
+        raise unknown_name(f"network for {data!r}", name, KNOWN[source])
     found = {**KNOWN[source][name], **changes}
     if found.get("widths") is not None:
         found["widths"] = tuple(found["widths"])

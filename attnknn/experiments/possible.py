@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from attnknn.errors import InvalidSettingError
 from attnknn.experiments.bench import Bench
 from attnknn.experiments.claims import Ask, Cell
@@ -64,12 +66,28 @@ def _check_methods(bench: Bench, cell: Cell) -> None:
         )
 
 
+def _check_rows(bench: Bench, stress: Stress) -> None:
+    """An error where classes are too small to be what the damage is called."""
+    counts = np.bincount(bench.rows.y_train)
+    if stress.kind == "shots" and counts.min() < stress.level:
+        raise InvalidSettingError(
+            f"A class of {bench.data.name!r} has {counts.min():,} training rows, too few for "
+            f"{stress.level:g} of each. Ask for fewer by `levels` in the settings."
+        )
+    if stress.kind == "imbalance" and counts.min() < stress.level:
+        raise InvalidSettingError(
+            f"A class of {bench.data.name!r} has {counts.min():,} training rows, too few for one "
+            f"that is {stress.level:g} times rarer. Ask for less by `levels` in the settings."
+        )
+
+
 def _check_damage(bench: Bench, cell: Cell) -> None:
     if cell.shift.severity and bench.trained is None:
         raise InvalidSettingError(
             f"Only images that a network is trained on can be shifted, not the rows of "
             f"{bench.data.name!r}."
         )
+    _check_rows(bench, cell.stress)
     if cell.stress.is_about_noise and has_wrong_labels(bench.data):
         raise InvalidSettingError(
             f"The training labels of {bench.data.name!r} are wrong in part as they came, so that a "

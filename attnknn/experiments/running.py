@@ -69,8 +69,7 @@ def _table_there(bench: Bench, claim: str, cell: Cell, seed: int) -> Table:
         "seeds": [seed],
         "damage": bench.damage(cell.stress, cell.shift),
         "encoder": bench.encoder_words,
-        "methods": [ask.name or ask.method for ask in asks],
-        "choices": {repr(ask.choices) for ask in asks},
+        "methods": {ask.name or ask.method: repr(ask.choices) for ask in asks},
         "settings": _settings(bench, claim, cell),
     }
     return table_there(_path(bench, claim, cell, seed), asked)

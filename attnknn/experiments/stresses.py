@@ -111,7 +111,7 @@ class Shift:
 
     def __post_init__(self) -> None:
         check_choice("kind of shift", self.kind, SHIFTS)
-        if self.severity not in (0, *SEVERITIES):
+        if not isinstance(self.severity, int) or self.severity not in (0, *SEVERITIES):
             raise InvalidSettingError(
                 f"The severity of a shift must be an integer from 0 to 5, got {self.severity!r}."
             )

@@ -160,7 +160,8 @@ def _check_preset(study: Study, preset: Preset, data: datasets.Dataset) -> None:
         )
     if study.claim not in preset.claims and study.claim not in SHEETS:
         raise InvalidSettingError(
-            f"The preset {study.preset!r} measured {', '.join(preset.claims)}; got {study.claim!r}."
+            f"With the preset {study.preset!r} one can measure "
+            f"{', '.join((*preset.claims, *SHEETS))}; got {study.claim!r}."
         )
 
 

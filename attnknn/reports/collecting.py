@@ -18,7 +18,7 @@ from attnknn.learning.course import Outcome
 
 REPORT, TRAINING, CLOSE_UP = "report.json", "training.json", "close-up.json"
 T = TypeVar("T")
-ON_AXIS = re.compile(r"(?P<word>[A-Za-z]+)-(?P<place>\d+(\.\d+)?)")
+ON_AXIS = re.compile(r"(?P<word>(.*/)?[A-Za-z]+)-(?P<place>\d+(\.\d+)?)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,23 +127,24 @@ def _along_axes(
     tables: Mapping[str, Table],
 ) -> tuple[dict[str, Table], dict[str, dict[float, Table]]]:
     """Tables by themselves, and those whose folders are places on one axis, in its order."""
-    groups: dict[str, dict[float, Table]] = {}
-    single = {}
-    for name, table in tables.items():
-        above, _, last = name.rpartition("/")
-        match = ON_AXIS.fullmatch(last)
-        if match is None:
-            single[name] = table
-        else:
-            word = f"{above}/{match['word']}" if above else match["word"]
-            groups.setdefault(word, {})[float(match["place"])] = table
-    sweeps = {}
-    for word, group in groups.items():
-        if len(group) > 1:
-            sweeps[word] = dict(sorted(group.items()))
-        else:
-            single |= {f"{word}-{place:g}": table for place, table in group.items()}
-    return single, sweeps
+    groups: dict[str, dict[str, float]] = {}
+    for name in tables:
+        match = ON_AXIS.fullmatch(name)
+        if match is not None:
+            groups.setdefault(match["word"], {})[name] = float(match["place"])
+    sweeps = {
+        word: {place: tables[name] for name, place in sorted(group.items(), key=lambda x: x[1])}
+        for word, group in groups.items()
+        if _is_axis(group, tables)
+    }
+    swept = {name for word in sweeps for name in groups[word]}
+    return {name: table for name, table in tables.items() if name not in swept}, sweeps
+
+
+def _is_axis(group: Mapping[str, float], tables: Mapping[str, Table]) -> bool:
+    """Whether folders are places on an axis: several, all different, of the same data."""
+    data = {tables[name].checksum for name in group}
+    return len(group) > 1 and len(set(group.values())) == len(group) and len(data) == 1
 
 
 def _content(path: Path) -> dict[str, Any]:

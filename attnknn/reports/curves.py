@@ -10,6 +10,8 @@ from attnknn.reports import figures
 from attnknn.reports.page import Drawing, Grid, Section
 from attnknn.reports.sentences import named
 
+MOST_TOLD = 3  # runs that have a sentence each
+
 
 def curve_section(losses: Mapping[str, Outcome], title: str, name: str) -> Section:
     """How trainings went, epoch by epoch: sentences, a table, and a figure.
@@ -27,6 +29,7 @@ def curve_section(losses: Mapping[str, Outcome], title: str, name: str) -> Secti
     'Of 2 runs, wide kept the lowest loss of fresh rows: 0.6000, of epoch 1.'
     """
     _check(losses)
+    losses = _told_once(losses)
     drawing = Drawing(
         name,
         figures.courses(losses, title),
@@ -36,12 +39,31 @@ def curve_section(losses: Mapping[str, Outcome], title: str, name: str) -> Secti
     return Section(title, _sentences(losses), [_grid(losses, name)], [drawing])
 
 
+def _told_once(runs: Mapping[str, Outcome]) -> dict[str, Outcome]:
+    """Without trainings that several experiments share: each stands under its first name."""
+    seen: set[tuple[float, ...]] = set()
+    kept = {}
+    for run, outcome in runs.items():
+        losses = (*outcome.train_losses, *outcome.judged_losses)
+        if losses not in seen:
+            kept[run] = outcome
+        seen.add(losses)
+    return kept
+
+
 def _sentences(runs: Mapping[str, Outcome]) -> list[str]:
     best = min(runs, key=lambda run: _kept_loss(runs[run]))
     among = f"Of {len(runs)} runs, {named(best)}" if len(runs) > 1 else named(best)
     words = "kept the lowest loss of fresh rows:" if len(runs) > 1 else "kept a loss of fresh rows:"
     said = [f"{among} {words} {_kept_loss(runs[best]):.4f}, of epoch {runs[best].best_epoch}."]
-    said += [_rise(run, outcome) for run, outcome in runs.items() if _has_risen(outcome)]
+    risen = [run for run, outcome in runs.items() if _has_risen(outcome)]
+    if len(risen) <= MOST_TOLD:
+        said += [_rise(run, runs[run]) for run in risen]
+    else:
+        said.append(
+            f"In {len(risen)} of {len(runs)} runs the loss of fresh rows was higher at the end "
+            "than at the epoch that was kept."
+        )
     return said + [
         f"{named(run)} was interrupted after epoch {len(outcome.train_losses)}."
         for run, outcome in runs.items()
@@ -50,7 +72,7 @@ def _sentences(runs: Mapping[str, Outcome]) -> list[str]:
 
 
 def _has_risen(outcome: Outcome) -> bool:
-    return outcome.judged_losses[-1] > _kept_loss(outcome)
+    return round(outcome.judged_losses[-1], 4) > round(_kept_loss(outcome), 4)
 
 
 def _rise(run: str, outcome: Outcome) -> str:

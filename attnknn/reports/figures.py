@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -18,7 +17,8 @@ from attnknn.records import Floats, Integers
 
 BLUE, GRAY, RED, PALE = "#1f5fa8", "#8a9099", "#b3402a", "#d9dde2"
 COLORS = (BLUE, "#d1811f", "#4a8f4d", RED, "#7a5aa6", GRAY, "#20808d", "#a05a2c", "#c2568f")
-STROKES = ("-", "--", ":")
+STROKES = ("-", "--", ":", "-.")
+MOST_INSIDE, IN_COLUMN = 9, 26  # names of lines inside a panel, and in a column beside it
 MOST_NAMED = 20  # classes whose names and counts fit into a confusion matrix
 
 
@@ -231,6 +231,7 @@ def as_written(figure: Any) -> Any:
         texts += [panel.title, panel.xaxis.label, panel.yaxis.label, *panel.texts]
         legend = panel.get_legend()
         texts += [] if legend is None else legend.get_texts()
+    texts += [text for legend in figure.legends for text in legend.get_texts()]
     for text in texts:
         text.set_parse_math(False)
     return figure
@@ -242,15 +243,30 @@ def _inside(middle: Floats, reach: Floats) -> Floats:
 
 
 def _looks(n: int) -> list[dict[str, str]]:
-    """A look for each of n lines; where colors come again, the line is another."""
-    looks = itertools.product(STROKES, COLORS)
-    return [
-        {"color": color, "linestyle": stroke}
-        for stroke, color in itertools.islice(itertools.cycle(looks), n)
-    ]
+    """A look for each of n lines: neighbors have other strokes too, so that both of two lines in
+    one place are seen, and where colors come again the stroke is another.
+    """
+    looks = []
+    for line in range(n):
+        turn, color = divmod(line, len(COLORS))
+        stroke = STROKES[(color + turn) % len(STROKES)]
+        looks.append({"color": COLORS[color], "linestyle": stroke})
+    return looks
 
 
 def _name_lines(panel: Any, place: str = "best") -> None:
-    """A legend, where there is more than one line to tell apart."""
-    if len(panel.get_legend_handles_labels()[1]) > 1:
+    """A legend, where there is more than one line to tell apart; a long one beside the panel."""
+    lines, names = panel.get_legend_handles_labels()
+    if len(names) <= 1:
+        return
+    if len(names) <= MOST_INSIDE:
         panel.legend(frameon=False, fontsize=8, loc=place)
+        return
+    figure = panel.figure
+    n_columns = math.ceil(len(names) / IN_COLUMN)
+    width, height = figure.get_size_inches()
+    width += n_columns * (0.55 + 0.06 * max(map(len, names)))
+    figure.set_size_inches(width, max(height, 0.18 * math.ceil(len(names) / n_columns) + 0.3))
+    figure.legend(
+        lines, names, frameon=False, fontsize=8, loc="outside right upper", ncols=n_columns
+    )

@@ -23,6 +23,7 @@ from attnknn.records import Floats, Integers
 from attnknn.reports import figures
 from attnknn.reports.page import Drawing, Grid, Section
 from attnknn.reports.score_intervals import score_intervals
+from attnknn.reports.sentences import sureness
 
 SCORES = {
     "accuracy": "accuracy",
@@ -105,17 +106,19 @@ def _score_grid(scores: dict[str, float], codes: Integers, probabilities: Floats
 
 
 def _honesty(codes: Integers, probabilities: Floats, classes: Sequence[str]) -> Section:
-    confidence = float(probabilities.max(axis=1).mean())
-    share = float((probabilities.argmax(axis=1) == codes).mean())
-    lean = "more sure than right" if confidence > share else "less sure than right"
+    confidence = probabilities.max(axis=1)
+    is_right = (probabilities.argmax(axis=1) == codes).astype(np.float64)
     by_class = ece_by_class(codes, probabilities)
     worst = int(by_class.argmax())
     sentences = [
-        f"On average it is {lean}: its confidence is {confidence:.4f}, and {share:.4f} of its "
-        "answers are right.",
-        f"Of all classes, the probabilities of {classes[worst]!r} are farthest from its shares "
-        f"({by_class[worst]:.4f}).",
+        f"On average it is {sureness(confidence[None], is_right[None])}: its confidence is "
+        f"{confidence.mean():.4f}, and {is_right.mean():.4f} of its answers are right.",
     ]
+    if by_class[worst] > 0:
+        sentences.append(
+            f"Of all classes, the probabilities of “{classes[worst]}” are farthest from its shares "
+            f"({by_class[worst]:.4f})."
+        )
     drawings = [
         Drawing(
             "reliability",
@@ -141,8 +144,8 @@ def _where(matrix: Integers, classes: Sequence[str], name: str = "confusions") -
     if wrong.any():
         truth, answer = divmod(int(wrong.argmax()), len(classes))
         sentences = [
-            f"The most frequent mistake is {classes[truth]!r} taken for {classes[answer]!r}, "
-            f"{int(wrong[truth, answer]):,} of {int(matrix[truth].sum()):,} rows."
+            f"The most frequent mistake is “{classes[truth]}” taken for “{classes[answer]}”, "
+            f"{int(wrong[truth, answer]):,} of {int(matrix[truth].sum()):,} answers."
         ]
     drawing = Drawing(
         name,
@@ -157,7 +160,7 @@ def _why(mistakes: Sequence[Mistake], name: str = "mistakes") -> Section:
     head = ["row", "truth", "answer", "confidence", "who decided"]
     most = mistakes[0]
     sentence = (
-        f"The most confident mistake is row {most.row}: {most.answer!r} at {most.confidence:.4f}, "
-        f"in truth {most.truth!r}."
+        f"The most confident mistake is row {most.row}: “{most.answer}” at "
+        f"{most.confidence:.4f}, in truth “{most.truth}”."
     )
     return Section("The most confident mistakes", [sentence], [Grid(name, head, rows)])

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from attnknn.evaluation.intervals import Interval, mean_interval, paired_interval
 from attnknn.evaluation.table import Table
+from attnknn.records import Floats
 
 WORDS = {"accuracy": "accuracy", "nll": "log-loss"}
 
@@ -84,9 +87,9 @@ def steadiest(first: Table, last: Table, metric: str, way: str) -> str:
 
 
 def _change_words(change: Interval, rank: str) -> str:
-    """A change in words, with its rank among others; one whose interval holds zero is none."""
+    """A change in words, with its rank among others; an interval that holds zero tells of none."""
     if not change.excludes_zero():
-        return f"stays the same within the interval ({change:+.4f})"
+        return f"cannot be told to change ({change:+.4f})"
     direction = "rises" if change.mean > 0 else "falls"
     low, high = sorted((abs(change.lower), abs(change.upper)))
     return f"{direction} {rank}by {abs(change.mean):.4f} [{low:.4f}, {high:.4f}]"
@@ -96,20 +99,32 @@ def _beside(level: Sequence[str], n_others: int) -> str:
     """How a sentence on the best method ends: who of the others cannot be told from it."""
     if level:
         return f"; {listed(level)} cannot be told from it."
-    return ", beyond the interval of every other method." if n_others else "."
+    return "; its paired difference to every other excludes zero." if n_others else "."
 
 
 def honesty(table: Table, method: str) -> str:
     """How far confidences are from shares of right answers."""
     error, honest = table.mean("ece", method), table.mean("debiased_ece", method)
-    confidence = sum(float(run.row_confidence.mean()) for run in table.of(method))
-    confidence /= len(table.seeds)
-    gap = confidence - table.mean("accuracy", method)
-    lean = "more sure than right" if gap > 0 else "less sure than right"
+    sure = np.stack([run.row_confidence for run in table.of(method)])
+    lean = sureness(sure, table.by_row("accuracy", method))
     return (
-        f"{named(method)} is {lean} by {abs(gap):.4f} on average; its calibration error is "
-        f"{error:.4f}, {honest:.4f} without the noise of {table.n_test:,} rows."
+        f"On average {named(method)} is {lean}; its calibration error is {error:.4f}, "
+        f"{honest:.4f} without the noise of {table.n_test:,} rows."
     )
+
+
+def sureness(confidence: Floats, is_right: Floats) -> str:
+    """Whether answers (S, n) are more sure than right, as far as their interval tells.
+
+    >>> sureness(np.full((1, 50), 0.9), np.ones((1, 50)))
+    'less sure than right, by 0.1000 [0.1000, 0.1000]'
+    """
+    gap = paired_interval(confidence, is_right)
+    if not gap.excludes_zero():
+        return f"as sure as right within the interval ({gap:+.4f})"
+    low, high = sorted((abs(gap.lower), abs(gap.upper)))
+    lean = "more" if gap.mean > 0 else "less"
+    return f"{lean} sure than right, by {abs(gap.mean):.4f} [{low:.4f}, {high:.4f}]"
 
 
 def named(method: str) -> str:

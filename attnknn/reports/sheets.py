@@ -59,11 +59,10 @@ def _theory_words(sheets: Sheets) -> list[str]:
         f"Norms of embeddings lie between {least:.4f} and {largest:.4f}.",
         f"Inner product and Euclidean distance have {common:.2%} of their neighbors in common.",
     ]
-    sizes = places(sheets)
-    if len(sizes) > 2:
-        slope = falling_power(sheets)
+    slope = falling_power(sheets)
+    if slope is not None:
         words.append(
-            f"The shares of a vote over K neighbors approach those over {max(sizes)} as "
+            f"The shares of a vote over K neighbors approach those over {max(places(sheets))} as "
             f"K to the power of {slope:.2f}."
         )
     return words
@@ -74,13 +73,16 @@ def places(sheets: Sheets) -> list[int]:
     return [int(what.removeprefix("K = ")) for what in sheets.rows if what.startswith("K = ")]
 
 
-def falling_power(sheets: Sheets) -> float:
-    """The power of K along which the distance to all neighbors' shares falls, by least squares."""
-    sizes = places(sheets)[:-1]  # the last is zero by definition
+def falling_power(sheets: Sheets) -> float | None:
+    """The power of K along which the distance to all neighbors' shares falls, by least squares.
+
+    None where fewer than two K have a distance.
+    """
+    sizes = sorted(places(sheets))[:-1]  # the largest is zero by definition
     gaps = [sheets.mean(f"K = {k}", "distance to all") for k in sizes]
     kept = [(k, gap) for k, gap in zip(sizes, gaps, strict=True) if gap > 0]
     if len(kept) < 2:
-        return 0.0
+        return None
     x, y = np.log(kept).T
     return float(np.polyfit(x, y, 1)[0])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.evaluation.intervals import Interval
@@ -170,6 +171,15 @@ def _drawing(
     return Drawing(name, figure, f"{WORDS[metric]} by {across}, {how}.")
 
 
+def _beside_axis(table: Table) -> dict[str, Any]:
+    """The settings of an experiment without the numbers that a sweep changes."""
+    settings = dict(table.settings)
+    for damage, number in {"stress": "level", "shift": "severity"}.items():
+        if damage in settings:
+            settings[damage] = {k: v for k, v in settings[damage].items() if k != number}
+    return settings
+
+
 def _check(tables: Mapping[float, Table], places: Sequence[float], is_log: bool) -> None:
     if len(places) < 2:
         raise InvalidInputError(f"A sweep needs tables of at least 2 places, got {len(places)}.")
@@ -179,13 +189,18 @@ def _check(tables: Mapping[float, Table], places: Sequence[float], is_log: bool)
         )
     first = tables[places[0]]
     for place in places[1:]:
-        for field in ("dataset", "checksum", "n_test"):
+        for field in ("dataset", "checksum", "n_test", "encoder"):
             wanted, came = getattr(first, field), getattr(tables[place], field)
             if came != wanted:
                 raise InvalidInputError(
                     f"Tables of a sweep must have the same `{field}`, "
                     f"got {wanted!r} at {places[0]:g} and {came!r} at {place:g}."
                 )
+        if _beside_axis(tables[place]) != _beside_axis(first):
+            raise InvalidInputError(
+                "Tables of a sweep must have the same settings but for what it goes along, "
+                f"got other ones at {places[0]:g} than at {place:g}. Give each its own folder."
+            )
     if not _shared_seeds([tables[place] for place in places]):
         seeds = "; ".join(f"{listed(list(map(str, tables[p].seeds)))} at {p:g}" for p in places)
         raise InvalidInputError(

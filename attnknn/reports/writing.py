@@ -6,14 +6,14 @@ import itertools
 import re
 import shutil
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from attnknn._optional import require
 from attnknn.reports.figures import as_bytes, new_figure
-from attnknn.reports.page import Grid, Section, html_page
+from attnknn.reports.page import Drawing, Grid, Section, html_page
 
 PAGE, BOOK = "index.html", "report.pdf"
 SHEET = (8.27, 11.69)  # inches: A4
@@ -25,6 +25,7 @@ LATEX = {
     **{"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}"},
     **{"−": "$-$", "±": r"$\pm$", "×": r"$\times$", "√": r"$\surd$", "·": r"$\cdot$"},
     **{"≤": r"$\leq$", "≥": r"$\geq$", "≈": r"$\approx$", "→": r"$\to$", "σ": r"$\sigma$"},
+    **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"},
     **{"…": r"\dots{}", "–": "--", "—": "---", "“": "``", "”": "''"},
 }
 
@@ -51,6 +52,8 @@ def _whole(folder: Path) -> Iterator[Path]:
     try:
         yield place
         found = sorted(path for path in place.rglob("*") if path.is_file())
+        if (folder / PAGE).exists():
+            _remove_old(folder, {path.relative_to(place) for path in found})
         for path in sorted(found, key=lambda path: path.name == PAGE):
             target = folder / path.relative_to(place)
             target.parent.mkdir(exist_ok=True)
@@ -61,6 +64,14 @@ def _whole(folder: Path) -> Iterator[Path]:
         raise
     finally:
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _remove_old(folder: Path, new: set[Path]) -> None:
+    """Without the figures and tables of an earlier report that the new one does not have."""
+    for room, endings in {"figures": {".png", ".pdf"}, "tables": {".md", ".tex"}}.items():
+        for path in folder.glob(f"{room}/*"):
+            if path.suffix in endings and path.relative_to(folder) not in new:
+                path.unlink()
 
 
 def _write_section(folder: Path, section: Section) -> None:
@@ -85,10 +96,13 @@ def markdown(table: Grid) -> str:
     """
     marks = ["--:" if is_number else "---" for is_number in table.are_numbers()]
     lines = [table.head, marks, *table.rows]
-    body = "\n".join(
-        f"| {' | '.join(_one_line(cell).replace('|', '/') for cell in line)} |" for line in lines
-    )
+    body = "\n".join(f"| {' | '.join(_in_markdown(cell) for cell in line)} |" for line in lines)
     return f"{body}\n\n{table.note}\n" if table.note else f"{body}\n"
+
+
+def _in_markdown(cell: str) -> str:
+    """A cell whose signs neither end it nor begin a tag."""
+    return re.sub(r"([|<\\])", r"\\\1", _one_line(cell))
 
 
 def latex(table: Grid) -> str:
@@ -104,11 +118,16 @@ def latex(table: Grid) -> str:
     \\end{tabular}
     """
     columns = "".join("r" if is_number else "l" for is_number in table.are_numbers())
-    rows = [" & ".join(_in_latex(cell) for cell in row) + r" \\" for row in table.rows]
-    head = " & ".join(_in_latex(cell) for cell in table.head) + r" \\"
+    head, *rows = (_row_in_latex(row) for row in [table.head, *table.rows])
     body = "\n".join([r"\toprule", head, r"\midrule", *rows, r"\bottomrule"])
     note = f"% {_one_line(table.note)}\n" if table.note else ""
     return f"{note}\\begin{{tabular}}{{{columns}}}\n{body}\n\\end{{tabular}}\n"
+
+
+def _row_in_latex(row: Sequence[str]) -> str:
+    """A row; one that begins with [ or * would be read as what the line above is told."""
+    text = " & ".join(_in_latex(cell) for cell in row) + r" \\"
+    return "{}" + text if text[0] in "[*" else text
 
 
 def _in_latex(cell: str) -> str:
@@ -132,7 +151,28 @@ def _write_book(path: Path, title: str, sections: Sequence[Section], about: Sequ
             book.savefig(sheet)
         for section in sections:
             for drawing in section.drawings:
-                book.savefig(drawing.figure)
+                _save_figure(book, section.title, drawing)
+
+
+def _save_figure(book: Any, title: str, drawing: Drawing) -> None:
+    """A sheet of its own size: the name of the section, the figure and what it shows."""
+    figure = drawing.figure
+    width, height = figure.get_size_inches()
+    below = textwrap.wrap(drawing.caption, int(13 * width))
+    above, foot = 0.4, 0.2 + 0.16 * len(below)  # inches
+    whole = above + height + foot
+    look = {"ha": "left", "va": "top", "parse_math": False}
+    figure.set_size_inches(width, whole)
+    figure.set_layout_engine("constrained", rect=(0, foot / whole, 1, height / whole))
+    added = [
+        figure.text(0.02, 1 - 0.1 / whole, title, weight="bold", **look),
+        figure.text(0.02, (foot - 0.1) / whole, "\n".join(below), size=8, **look),
+    ]
+    book.savefig(figure)
+    for text in added:
+        text.remove()
+    figure.set_size_inches(width, height)
+    figure.set_layout_engine("constrained")
 
 
 def _text(title: str, sections: Sequence[Section], about: Sequence[str]) -> list[list[Line]]:
@@ -156,12 +196,47 @@ def _wrapped(text: str, look: dict[str, Any], width: int = WIDTH) -> list[Line]:
 
 
 def _columns(table: Grid) -> list[str]:
-    """The lines of a table, its columns below each other; wide cells take several lines."""
+    """The lines of a table; columns that are too many for a sheet come below the others."""
     rows = [list(table.head), *map(list, table.rows)]
-    widths = [max(1, *(len(row[place]) for row in rows)) for place in range(len(table.head))]
-    while sum(widths) + 2 * (len(widths) - 1) > ACROSS and max(widths) > 1:
-        widths[widths.index(max(widths))] -= 1
+    places = range(len(table.head))
+    least = [_longest(word for row in rows for word in row[place].split()) for place in places]
+    widths = [_longest(row[place] for row in rows) for place in places]
+    while _across(widths) > ACROSS and widths != least:
+        widest = max(places, key=lambda place: (widths[place] > least[place], widths[place]))
+        widths[widest] -= 1
     looks = list(zip(widths, table.are_numbers(), strict=True))
+    lines: list[str] = []
+    for part in _parts(widths):
+        chosen = [[row[place] for place in part] for row in rows]
+        lines += [""] * bool(lines) + _lines(chosen, [looks[place] for place in part])
+    return lines
+
+
+def _longest(texts: Iterable[str]) -> int:
+    return min(ACROSS // 2, max(map(len, texts), default=1)) or 1
+
+
+def _across(widths: Sequence[int]) -> int:
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
+def _parts(widths: Sequence[int]) -> list[list[int]]:
+    """Columns that fit side by side, the first of all before each part.
+
+    >>> _parts([10, 60, 60, 20])
+    [[0, 1], [0, 2], [0, 3]]
+    """
+    parts = [[0]]
+    for place in range(1, len(widths)):
+        if len(parts[-1]) > 1 and _across([widths[p] for p in [*parts[-1], place]]) > ACROSS:
+            parts.append([0])
+        parts[-1].append(place)
+    return parts
+
+
+def _lines(rows: Sequence[Sequence[str]], looks: Sequence[tuple[int, bool]]) -> list[str]:
+    """Rows below each other; wide cells take several lines."""
+    widths = [width for width, _ in looks]
     lines = []
     for row in rows:
         cells = [textwrap.wrap(cell, width) for cell, width in zip(row, widths, strict=True)]

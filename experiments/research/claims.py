@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from attnknn.errors import InvalidSettingError
-from attnknn.evaluation.intervals import Interval, bootstrap_means, paired_interval
+from attnknn.evaluation.intervals import Interval, bootstrap_means, mean_interval, paired_interval
 from attnknn.evaluation.sheet import Sheets
 from attnknn.evaluation.table import Table
 from attnknn.experiments.presets import PRESETS
 from attnknn.experiments.study import Study
+from attnknn.records import Floats
 from attnknn.reports.sheets import falling_power
 from experiments.research.results import Found, Tables, missing, read
 from experiments.research.verdicts import Part, Region, by_region, by_signs, of_all
@@ -195,8 +197,8 @@ def _neighbors(found: Mapping[str, Tables]) -> Judged:
         spreads = []
         for method in _known(first, ("uniform", "distance", "learned")):
             right = {k: table.by_row("accuracy", method) for k, table in tables.items()}
-            best, worst = (pick(right, key=lambda k: right[k].mean()) for pick in (max, min))
-            spreads.append(paired_interval(right[best], right[worst]))
+            best, worst = _best_and_worst(right)
+            spreads.append(_spread(right))
             ends = [f"{table.interval('nll', method):.4f}" for table in (first, last)]
             lines.append(
                 f"{name}, {method}: accuracy best at K = {best:g}, worst at K = {worst:g}, "
@@ -205,6 +207,22 @@ def _neighbors(found: Mapping[str, Tables]) -> Judged:
             )
         parts.append(by_region(name, spreads, HARDLY))
     return Judged(lines, parts)
+
+
+def _best_and_worst(right: Mapping[Any, Floats]) -> tuple[Any, Any]:
+    return max(right, key=lambda k: right[k].mean()), min(right, key=lambda k: right[k].mean())
+
+
+def _spread(right: Mapping[Any, Floats]) -> Interval:
+    """The accuracy at the best K minus that at the worst, without the luck of having chosen them.
+
+    Each half of the rows is judged at the two K that the other half chooses.
+    """
+    apart = np.zeros_like(next(iter(right.values())), dtype=np.float64)
+    for half in (0, 1):
+        best, worst = _best_and_worst({k: rows[:, 1 - half :: 2] for k, rows in right.items()})
+        apart[:, half::2] = right[best][:, half::2] - 1.0 * right[worst][:, half::2]
+    return mean_interval(apart)
 
 
 def _k_ensemble(found: Mapping[str, Tables]) -> Judged:
@@ -319,7 +337,7 @@ def _theory(found: Mapping[str, Sheets]) -> Judged:
             sheets.values("K of distance attention", column) for column in ("value", "√n")
         )
         sizes.append(_seed_range([k / r for k, r in zip(used, root, strict=True)]))
-        powers.append(_seed_range([falling_power(Sheets((sheet,))) for sheet in sheets.sheets]))
+        powers.append(_powers(sheets))
         lines += [
             f"{name}: norms from {norms[-1].lower:.4f} to {norms[-1].upper:.4f}",
             f"{name}: K in use {_seed_range(used):.0f}, √n {np.mean(root):.0f}",
@@ -335,6 +353,12 @@ def _theory(found: Mapping[str, Sheets]) -> Judged:
             by_region("shares approach those of all neighbors as 1/K", powers, AS_1_OVER_K),
         ],
     )
+
+
+def _powers(sheets: Sheets) -> Interval:
+    """The power of K on each seed; not a number, which decides nothing, where one has none."""
+    found = [falling_power(Sheets((sheet,))) for sheet in sheets.sheets]
+    return _seed_range([math.nan if power is None else power for power in found])
 
 
 def _norms(sheets: Sheets) -> Interval:

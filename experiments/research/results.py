@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
+from attnknn.datasets import SOURCES
 from attnknn.errors import InvalidInputError
 from attnknn.evaluation.sheet import Sheet, Sheets
 from attnknn.evaluation.table import Table, joined
 from attnknn.experiments.claims import SHEETS, Cell, cells_of, settings_of
+from attnknn.experiments.kept import methods_of, plain
 from attnknn.experiments.measures.index import QUERIES
 from attnknn.experiments.methods import Choices
-from attnknn.experiments.presets import SEEDS
+from attnknn.experiments.networks import network_of
+from attnknn.experiments.pictures import is_pictures
+from attnknn.experiments.presets import SEEDS, preset_of
 from attnknn.experiments.study import Study
 
 HERE = Path(__file__).parent
@@ -76,7 +81,7 @@ def read(study: Study) -> Found:
         return _together(study.place, lambda: Sheets(tuple(sheets)))
     found = {}
     for cell in _cells(study):
-        tables = [_table(cell, path) for path in paths[cell.name]]
+        tables = [_table(study, cell, path) for path in paths[cell.name]]
         found[cell.place] = _together(study.place / cell.name, partial(joined, tables))
     return found
 
@@ -96,7 +101,20 @@ def _settings(study: Study) -> dict[str, Any]:
 
 
 def _cells(study: Study) -> list[Cell]:
-    return cells_of(study.claim, _settings(study), Choices())
+    choices = Choices() if study.preset is None else preset_of(study.preset).choices
+    return cells_of(study.claim, _settings(study), choices)
+
+
+def _asked(study: Study) -> dict[str, Any]:
+    """What every report of a study was told, as far as it does not need the data."""
+    network, n_rows = None, study.n_rows
+    if study.preset is not None:
+        preset = preset_of(study.preset)
+        network, n_rows = preset.network, preset.n_rows
+    elif is_pictures(SOURCES[study.dataset]) and study.network != "none":
+        network = network_of(study.dataset, study.network or "narrow")
+    told = {"claim": study.claim, "preset": study.preset, "rows": n_rows}
+    return plain({**told, "network": None if network is None else network.settings})
 
 
 def _paths(study: Study) -> dict[str, list[Path]]:
@@ -115,15 +133,16 @@ def _together(place: Path, join: Callable[[], Any]) -> Any:
         raise InvalidInputError(f"The seeds below {place} do not go together: {error}") from error
 
 
-def _table(cell: Cell, path: Path) -> Table:
+def _table(study: Study, cell: Cell, path: Path) -> Table:
     try:
         table = Table.from_json(path)
-        found = {run.settings["asked"] for run in table.runs}
+        found = methods_of(table)
     except DAMAGE as error:
         raise _damaged(path, error) from error
-    asked = {ask.name or ask.method for ask in cell.asks}
-    same = found <= asked and asked - found <= STAND_INS and table.corruption == cell.damage
-    return table if same else _refuse(path)
+    methods = {ask.name or ask.method: repr(ask.choices) for ask in cell.asks}
+    same = found.items() <= methods.items() and methods.keys() - found.keys() <= STAND_INS
+    asked = _asked(study) | plain({"stress": asdict(cell.stress), "shift": asdict(cell.shift)})
+    return table if same and _holds(table.settings, asked) else _refuse(path)
 
 
 def _sheet(study: Study, path: Path) -> Sheet:
@@ -131,8 +150,12 @@ def _sheet(study: Study, path: Path) -> Sheet:
         sheet = Sheet.from_json(path)
     except DAMAGE as error:
         raise _damaged(path, error) from error
-    asked = {"claim": study.claim, "measure": _settings(study)}
-    return sheet if asked.items() <= sheet.settings.items() else _refuse(path)
+    asked = _asked(study) | plain({"measure": _settings(study)})
+    return sheet if _holds(sheet.settings, asked) else _refuse(path)
+
+
+def _holds(settings: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
+    return all(name in settings and settings[name] == value for name, value in asked.items())
 
 
 def _refuse(path: Path) -> Any:

@@ -64,3 +64,15 @@ def test_labels_of_any_kind_are_compared_as_written(kind: type, tmp_path: Path) 
     run("fit", tmp_path / "rows.npz", "-o", tmp_path / "model", *settings)
     result = run("evaluate", tmp_path / "model", tmp_path / "rows.npz", "--format", "json")
     assert json.loads(result.stdout)["scores"]["accuracy"] == 1.0
+
+
+def test_a_report_goes_neither_into_the_model_nor_into_a_file(
+    model: Path, labeled: Path, tmp_path: Path
+) -> None:
+    inside = run("evaluate", model, labeled, "--report", model / "page")
+    assert inside.exit_code == 2
+    assert "must not lie in the model folder" in inside.output
+    (tmp_path / "file").write_text("")
+    onto = run("evaluate", model, labeled, "--report", tmp_path / "file")
+    assert onto.exit_code == 2
+    assert "must be a folder, but" in onto.output

@@ -91,8 +91,9 @@ def test_numbers_are_printed_and_drawn(tmp_path):
     [
         (["mian"], 2, "mian"),
         (["main", "--seeds", "a"], 2, "must be a number, or numbers with commas"),
-        (["main", "--seeds", "0"], 2, "at least one seed"),
+        (["main", "--seeds", "0"], 2, "how many seeds, at least 1"),
         (["main", "--seeds", "1,1"], 2, "each once"),
+        (["main", "--seeds", ","], 2, "must be a number, or numbers with commas"),
         (["main", "--full"], 2, "--full needs --preset"),
         (["main", "--dataset", "irsi"], 1, "Did you mean 'iris'"),
         (["main", "--dataset", "iris", "--preset", "experiment-4"], 1, "trains an image encoder"),

@@ -35,7 +35,7 @@ def test_experiments_become_a_page(results, tmp_path):
 def test_bad_arguments_are_one_line(results, tmp_path):
     done = run("report", results, "--ours", "nobody", "-o", tmp_path / "page")
     assert done.exit_code == 2
-    assert "--ours must be one of uniform, attnknn" in done.output
+    assert "--ours must be one of 'uniform', 'attnknn'" in done.output
     done = run("report", tmp_path)
     assert done.exit_code == 1
     assert "There is no report.json below" in done.output

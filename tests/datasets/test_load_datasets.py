@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import os
 from pathlib import Path
 
@@ -80,6 +82,20 @@ def test_a_wrong_checksum_names_the_file(put_text, folder):
     path = folder / "tabular" / "winequality-red.csv.gz"
     path.write_bytes(path.read_bytes() + b" ")
     with pytest.raises(InvalidInputError, match=r"winequality-red\.csv\.gz must have the sha256"):
+        datasets.load("wine-red")
+
+
+def test_files_that_are_packed_anew_are_the_same(put_text, folder, monkeypatch):
+    put_text("wine-red", WINE)
+    path = folder / "tabular" / "winequality-red.csv.gz"
+    before = datasets.load("wine-red")
+    content = gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(content, mtime=7))
+    inside = {path.name: hashlib.sha256(content).hexdigest()}
+    monkeypatch.setattr("attnknn.datasets.packed.INSIDE", inside)
+    assert datasets.load("wine-red").checksum == before.checksum
+    path.write_bytes(gzip.compress(content + b"more", mtime=7))
+    with pytest.raises(InvalidInputError, match="must have the sha256"):
         datasets.load("wine-red")
 
 

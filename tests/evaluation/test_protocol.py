@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -198,6 +199,12 @@ def test_unknown_names_and_mixed_tables_are_refused():
         joined([table, run(datasets.load("iris"), [UNIFORM], [1])])
     with pytest.raises(InvalidInputError, match="once on every seed"):
         joined([table, table])
+    told = replace(table, settings={"rows": 50})
+    with pytest.raises(InvalidInputError, match="same `settings`"):
+        joined([table, told])
+    heads = tuple(replace(r, seed=1, settings={"n_heads": "8"}) for r in table.runs)
+    with pytest.raises(InvalidInputError, match="methods of the same settings"):
+        joined([told, replace(told, runs=heads)])
     with pytest.raises(InvalidSettingError, match="names of their own"):
         run(WINE, [UNIFORM, UNIFORM], [0])
     with pytest.raises(InvalidSettingError, match="at least one seed"):

@@ -78,6 +78,7 @@ def test_unknown_names_are_refused():
         ("shots", "levels = [inf]", "`levels` must hold finite numbers only"),
         ("imbalance", "levels = [0]", "must be at least 1, got 0"),
         ("shift", "severities = [6]", "integers from 0 to 5, got 6"),
+        ("shift", "severities = [2.0]", "integers from 0 to 5, got 2.0"),
         ("shift", "severities = ['a']", "integers from 0 to 5, got 'a'"),
         ("k-sweep", "neighbors = 3", "`neighbors` must be a list of integers"),
         ("k-sweep", "neighbors = ['3']", "`neighbors` must be an integer of at least 1, got '3'"),
@@ -92,6 +93,8 @@ def test_unknown_names_are_refused():
         ("ablation", "variants = { a = { n_haeds = 2 } }", "Did you mean 'n_heads'"),
         ("ablation", "variants = { a = { dropout = 2.0 } }", "`dropout` must be"),
         ("ablation", "variants = { distance = {} }", "must not have the name of a method"),
+        ("ablation", "variants = { 'CNN head' = {} }", "must not have the name of a method"),
+        ("ablation", "variants = { 'a, views' = {} }", "nor end with ', views'"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(claim, changes, words):

@@ -117,4 +117,4 @@ def test_every_network_can_be_made(data, tmp_path):
 
 def test_a_width_that_is_not_there_is_refused(capsys, small_data, tmp_path):
     assert experiment.main(["--data", "mnist", "--width", "wide", "--results", str(tmp_path)]) == 1
-    assert "No network is called 'wide'" in capsys.readouterr().err
+    assert "No network for 'mnist' is called 'wide'" in capsys.readouterr().err

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from attnknn import datasets
-from attnknn.errors import AttnKNNError, InvalidInputError
+from attnknn.errors import AttnKNNError, InvalidInputError, InvalidSettingError
 from attnknn.evaluation.baselines import UniformKNN
 from attnknn.evaluation.close_up import CloseUp
 from attnknn.evaluation.sheet import Sheet
@@ -60,7 +60,8 @@ def test_what_has_a_report_is_not_run_again(tmp_path, monkeypatch):
 
 
 def test_a_stopped_claim_goes_on_with_what_is_missing(tmp_path):
-    study = Study("imbalance", "iris", tmp_path, [0], changes={"methods": ["uniform"]})
+    changes = {"methods": ["uniform"], "levels": [1, 10]}
+    study = Study("imbalance", "iris", tmp_path, [0], changes=changes)
     measure(study)
     report = study.place / "ratio-10" / "0" / "report.json"
     kept = study.place / "ratio-1" / "0" / "report.json"
@@ -214,16 +215,31 @@ def test_reports_of_other_choices_are_not_taken(tmp_path):
         (other / f"report.{ending}").write_bytes(
             (study.place / "K-5" / "0" / f"report.{ending}").read_bytes()
         )
-    with pytest.raises(InvalidInputError, match="made with other choices"):
+    with pytest.raises(InvalidInputError, match="made with other methods: uniform Choices"):
         measure(study)
 
 
-@pytest.mark.parametrize("level", [3, 50])
+def test_variants_that_change_their_settings_are_not_taken(tmp_path):
+    heads = {"a": {"n_heads": 1, "epochs": 1}, "b": {"n_heads": 2, "epochs": 1}}
+    study = Study("ablation", "iris", tmp_path, [0], changes={"variants": heads})
+    measure(study)
+    swapped = replace(study, changes={"variants": {"a": heads["b"], "b": heads["a"]}})
+    with pytest.raises(InvalidInputError, match="made with other methods"):
+        measure(swapped)
+
+
+@pytest.mark.parametrize("level", [3, 38])
 def test_few_rows_are_asked_and_damage_is_done_before_the_fit(tmp_path, level):
     changes = {"levels": [level], "methods": ["uniform"]}
     found = measure(Study("shots", "wine", tmp_path, [0], changes=changes))
-    table = found.tables[level]
-    assert table.n_train == min(level, 38) + min(level, 47) + min(level, 57)
+    assert found.tables[level].n_train == 3 * level
+
+
+@pytest.mark.parametrize(("claim", "level"), [("shots", 39), ("imbalance", 50)])
+def test_classes_too_small_for_a_damage_are_said(tmp_path, claim, level):
+    study = Study(claim, "wine", tmp_path, [0], changes={"levels": [level]})
+    with pytest.raises(InvalidSettingError, match="has 38 training rows, too few for"):
+        measure(study)
 
 
 def test_images_are_trained_once_for_all_claims(tmp_path, tiny_network):
@@ -316,11 +332,14 @@ def test_pixels_can_be_taken_as_they_are(tmp_path):
     [
         ({"claim": "mian"}, "Did you mean 'main'"),
         ({"dataset": "digitz"}, "Did you mean 'digits'"),
-        ({"network": "widest"}, "No network is called 'widest'"),
+        ({"network": "widest"}, "No network for 'digits' is called 'widest'"),
         ({"encoder": "tabular"}, "set `network='none'`"),
         ({"dataset": "iris", "encoder": "learned-tabular"}, "not trained for the vote"),
         ({"dataset": "iris", "preset": "experiment-5"}, "trains an image encoder"),
-        ({"claim": "ablation", "preset": "experiment-5"}, "measured main, k-sweep, noise"),
+        (
+            {"claim": "ablation", "preset": "experiment-5"},
+            "one can measure main, k-sweep, noise, index",
+        ),
         ({"preset": "experiment-7"}, "No preset is called 'experiment-7'"),
         ({"preset": "experiment-5", "network": "wide"}, "has a network of its own"),
         ({"dataset": "iris", "network": "none"}, "Networks are for images"),

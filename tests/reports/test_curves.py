@@ -79,3 +79,16 @@ def test_what_cannot_be_drawn_is_refused():
         curve_section({}, "Training", "training")
     with pytest.raises(InvalidInputError, match="The run 'a' has no losses"):
         curve_section({"a": Outcome([0.5], [])}, "Training", "training")
+
+
+def test_a_training_that_experiments_share_is_told_once():
+    shared, other = Outcome([0.9], [1.2, 0.8]), Outcome([0.7], [1.1, 0.9])
+    section = curve_section({"a": shared, "b": shared, "c": other}, "Trainings", "t")
+    assert [row[0] for row in section.tables[0].rows] == ["a", "c"]
+
+
+def test_many_losses_that_rise_share_a_sentence():
+    runs = {str(n): Outcome([0.9, 0.8], [1.2, 0.5 + n / 10, 0.9 + n / 10]) for n in range(5)}
+    said = curve_section(runs, "Trainings", "t").sentences
+    assert len(said) == 2
+    assert "In 5 of 5 runs the loss of fresh rows was higher at the end" in said[1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -99,13 +101,34 @@ def test_whiskers_stay_between_zero_and_one():
 def test_every_line_looks_like_no_other():
     n_lines = 2 * len(figures.COLORS) + 1
     curves = {str(place): risk_coverage(Y, P) for place in range(n_lines)}
-    (panel,) = figures.risk_and_coverage(curves, "title").axes
+    figure = figures.risk_and_coverage(curves, "title")
+    (panel,), (legend,) = figure.axes, figure.legends
     assert len({(line.get_color(), line.get_linestyle()) for line in panel.lines}) == n_lines
-    assert len(panel.get_legend().get_texts()) == n_lines
+    assert len(legend.get_texts()) == n_lines
     value = Interval(0.5, 0.4, 0.6)
     values = {str(place): [value, value] for place in range(n_lines)}
     (panel,) = figures.lines([1, 2], values, "title", across="K", up="log-loss").axes
     assert len({(line.get_color(), line.get_linestyle()) for line in panel.lines}) == n_lines
+
+
+@pytest.mark.parametrize("n_lines", [10, 34, 75])
+def test_a_long_legend_stands_whole_beside_the_panel(n_lines):
+    curves = {f"method {place}, views": risk_coverage(Y, P) for place in range(n_lines)}
+    figure = figures.risk_and_coverage(curves, "title")
+    figure.draw_without_rendering()
+    (panel,), (legend,) = figure.axes, figure.legends
+    names, sheet = legend.get_window_extent(), figure.bbox
+    assert sheet.x0 <= names.x0
+    assert names.x1 <= sheet.x1
+    assert sheet.y0 <= names.y0
+    assert names.y1 <= sheet.y1
+    assert panel.get_tightbbox().x1 <= names.x0
+    assert panel.bbox.width > 200
+
+
+def test_lines_in_one_place_have_other_strokes():
+    looks = figures._looks(9)
+    assert all(a["linestyle"] != b["linestyle"] for a, b in pairwise(looks))
 
 
 def test_one_line_needs_no_legend():

@@ -88,10 +88,37 @@ def test_names_cannot_become_tags():
 
 def test_tables_for_text_and_for_papers():
     grid = Grid("t", ["method", "a_b"], [["x & y", "5 % − 1"], ["a|b", "#"]], note="why")
-    assert "| a/b | # |" in markdown(grid)
+    assert r"| a\|b | # |" in markdown(grid)
     assert markdown(grid).endswith("\nwhy\n")
     assert r"x \& y & 5 \% $-$ 1 \\" in latex(grid)
     assert latex(grid).startswith("% why\n\\begin{tabular}{lr}")
+
+
+def test_names_begin_neither_tags_nor_options():
+    grid = Grid("t", ["m"], [["[unk] <b>"], ["*star | bar"]])
+    assert "| [unk] \\<b> |" in markdown(grid)
+    assert r"{}[unk] \textless{}b\textgreater{} \\" in latex(grid)
+    assert r"{}*star \textbar{} bar \\" in latex(grid)
+
+
+def test_a_new_report_leaves_nothing_of_the_old(tmp_path):
+    out = tmp_path / "out"
+    old, new = Grid("old", ["m"], [["1"]]), Grid("new", ["m"], [["2"]])
+    write_report(out, "t", [Section("s", [], [old])])
+    (out / "tables" / "notes.txt").write_text("mine")
+    write_report(out, "t", [Section("s", [], [new])])
+    assert sorted(path.name for path in (out / "tables").iterdir()) == [
+        *("new.md", "new.tex", "notes.txt")
+    ]
+
+
+def test_a_wide_table_is_cut_between_columns_and_not_in_numbers():
+    cell = "0.9778 [0.9701, 0.9972]"
+    grid = Grid("t", ["method", *(f"{n}, views" for n in range(16))], [["ours", *[cell] * 16]])
+    lines = _columns(grid)
+    assert max(map(len, lines)) <= ACROSS
+    assert sum(line.count("0.9972]") for line in lines) == 16
+    assert sum(line.startswith("ours") for line in lines) > 1
 
 
 def test_every_sign_of_a_paper_is_printed():
@@ -225,6 +252,16 @@ def test_tables_are_found_by_their_seeds(table, tmp_path):
     assert found["claim/digits"].seeds == [0, 1]
 
 
+def test_folders_are_an_axis_only_where_they_can_be_one(table, tmp_path):
+    other = replace(table, checksum="other")
+    places = {"K-1": table, "K-2": table, "run-1": table, "run-01": table, "own-1": table}
+    for name, found in {**places, "own-2": other, "left-07": table}.items():
+        found.to_json(tmp_path / name / "report.json")
+    found = collected(tmp_path)
+    assert {word: list(places) for word, places in found.sweeps.items()} == {"K": [1.0, 2.0]}
+    assert sorted(found.tables) == ["left-07", "own-1", "own-2", "run-01", "run-1"]
+
+
 def test_folders_without_reports_and_broken_ones_are_named(tmp_path):
     with pytest.raises(InvalidInputError, match=r"no report\.json below"):
         collected(tmp_path)
@@ -242,7 +279,7 @@ def test_a_model_is_reported_with_its_worst_mistakes():
     page = html_page("model", sections)
     assert "Of 5 rows 3 were answered right and 2 wrong (60.00% right)." in page
     assert "7 (dog) 0.51" in page
-    assert "The most confident mistake is row 3: &#x27;dog&#x27; at 0.9500" in page
+    assert "The most confident mistake is row 3: “dog” at 0.9500" in page
 
 
 def test_a_model_that_is_always_right_has_no_mistakes():

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from attnknn.evaluation.intervals import Interval
-from attnknn.reports.sentences import all_compared, best, difference_words, honesty, listed
+from attnknn.reports.sentences import (
+    all_compared,
+    best,
+    difference_words,
+    honesty,
+    listed,
+    sureness,
+)
 
 
 @pytest.mark.parametrize(
@@ -49,3 +57,12 @@ def test_methods_that_do_not_differ_share_a_sentence(table):
     assert said[1] == (
         "attnknn does not differ from twin and “twin, views” in log-loss beyond the interval."
     )
+
+
+@pytest.mark.parametrize(
+    ("confidence", "said"),
+    [(0.6, "less sure than right, by 0.2"), (0.95, "more sure"), (0.8, "as sure as right within")],
+)
+def test_sureness_is_told_as_far_as_its_interval_tells(confidence, said):
+    is_right = (np.arange(400) % 5 > 0).astype(float)[None]  # four of five
+    assert sureness(np.full((1, 400), confidence), is_right).startswith(said)

@@ -92,7 +92,7 @@ def test_the_method_that_is_harmed_least_is_named(section):
     assert said[0].startswith(
         "From rate of noise 0 to 0.4, the accuracy of attnknn falls least, by 0.0500 ["
     )
-    assert said[0].endswith("beyond the interval of every other method.")
+    assert said[0].endswith("its paired difference to every other excludes zero.")
     assert "the log-loss of attnknn rises least, by" in said[1]
     assert said[2].startswith("At rate of noise 0.4, attnknn has the highest accuracy (0.9000 [")
 
@@ -100,7 +100,7 @@ def test_the_method_that_is_harmed_least_is_named(section):
 def test_methods_that_cannot_be_told_apart_are_not():
     tables = {1: table_of(a=300, b=300, c=300), 2: table_of(a=298, b=299, c=200)}
     said = sweep_section(tables, "K", "k", across="K").sentences
-    assert said[0].startswith("From K 1 to 2, the accuracy of b stays the same within the interval")
+    assert said[0].startswith("From K 1 to 2, the accuracy of b cannot be told to change")
     assert said[0].endswith("; a cannot be told from it.")
 
 
