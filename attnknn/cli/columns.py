@@ -106,7 +106,8 @@ def codes_of(part: Part, name: str, classes: NDArray[Any]) -> Integers:
             known = ", ".join(list(place)[:10]) + (", …" if len(place) > 10 else "")
             raise InvalidInputError(
                 f"Column {name!r} must hold classes that the model knows ({known}); "
-                f"{part.place(row)} holds {label!r}."
+                f"{part.place(row)} holds {label!r}. Leave such rows out, or first remember "
+                "examples of the class: `attnknn add --new-classes`."
             )
     return np.array([place[label] for label in written], dtype=np.int64)
 

@@ -24,6 +24,7 @@ from attnknn.metrics import row_correct, row_nll, score_all
 from attnknn.records import Floats, Integers
 
 Corrupt = Callable[[Integers, int], Integers]
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 PACKAGES = ("attnknn", "numpy", "scipy", "scikit-learn", "torch", "pandas")
 
 
@@ -80,6 +81,11 @@ def run(
     names = [method.name for method in methods]
     if not names or len(set(names)) != len(names):
         raise InvalidSettingError(f"`methods` must have names of their own, got {names}.")
+    if folder is not None and ADDRESS.search(repr(corrupt)):
+        raise InvalidSettingError(
+            "With `folder`, `corrupt` must tell its settings, as `stress.LabelNoise` does: reports "
+            f"of two others could not be told apart; got {corrupt!r}."
+        )
     tables: list[Table] = []
     for seed in seeds:
         report = None if folder is None else Path(folder) / str(seed) / "report.json"
@@ -227,7 +233,7 @@ def _settings(model: Any) -> dict[str, str]:
 
 
 def _written(value: Any) -> str:
-    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))  # addresses differ from run to run
+    return ADDRESS.sub("", repr(value))  # addresses differ from run to run
 
 
 def _chosen(model: Any) -> dict[str, Any]:
@@ -266,12 +272,14 @@ def _check_same(
     """An existing report may stand in for a run only if it would say the same."""
     asked = {
         "data": (dataset.name, dataset.checksum),
+        "seeds": [seed],
         "corruption": "" if corrupt is None else _written(corrupt),
         "encoder": _encoder_name(dataset, encoder),
         "methods": {method.name: _settings(method.make(seed)) for method in methods},
     }
     found = {
         "data": (table.dataset, table.checksum),
+        "seeds": table.seeds,
         "corruption": table.corruption,
         "encoder": table.encoder,
         "methods": {run.method: run.settings for run in table.runs},

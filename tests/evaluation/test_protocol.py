@@ -211,3 +211,9 @@ def test_unknown_names_and_mixed_tables_are_refused():
         run(WINE, [UNIFORM], [])
     with pytest.raises(InvalidInputError, match="`corrupt` must give 142 label codes"):
         run(WINE, [UNIFORM], [0], corrupt=lambda y, seed: y[:3])
+
+
+def test_damage_that_cannot_say_what_it_does_leaves_no_reports(tmp_path):
+    with pytest.raises(InvalidSettingError, match="must tell its settings"):
+        run(WINE, [UNIFORM], [0], corrupt=lambda y, seed: y, folder=tmp_path)
+    assert not list(tmp_path.iterdir())
