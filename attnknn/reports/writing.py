@@ -224,7 +224,7 @@ def _parts(widths: Sequence[int]) -> list[list[int]]:
     """Columns that fit side by side, the first of all before each part.
 
     >>> _parts([10, 60, 60, 20])
-    [[0, 1], [0, 2], [0, 3]]
+    [[0, 1], [0, 2, 3]]
     """
     parts = [[0]]
     for place in range(1, len(widths)):
