@@ -49,11 +49,16 @@ def evaluate(
     from attnknn.cli.models import ask
     from attnknn.cli.target import target_of
     from attnknn.cli.waiting import patience
+    from attnknn.errors import InvalidInputError
 
     if report is not None:
         _check_report(report, model)
     asked = ask(model, rows, separator)
-    column = target_of(asked.queries.source, asked.queries.notes, target)
+    try:
+        column = target_of(asked.queries.source, asked.queries.notes, target)
+    except InvalidInputError as error:
+        hint = "Name the labels by --target; rows without labels are for `attnknn predict`."
+        raise InvalidInputError(f"{error} {hint}") from error
     with patience(f"Reading {rows.name}"):
         codes, probabilities = _answers(asked, column)
     classes = [str(c) for c in asked.classifier.classes_.tolist()]

@@ -212,6 +212,11 @@ class Table:
             return f"{self.interval(metric, method):.4f}"
         return f"{self.mean(metric, method):.4f}"
 
+    @property
+    def luck(self) -> str:
+        """What the intervals are over, in words."""
+        return "rows and seeds" if len(self.seeds) > 1 else "rows, of one seed"
+
     def caption(self, metrics: Sequence[str] = ("debiased_ece",)) -> str:
         """What was measured, on what; said of these metrics."""
         seeds = ", ".join(map(str, self.seeds))
@@ -219,8 +224,8 @@ class Table:
         damage = f"; damage: {self.corruption}" if self.corruption not in ("", "none") else ""
         return (
             f"{self.dataset}: {self.n_train:,} training and {self.n_test:,} test rows, "
-            f"encoder {self.encoder}, seeds {seeds}{damage}. In brackets 95 % intervals over rows "
-            "and seeds" + ("; debiased_ece without its sampling noise." if has_debiased else ".")
+            f"encoder {self.encoder}, seeds {seeds}{damage}. In brackets 95 % intervals over "
+            f"{self.luck}" + ("; debiased_ece without its sampling noise." if has_debiased else ".")
         )
 
 

@@ -149,7 +149,7 @@ def _grid(
         rows.append([f"{place:g}", *cells])
     seeds = ", ".join(map(str, table.seeds))
     note = f"{table.dataset}: {WORDS[metric]} on {table.n_test:,} test rows, seeds {seeds}."
-    note += " In brackets 95 % intervals over rows and seeds." if metric in BY_ROW else OF_ERRORS
+    note += f" In brackets 95 % intervals over {table.luck}." if metric in BY_ROW else OF_ERRORS
     return Grid(name, [across, *values], rows, note=note)
 
 
@@ -165,7 +165,7 @@ def _drawing(
         is_log=is_log,
         from_zero=metric != "accuracy",
     )
-    how = "in bands of 95 % over rows and seeds"
+    how = "in bands of 95 %"
     if metric not in BY_ROW:
         how = "as seen, with bands of 95 % of what it is without its sampling noise"
     return Drawing(name, figure, f"{WORDS[metric]} by {across}, {how}.")

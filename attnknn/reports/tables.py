@@ -43,7 +43,7 @@ def section_of(table: Table, title: str, ours: str, name: str) -> Section:
                 WORDS[metric],
                 ours=ours,
             ),
-            f"{WORDS[metric]}, with 95 % intervals over rows and seeds.",
+            f"{WORDS[metric]}, with 95 % intervals over {table.luck}.",
         )
         for metric in BY_ROW
     ]

@@ -53,7 +53,9 @@ def test_a_class_that_the_model_does_not_know_is_named(model: Path, tmp_path: Pa
 
 
 def test_rows_without_labels_are_refused(model: Path, rows: Path) -> None:
-    assert "no column 'kind'" in refused("evaluate", model, rows)
+    line = refused("evaluate", model, rows)
+    assert "no column 'kind'" in line
+    assert "rows without labels are for `attnknn predict`" in line
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.float64, np.bool_])

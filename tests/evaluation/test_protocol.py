@@ -213,6 +213,12 @@ def test_unknown_names_and_mixed_tables_are_refused():
         run(WINE, [UNIFORM], [0], corrupt=lambda y, seed: y[:3])
 
 
+def test_intervals_of_one_seed_are_not_said_to_be_over_seeds():
+    table = run(WINE, [UNIFORM], [0, 1])
+    assert "95 % intervals over rows and seeds" in table.caption()
+    assert "95 % intervals over rows, of one seed" in run(WINE, [UNIFORM], [0]).caption()
+
+
 def test_damage_that_cannot_say_what_it_does_leaves_no_reports(tmp_path):
     with pytest.raises(InvalidSettingError, match="must tell its settings"):
         run(WINE, [UNIFORM], [0], corrupt=lambda y, seed: y, folder=tmp_path)
