@@ -150,6 +150,10 @@ def test_every_region_can_be_hit_missed_and_left_open(region):
 def test_a_region_may_be_missed_on_either_side():
     assert Region(0.05, 0.09).misses(Interval(0.01, 0.0, 0.02))
     assert Region(0.05, 0.09).misses(Interval(0.2, 0.1, 0.3))
+    low, high = Interval(0.1, 0.0, 0.15), Interval(0.7, 0.6, 0.8)
+    assert "false of 1 (below)" in by_region("x", [low], Region(0.2, 0.5)).counts
+    assert "false of 1 (above)" in by_region("x", [high], Region(0.2, 0.5)).counts
+    assert "false of 2 (below and above)" in by_region("x", [low, high], Region(0.2, 0.5)).counts
 
 
 @pytest.mark.parametrize(

@@ -67,14 +67,29 @@ def by_region(about: str, figures: Sequence[Interval], region: Region) -> Part:
 
     >>> by_region("gap", [Interval(0.07, 0.06, 0.08)], Region(0.05, 0.09))
     Part(about='gap', verdict='holds', counts='true of 1, false of 0, not decided on 0 of 1')
+    >>> by_region("gap", [Interval(0.01, 0.0, 0.02)], Region(0.05, 0.09)).counts
+    'true of 0, false of 1 (below), not decided on 0 of 1'
     """
     n_true = sum(region.holds(figure) for figure in figures)
     n_false = sum(region.misses(figure) for figure in figures)
     n_open = len(figures) - n_true - n_false
-    counts = f"true of {n_true}, false of {n_false}, not decided on {n_open} of {len(figures)}"
+    where = _where(figures, region)
+    counts = (
+        f"true of {n_true}, false of {n_false}{where}, not decided on {n_open} of {len(figures)}"
+    )
     if n_false:
         return Part(about, MIXED if n_true else FAILS, counts)
     return Part(about, HOLDS if n_true and not n_open else UNDECIDED, counts)
+
+
+def _where(figures: Sequence[Interval], region: Region) -> str:
+    """On which sides of the region figures lie that miss it."""
+    sides = {
+        "below": any(figure.upper < region.low for figure in figures),
+        "above": any(figure.lower > region.high for figure in figures),
+    }
+    found = " and ".join(side for side, is_there in sides.items() if is_there)
+    return f" ({found})" if found else ""
 
 
 def of_all(parts: Sequence[Part]) -> str:
