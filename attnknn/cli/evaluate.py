@@ -70,14 +70,14 @@ def evaluate(
 
 def _check_report(report: Path, model: Path) -> None:
     """An error before anything is asked, where the page could not or must not be written."""
-    if report.exists() and not report.is_dir():
-        raise click.BadParameter(
-            f"must be a folder, but {report} is a file.", param_hint="--report"
-        )
+    from attnknn.errors import InvalidSettingError
+    from attnknn.evaluation.report_files import check_place
+
+    check_place(report)
     if model.resolve() in (report.resolve(), *report.resolve().parents):
-        raise click.BadParameter(
-            f"must not lie in the model folder {model}, which could not be edited any more.",
-            param_hint="--report",
+        raise InvalidSettingError(
+            f"--report must not lie in the model folder {model}, which could not be edited any "
+            "more. Name another folder."
         )
 
 

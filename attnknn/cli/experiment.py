@@ -106,7 +106,8 @@ def experiment(
 def _check_options(study: Study) -> None:
     """Options that mean nothing together, and a folder that cannot be one."""
     from attnknn.errors import InvalidSettingError
-    from attnknn.experiments.study import check_options, check_place
+    from attnknn.evaluation.report_files import check_place
+    from attnknn.experiments.study import check_options
 
     if study.is_full and study.preset is None:
         raise click.UsageError("--full needs --preset.")

@@ -37,8 +37,10 @@ def report(folder: Path, out: Path | None, ours: str | None, title: str | None) 
     whole is a PDF too.
     """
     from attnknn.cli.waiting import patience
+    from attnknn.evaluation.report_files import check_place
 
     out = out or Path(f"{folder.resolve().name}-report")
+    check_place(out)
     with patience("Drawing"):
         made = make_page(folder, out, ours, title or folder.resolve().name, "attnknn report")
     click.echo(str(made.page))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
-from attnknn.errors import InvalidInputError
+from attnknn.errors import InvalidInputError, InvalidSettingError
 
 DAMAGED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 DAMAGED_ARRAYS = (FileNotFoundError, BadZipFile, EOFError, zlib.error)
@@ -47,3 +47,12 @@ def write_whole(path: Path, content: Any) -> None:
         file.flush()
         os.fsync(file.fileno())  # the renaming must not be on the disk before the content
     unfinished.replace(path)
+
+
+def check_place(place: Path) -> None:
+    """An error where reports could not be written in the end."""
+    there = next(part for part in (place, *place.absolute().parents) if part.exists())
+    if not there.is_dir():
+        raise InvalidSettingError(f"Reports need a folder, but {there} is a file.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InvalidSettingError(f"Reports need a folder, but {there} may not be written to.")

@@ -25,6 +25,7 @@ from attnknn.metrics import HIGHER_IS_BETTER, Scores
 from attnknn.records import Booleans, Floats
 
 BY_ROW = ("accuracy", "nll")  # the metrics that are means over rows, and so have intervals
+METRICS = ("accuracy", "nll", "brier", "ece", "debiased_ece")
 ROW_FIELDS = ("row_nll", "row_correct", "row_confidence")
 
 
@@ -139,7 +140,7 @@ class Table:
 
     def markdown(
         self,
-        metrics: Sequence[str] = ("accuracy", "nll", "brier", "ece", "debiased_ece"),
+        metrics: Sequence[str] = METRICS,
         against: str | None = None,
     ) -> str:
         """The table for people; means over seeds, with 95 % intervals where rows allow them.
@@ -217,7 +218,7 @@ class Table:
         """What the intervals are over, in words."""
         return "rows and seeds" if len(self.seeds) > 1 else "rows, of one seed"
 
-    def caption(self, metrics: Sequence[str] = ("debiased_ece",)) -> str:
+    def caption(self, metrics: Sequence[str] = METRICS) -> str:
         """What was measured, on what; said of these metrics."""
         seeds = ", ".join(map(str, self.seeds))
         has_debiased = "debiased_ece" in metrics

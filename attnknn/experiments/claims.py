@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
 from typing import Any
 
@@ -49,6 +49,16 @@ class Cell:
     def damage(self) -> str:
         """What is done to rows, for people; cells of the same damage share a scene."""
         return "; ".join(filter(None, [self.stress.words, self.shift.words]))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The same for reports."""
+        return {"stress": asdict(self.stress), "shift": asdict(self.shift)}
+
+    def methods(self, asks: Sequence[Ask] | None = None) -> dict[str, str]:
+        """Which choices its methods, or some of them, are asked for with, for reports."""
+        asks = self.asks if asks is None else asks
+        return {ask.name or ask.method: repr(ask.choices) for ask in asks}
 
 
 def settings_of(claim: str, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,18 +58,16 @@ def _path(bench: Bench, claim: str, cell: Cell, seed: int) -> Path:
 
 def _settings(bench: Bench, claim: str, cell: Cell) -> dict[str, Any]:
     """What a report holds beside the choices of its methods."""
-    damage = {"stress": asdict(cell.stress), "shift": asdict(cell.shift)}
-    return plain({"claim": claim, **bench.settings, **damage})
+    return plain({"claim": claim, **bench.settings, **cell.settings})
 
 
 def _table_there(bench: Bench, claim: str, cell: Cell, seed: int) -> Table:
-    asks = answering(bench, cell)
     asked = {
         "data": (bench.data.name, bench.data.checksum),
         "seeds": [seed],
         "damage": bench.damage(cell.stress, cell.shift),
         "encoder": bench.encoder_words,
-        "methods": {ask.name or ask.method: repr(ask.choices) for ask in asks},
+        "methods": cell.methods(answering(bench, cell)),
         "settings": _settings(bench, claim, cell),
     }
     return table_there(_path(bench, claim, cell, seed), asked)

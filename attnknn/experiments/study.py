@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from attnknn import datasets
+from attnknn.datasets.base import Source
 from attnknn.errors import InvalidSettingError
+from attnknn.evaluation.report_files import check_place
 from attnknn.evaluation.sheet import Sheets
 from attnknn.evaluation.table import Table
 from attnknn.experiments.bench import Bench
@@ -112,19 +113,10 @@ def check_options(study: Study) -> None:
         )
 
 
-def check_place(place: Path) -> None:
-    """An error where reports could not be written in the end."""
-    there = next(part for part in (place, *place.absolute().parents) if part.exists())
-    if not there.is_dir():
-        raise InvalidSettingError(f"Reports need a folder, but {there} is a file.")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise InvalidSettingError(f"Reports need a folder, but {there} may not be written to.")
-
-
 def _set_up(study: Study, progress: Progress) -> tuple[Bench, Choices, Sequence[int]]:
     preset = None if study.preset is None else preset_of(study.preset, is_full=study.is_full)
     data = datasets.load(study.dataset)
-    network = _network(study, preset, data)
+    network = network_for(study, data)
     choices, seeds, n_rows = Choices(), study.seeds or SEEDS, study.n_rows
     if preset is not None:
         choices, seeds = preset.choices, study.seeds or preset.seeds
@@ -136,9 +128,10 @@ def _set_up(study: Study, progress: Progress) -> tuple[Bench, Choices, Sequence[
     return bench, choices, seeds
 
 
-def _network(study: Study, preset: Preset | None, data: datasets.Dataset) -> Network | None:
-    """What is trained; None where rows are embedded as they are."""
-    if preset is not None:
+def network_for(study: Study, data: datasets.Dataset | Source) -> Network | None:
+    """What is trained on a data set, loaded or not; None where rows are embedded as they are."""
+    if study.preset is not None:
+        preset = preset_of(study.preset, is_full=study.is_full)
         _check_preset(study, preset, data)
         network: Network | None = _sized(preset.network, data)
     elif is_pictures(data) and study.network != "none":
@@ -153,7 +146,7 @@ def _network(study: Study, preset: Preset | None, data: datasets.Dataset) -> Net
     return network
 
 
-def _check_preset(study: Study, preset: Preset, data: datasets.Dataset) -> None:
+def _check_preset(study: Study, preset: Preset, data: datasets.Dataset | Source) -> None:
     if not is_pictures(data):
         raise InvalidSettingError(
             f"The preset {study.preset!r} trains an image encoder; {study.dataset!r} has none."
@@ -165,7 +158,7 @@ def _check_preset(study: Study, preset: Preset, data: datasets.Dataset) -> None:
         )
 
 
-def _sized(network: Network, data: datasets.Dataset) -> Network:
+def _sized(network: Network, data: datasets.Dataset | Source) -> Network:
     """A network of the research for images smaller than it takes."""
     if data.kind == "images":
         return network

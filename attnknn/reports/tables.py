@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnknn.evaluation.table import BY_ROW, Table
+from attnknn.evaluation.table import BY_ROW, METRICS, Table
 from attnknn.metrics import ReliabilityBins, RiskCoverage
 from attnknn.metrics.bins import bins_of_confidence
 from attnknn.metrics.selective import curve_of
@@ -15,7 +15,6 @@ from attnknn.reports import figures
 from attnknn.reports.page import Drawing, Grid, Section
 from attnknn.reports.sentences import all_compared, best, honesty
 
-METRICS = ("accuracy", "nll", "brier", "ece", "debiased_ece")
 WORDS = {
     "accuracy": "accuracy (higher is better)",
     "nll": "log-loss (lower is better)",
@@ -27,7 +26,7 @@ def grid_of(table: Table, name: str, metrics: Sequence[str] = METRICS) -> Grid:
     rows = [
         [method, *(table.cell(metric, method) for metric in metrics)] for method in table.methods
     ]
-    return Grid(name, ["method", *metrics], rows, note=table.caption())
+    return Grid(name, ["method", *metrics], rows, note=table.caption(metrics))
 
 
 def section_of(table: Table, title: str, ours: str, name: str) -> Section:

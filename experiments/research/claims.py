@@ -218,10 +218,10 @@ def _spread(right: Mapping[Any, Floats]) -> Interval:
 
     Each half of the rows is judged at the two K that the other half chooses.
     """
-    apart = np.zeros_like(next(iter(right.values())), dtype=np.float64)
+    apart = np.empty_like(next(iter(right.values())))
     for half in (0, 1):
         best, worst = _best_and_worst({k: rows[:, 1 - half :: 2] for k, rows in right.items()})
-        apart[:, half::2] = right[best][:, half::2] - 1.0 * right[worst][:, half::2]
+        apart[:, half::2] = right[best][:, half::2] - right[worst][:, half::2]
     return mean_interval(apart)
 
 

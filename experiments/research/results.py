@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,8 @@ from attnknn.experiments.claims import SHEETS, Cell, cells_of, settings_of
 from attnknn.experiments.kept import methods_of, plain
 from attnknn.experiments.measures.index import QUERIES
 from attnknn.experiments.methods import Choices
-from attnknn.experiments.networks import network_of
-from attnknn.experiments.pictures import is_pictures
 from attnknn.experiments.presets import SEEDS, preset_of
-from attnknn.experiments.study import Study
+from attnknn.experiments.study import Study, network_for
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results" / "research"
@@ -107,12 +104,8 @@ def _cells(study: Study) -> list[Cell]:
 
 def _asked(study: Study) -> dict[str, Any]:
     """What every report of a study was told, as far as it does not need the data."""
-    network, n_rows = None, study.n_rows
-    if study.preset is not None:
-        preset = preset_of(study.preset)
-        network, n_rows = preset.network, preset.n_rows
-    elif is_pictures(SOURCES[study.dataset]) and study.network != "none":
-        network = network_of(study.dataset, study.network or "narrow")
+    network = network_for(study, SOURCES[study.dataset])
+    n_rows = study.n_rows if study.preset is None else preset_of(study.preset).n_rows
     told = {"claim": study.claim, "preset": study.preset, "rows": n_rows}
     return plain({**told, "network": None if network is None else network.settings})
 
@@ -139,9 +132,9 @@ def _table(study: Study, cell: Cell, path: Path) -> Table:
         found = methods_of(table)
     except DAMAGE as error:
         raise _damaged(path, error) from error
-    methods = {ask.name or ask.method: repr(ask.choices) for ask in cell.asks}
+    methods = cell.methods()
     same = found.items() <= methods.items() and methods.keys() - found.keys() <= STAND_INS
-    asked = _asked(study) | plain({"stress": asdict(cell.stress), "shift": asdict(cell.shift)})
+    asked = _asked(study) | plain(cell.settings)
     return table if same and _holds(table.settings, asked) else _refuse(path)
 
 

@@ -48,3 +48,11 @@ def test_a_users_own_model_gets_the_same_page(model, labeled, tmp_path):
     for heading in ("How right", "How honest", "Where wrong"):
         assert f"<h2>{heading}</h2>" in page
     assert (tmp_path / "page" / "figures" / "reliability.png").exists()
+
+
+def test_a_page_is_not_written_onto_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    result = run("report", tmp_path, "-o", tmp_path / "file")
+    assert result.exit_code == 1
+    assert "Reports need a folder" in result.output
+    assert (tmp_path / "file").read_text() == "mine"
