@@ -50,7 +50,7 @@ def test_a_users_own_model_gets_the_same_page(model, labeled, tmp_path):
     assert (tmp_path / "page" / "figures" / "reliability.png").exists()
 
 
-def test_a_page_is_not_written_onto_a_file(tmp_path: Path) -> None:
+def test_a_page_is_not_written_onto_a_file(tmp_path):
     (tmp_path / "file").write_text("mine")
     result = run("report", tmp_path, "-o", tmp_path / "file")
     assert result.exit_code == 1
