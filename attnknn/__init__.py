@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     )
     from attnknn.classifier import AttnKNNClassifier
     from attnknn.conformal import PredictionSets
-    from attnknn.decisions import Decisions
+    from attnknn.conformal.decisions import Decisions
     from attnknn.encoders import IdentityEncoder, TableEncoder
     from attnknn.memory import AutoMemory, FaissMemory, NumpyMemory, TorchMemory
     from attnknn.records import Evidence
@@ -27,7 +27,7 @@ _HOMES = {
     "AdaptiveAttention": "attnknn.attention",
     "AttnKNNClassifier": "attnknn.classifier",
     "AutoMemory": "attnknn.memory",
-    "Decisions": "attnknn.decisions",
+    "Decisions": "attnknn.conformal.decisions",
     "DistanceAttention": "attnknn.attention",
     "Evidence": "attnknn.records",
     "FaissMemory": "attnknn.memory",
@@ -40,7 +40,7 @@ _HOMES = {
     "TableEncoder": "attnknn.encoders",
     "TorchMemory": "attnknn.memory",
     "UniformAttention": "attnknn.attention",
-    "open_for_editing": "attnknn.durable",
+    "open_for_editing": "attnknn.storage.durable",
 }
 
 __all__ = [

@@ -267,7 +267,7 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
         encoder = make_encoder(self.encoder)
         if not learns(encoder):
             return self._encoded(X, reset=True, labels=labels), None
-        from attnknn.training.encoders import teach_encoder
+        from attnknn.fitting.encoders import teach_encoder
 
         validate_data(self, X, reset=True, skip_check_array=True)
         taught = teach_encoder(
@@ -315,7 +315,7 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
         return learns(self.encoder_)
 
     def _fit_parts(self, fresh: Booleans | None = None) -> None:
-        from attnknn.training.fitting import FitSettings, fit_parts
+        from attnknn.fitting.fitting import FitSettings, fit_parts
 
         settings = FitSettings(
             n_neighbors=self._most_neighbors(),
@@ -400,7 +400,7 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
         fresh = np.flatnonzero(self.fresh_)
         if not has_views(self.encoder_) or self.calibration is None or len(fresh) < 2:
             return
-        from attnknn.training.views import MOST_ROWS, views_factor
+        from attnknn.fitting.views import MOST_ROWS, views_factor
 
         generator = np.random.default_rng(self._seed())
         rows = np.sort(generator.permutation(fresh)[:MOST_ROWS])
@@ -446,7 +446,7 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
 
     def _others(self) -> Any:
         """The nearest others of each entry: built once, then changed by each edit."""
-        from attnknn.nearest_others import NearestOthers
+        from attnknn.memory.neighbor_graph import NearestOthers
 
         others = self._cache.get("others")
         if others is None or not others.is_of(self.memory_) or others.k < self.n_neighbors_:

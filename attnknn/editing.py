@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from attnknn.attention import Attention
     from attnknn.calibration import Calibration
     from attnknn.memory import Memory
-    from attnknn.nearest_others import NearestOthers
+    from attnknn.memory.neighbor_graph import NearestOthers
     from attnknn.value_head import ValueHead
 
 

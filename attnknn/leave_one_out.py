@@ -11,7 +11,7 @@ from attnknn.attention.base import Attention, Situation
 from attnknn.calibration import Trial
 from attnknn.memory.base import Memory
 from attnknn.memory.entries import NO_GROUP
-from attnknn.nearest_others import NearestOthers
+from attnknn.memory.neighbor_graph import NearestOthers
 from attnknn.pipeline import Answer, Parts, situation_of
 from attnknn.records import Booleans, Floats, Integers, Neighbors
 from attnknn.vote import class_prior

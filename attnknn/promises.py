@@ -18,8 +18,8 @@ from attnknn.records import Booleans, Floats, Integers
 if TYPE_CHECKING:
     from attnknn.calibration import Calibration
     from attnknn.conformal import PredictionSets, SetScore
-    from attnknn.conformal.promise import Promise
-    from attnknn.decisions import Decisions
+    from attnknn.conformal.coverage_spec import Promise
+    from attnknn.conformal.decisions import Decisions
     from attnknn.leave_one_out import Trust, Verdicts
     from attnknn.memory import Memory
     from attnknn.pipeline import Answer
@@ -98,7 +98,7 @@ class PromisesMixin:
         [[0], [1, 2]]
         """
         from attnknn.conformal import PredictionSets, members
-        from attnknn.conformal.promise import make_promise
+        from attnknn.conformal.coverage_spec import make_promise
 
         self._check_remembers("predict_set")
         check_choice("method", method, METHODS)
@@ -156,7 +156,7 @@ class PromisesMixin:
         >>> decisions.reasons
         ['', 'unsure between 1 and 2', 'unlike anything remembered']
         """
-        from attnknn.decisions import decide, familiarity
+        from attnknn.conformal.decisions import decide, familiarity
 
         self._check_remembers("decide")
         for name, value, limits in (
@@ -202,7 +202,7 @@ class PromisesMixin:
         n_nearest: int,
     ) -> float:
         """What is asked for, or what the allowed risk takes among entries that are not strange."""
-        from attnknn.decisions import confidence_for_risk, familiarity_of_entries
+        from attnknn.conformal.decisions import confidence_for_risk, familiarity_of_entries
 
         least = 0.0 if min_confidence is None else float(min_confidence)
         if max_risk is None:

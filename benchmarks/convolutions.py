@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from attnknn.encoders.image import ImageEncoder, ImageTraining
 from attnknn.encoders.image.networks import convolution
 from attnknn.encoders.image.networks.winograd import convolve
-from attnknn.training.images import train_images
+from attnknn.fitting.images import train_images
 from benchmarks.search import Work, machine, show, timed
 
 RESULTS = Path(__file__).parent / "results" / "convolutions.json"

@@ -13,12 +13,12 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from attnknn import datasets
 from attnknn.errors import AttnKNNError
-from attnknn.evaluation.protocol import run
-from attnknn.evaluation.stress import LabelNoise
-from attnknn.evaluation.table import Table
-from attnknn.experiments.study import measure as measure_claim
+from attnknn.research import datasets
+from attnknn.research.evaluation.protocol import run
+from attnknn.research.evaluation.stress import LabelNoise
+from attnknn.research.evaluation.table import Table
+from attnknn.research.experiments.study import measure as measure_claim
 from experiments.bars import bars
 from experiments.image_bars import image_bars
 from experiments.methods import METHODS, TABLE_METHODS

@@ -15,8 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from attnknn import datasets
-from attnknn.datasets.folders import find_all
+from attnknn.research import datasets
+from attnknn.research.datasets.folders import find_all
 
 REPORT = Path(__file__).parent / "results" / "adult_csv.json"
 COLUMNS = (

@@ -21,13 +21,14 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
-from attnknn import AttnKNNClassifier, datasets
-from attnknn.audit import Audit, audit
+from attnknn import AttnKNNClassifier
+from attnknn.research import datasets
 from attnknn.encoders import make_encoder
-from attnknn.evaluation.protocol import versions
-from attnknn.evaluation.stress import symmetric_noise
+from attnknn.insight.audit import Audit, audit
 from attnknn.metrics import ece_by_class
 from attnknn.records import Booleans, Floats, Integers
+from attnknn.research.evaluation.protocol import versions
+from attnknn.research.evaluation.stress import symmetric_noise
 from experiments.bars import Bar
 from experiments.pages import ROOT
 from experiments.single import carry_out, leave_report, markdown

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from attnknn.evaluation.table import Table
+from attnknn.research.evaluation.table import Table
 
 Tables = dict[str, dict[str, Table]]  # by claim and data set
 OURS = "attnknn"

@@ -23,11 +23,12 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom
 
-from attnknn import AttnKNNClassifier, datasets
+from attnknn import AttnKNNClassifier
+from attnknn.research import datasets
 from attnknn.encoders import make_encoder
-from attnknn.evaluation.protocol import versions
 from attnknn.metrics import set_coverage, set_size
 from attnknn.records import Booleans, Integers
+from attnknn.research.evaluation.protocol import versions
 from experiments.bars import Bar
 from experiments.pages import ROOT
 from experiments.single import carry_out, leave_report, markdown

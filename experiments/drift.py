@@ -20,12 +20,13 @@ from typing import Any
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
-from attnknn import AttnKNNClassifier, datasets
-from attnknn.drift import DriftMonitor, Watched
-from attnknn.drift.strand import Strand
-from attnknn.evaluation.protocol import versions
-from attnknn.evaluation.stress import symmetric_noise
+from attnknn import AttnKNNClassifier
+from attnknn.research import datasets
+from attnknn.insight.drift import DriftMonitor, Watched
+from attnknn.insight.drift.strand import Strand
 from attnknn.records import Floats, Integers
+from attnknn.research.evaluation.protocol import versions
+from attnknn.research.evaluation.stress import symmetric_noise
 from experiments.pages import ROOT, replace_between
 from experiments.single import known_reports, leave_report, markdown, succeeded
 

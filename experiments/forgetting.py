@@ -23,11 +23,12 @@ from typing import Any
 
 import numpy as np
 
-from attnknn import AttnKNNClassifier, datasets
+from attnknn import AttnKNNClassifier
+from attnknn.research import datasets
 from attnknn.encoders import make_encoder
-from attnknn.evaluation.protocol import versions
-from attnknn.forgetting import drop_least_valuable, keep_newest
+from attnknn.insight.forgetting import drop_least_valuable, keep_newest
 from attnknn.metrics import accuracy, nll
+from attnknn.research.evaluation.protocol import versions
 from experiments.pages import ROOT
 from experiments.single import carry_out, leave_report
 

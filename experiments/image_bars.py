@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attnknn.evaluation.table import Table
+from attnknn.research.evaluation.table import Table
 from experiments.bars import Bar, at_least, at_most
 
 HEAD = "CNN head"

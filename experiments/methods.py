@@ -6,9 +6,9 @@ from sklearn.pipeline import make_pipeline
 
 from attnknn import AttnKNNClassifier
 from attnknn.encoders import TableEncoder
-from attnknn.evaluation.baselines import LinearProbe, UniformKNN
-from attnknn.evaluation.protocol import Method
-from attnknn.evaluation.table_baselines import TableMLP
+from attnknn.research.evaluation.baselines import LinearProbe, UniformKNN
+from attnknn.research.evaluation.protocol import Method
+from attnknn.research.evaluation.table_baselines import TableMLP
 from experiments.boosting import CatBoost, hist_gradient_boosting, light_gbm
 from experiments.same_training import HeadOfLearned, VoteOfLearned
 

@@ -23,10 +23,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnknn import AttnKNNClassifier, datasets
-from attnknn.evaluation.intervals import Interval, mean_interval, paired_interval
-from attnknn.evaluation.protocol import versions
+from attnknn import AttnKNNClassifier
+from attnknn.research import datasets
 from attnknn.records import Floats, Integers
+from attnknn.research.evaluation.intervals import Interval, mean_interval, paired_interval
+from attnknn.research.evaluation.protocol import versions
 from experiments.bars import Bar
 from experiments.pages import ROOT
 from experiments.single import carry_out, leave_report, markdown

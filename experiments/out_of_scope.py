@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
-from attnknn import AttnKNNClassifier, datasets
-from attnknn.evaluation.protocol import versions
+from attnknn import AttnKNNClassifier
+from attnknn.research import datasets
 from attnknn.records import Booleans, Floats, Integers
+from attnknn.research.evaluation.protocol import versions
 from experiments.bars import Bar
 from experiments.pages import ROOT
 from experiments.single import carry_out, leave_report, markdown

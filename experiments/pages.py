@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from attnknn.evaluation.table import Table, joined
+from attnknn.research.evaluation.table import Table, joined
 
 ROOT = Path(__file__).parent.parent
 COMMAND = "python -m experiments tables"

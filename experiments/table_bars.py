@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import rankdata
 
-from attnknn.evaluation.intervals import bootstrap_means
-from attnknn.evaluation.table import Table
+from attnknn.research.evaluation.intervals import bootstrap_means
+from attnknn.research.evaluation.table import Table
 from experiments.bars import Bar, at_least, at_most
 
 OURS = "attnknn, learned encoder"

@@ -21,29 +21,23 @@ ROOMS = [
     ["_atomic", "_cache", "_optional", "_validation"],
     ["records"],
     ["metrics"],
-    ["learning"],
+    ["training"],
     ["encoders", "memory", "vit"],
     ["attention"],
     ["vote"],
-    ["likelihood"],
     ["calibration"],
     ["value_head"],
     ["pipeline"],
     ["ensembling"],
-    ["nearest_others"],
     ["leave_one_out"],
-    ["conformal", "decisions"],
-    ["training"],
+    ["conformal"],
+    ["fitting"],
     ["evidence"],
     ["storage"],
     ["editing", "promises"],
     ["classifier"],
-    ["audit", "drift", "durable", "what_if"],
-    ["forgetting"],
-    ["datasets"],
-    ["evaluation"],
-    ["experiments"],
-    ["reports"],
+    ["insight", "storage.durable"],
+    ["research"],
     ["cli"],
     ["testing"],
     ["__main__"],
@@ -61,6 +55,8 @@ def tree_of(path: Path) -> ast.Module:
 def room_of(module: str) -> str:
     """'attnknn.memory.base' is in the room 'memory'; the face itself is in ''."""
     parts = module.split(".")
+    if ".".join(parts[1:3]) in RANK:
+        return ".".join(parts[1:3])
     return parts[1] if len(parts) > 1 else ""
 
 

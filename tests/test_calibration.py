@@ -22,7 +22,7 @@ from attnknn.calibration import (
     rule_of_thumb,
     sample_of,
 )
-from attnknn.likelihood import Free, Likelihood
+from attnknn.calibration.likelihood import Free, Likelihood
 from attnknn.vote import vote
 
 

@@ -12,14 +12,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from attnknn.errors import InvalidInputError, InvalidSettingError
-from attnknn.evaluation.intervals import Interval
-from attnknn.evaluation.sheet import Sheet, Sheets
-from attnknn.evaluation.table import Run, Table
-from attnknn.experiments.claims import settings_of
-from attnknn.experiments.presets import preset_of
-from attnknn.experiments.stresses import Shift, Stress
-from attnknn.experiments.study import Study, measure
 from attnknn.metrics import row_correct, row_nll, score_all
+from attnknn.research.evaluation.intervals import Interval
+from attnknn.research.evaluation.sheet import Sheet, Sheets
+from attnknn.research.evaluation.table import Run, Table
+from attnknn.research.experiments.claims import settings_of
+from attnknn.research.experiments.presets import preset_of
+from attnknn.research.experiments.stresses import Shift, Stress
+from attnknn.research.experiments.study import Study, measure
 from experiments.research import claims
 from experiments.research.claims import JUDGES
 from experiments.research.page import write_page

@@ -271,7 +271,7 @@ def test_progress_goes_to_the_error_stream_only_and_only_when_asked(capsys):
 
 
 def test_a_stop_by_hand_keeps_the_best_so_far_and_says_so(monkeypatch):
-    from attnknn.learning import loop
+    from attnknn.training import loop
 
     plain_step, calls = loop._step, []
 

@@ -13,8 +13,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from attnknn import datasets  # noqa: E402
-from attnknn.evaluation.protocol import run  # noqa: E402
+from attnknn.research import datasets  # noqa: E402
+from attnknn.research.evaluation.protocol import run  # noqa: E402
 from experiments import __main__ as experiments  # noqa: E402
 from experiments import audit as audits  # noqa: E402
 from experiments import coverage, drift, forgetting, new_classes, out_of_scope  # noqa: E402
@@ -68,8 +68,8 @@ def test_the_research_is_measured_with_the_settings_of_its_studies(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(TABLE_METHODS) - {"LightGBM", "CatBoost"}))
 def test_every_table_method_takes_raw_rows(name, monkeypatch):
-    monkeypatch.setattr("attnknn.training.tables.FEWEST_EPOCHS", 1)
-    monkeypatch.setattr("attnknn.training.tables.N_STEPS", 1)
+    monkeypatch.setattr("attnknn.fitting.tables.FEWEST_EPOCHS", 1)
+    monkeypatch.setattr("attnknn.fitting.tables.N_STEPS", 1)
     wine = run(datasets.load("wine"), [TABLE_METHODS[name]], [0], encoder=None)
     assert wine.mean("accuracy", name) > 0.8
     assert wine.encoder == "none"

@@ -13,8 +13,8 @@ from strategies import ATTENTIONS, blobs
 from attnknn import AttnKNNClassifier, DistanceAttention, PredictionSets
 from attnknn.calibration import MOST_NEIGHBORS_TO_SEE_NOISE
 from attnknn.errors import InvalidInputError, InvalidSettingError, NotFittedYetError
-from attnknn.evaluation.stress import symmetric_noise
 from attnknn.metrics import set_coverage, set_size
+from attnknn.research.evaluation.stress import symmetric_noise
 
 WAYS = {
     "lac": {},

@@ -49,7 +49,7 @@ def test_the_label_bias_differs_between_neighbors():
 
 
 def test_a_label_that_no_neighbor_has_gives_a_finite_loss_with_a_slope():
-    from attnknn.training.attention import _Classroom
+    from attnknn.fitting.attention import _Classroom
 
     X, y = blobs(60)
     clf = AttnKNNClassifier(8, attention=LearnedAttention(epochs=1), random_state=0).fit(X, y)

@@ -8,7 +8,7 @@ from typing import cast
 from sklearn.base import clone
 
 from attnknn.attention.base import Attention, Scores, Situation, Weights
-from attnknn.attention.fixed import DistanceAttention, PeakedAttention, UniformAttention
+from attnknn.attention.distance import DistanceAttention, PeakedAttention, UniformAttention
 from attnknn.attention.learned import LearnedAttention
 from attnknn.attention.several import (
     AdaptiveAttention,

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from attnknn._validation import Limits, check_limits
 from attnknn.attention.base import Attention, Scores, Situation
 from attnknn.errors import InvalidSettingError, NotFittedYetError
-from attnknn.learning.threads import SMALL, one_thread_if
 from attnknn.records import Floats, Integers
+from attnknn.training.threads import SMALL, one_thread_if
 
 if TYPE_CHECKING:
     from attnknn.attention.scores import Features, NeighborScores
@@ -164,7 +164,7 @@ class LearnedAttention(Attention):
         self.module_ = self.module_.reordered(order)
 
     def _scores_of_few(self, situation: Situation, entries: Any) -> Scores:
-        from attnknn.attention.few import settled
+        from attnknn.attention.numpy_scorer import settled
 
         support = first_support(situation, self.first_look_)
         return settled(self.module_).scores(situation, support, entries.numpy())

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from attnknn.audit import Audit
+    from attnknn.insight.audit import Audit
 
 FILE = click.Path(path_type=Path)
 SHOWN_IDS = 3
@@ -42,9 +42,9 @@ def audit(model: Path, out: Path | None, limit: int, style: str | None, near: fl
     `decision` (a label, or !forget; empty leaves the entry as it is) and apply it with
     `attnknn relabel`.
     """
-    from attnknn.audit import audit as find
     from attnknn.classifier import AttnKNNClassifier
     from attnknn.cli.waiting import patience
+    from attnknn.insight.audit import audit as find
 
     chosen = style_of(out, style)
     check_out(out, model)

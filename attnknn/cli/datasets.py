@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from attnknn.datasets import CatalogRow
+    from attnknn.research.datasets import CatalogRow
 
 WIDTH = 20  # of a name
 OWN_IMAGES = (
@@ -24,7 +24,7 @@ def datasets(style: str) -> None:
     """List the named data sets: where they come from, whether they are here, what is missing."""
     from dataclasses import asdict
 
-    from attnknn.datasets import catalog, data_folders
+    from attnknn.research.datasets import catalog, data_folders
 
     rows = list(catalog())
     if style == "json":

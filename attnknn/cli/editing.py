@@ -19,7 +19,7 @@ from attnknn.errors import InvalidInputError
 if TYPE_CHECKING:
     from attnknn.classifier import AttnKNNClassifier
     from attnknn.cli.files import Part
-    from attnknn.durable import EditableModel
+    from attnknn.storage.durable import EditableModel
 
 WAIT = 30.0  # seconds for another command to finish its edit
 
@@ -27,8 +27,8 @@ WAIT = 30.0  # seconds for another command to finish its edit
 @contextmanager
 def open_model(path: Path, by: str | None) -> Iterator[EditableModel]:
     """The model in the folder `path`, open for editing by somebody."""
-    from attnknn.durable import open_for_editing
     from attnknn.errors import ModelBusyError
+    from attnknn.storage.durable import open_for_editing
 
     try:
         opened = open_for_editing(path, by=by)

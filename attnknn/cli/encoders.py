@@ -93,7 +93,7 @@ def choose_encoder(source: Source, rows: TrainingRows, options: EncoderOptions) 
 
 
 def _suited(kind: str, rows: TrainingRows, options: EncoderOptions) -> tuple[str, str]:
-    from attnknn.training.fitting import FEWEST_ROWS_TO_LEARN
+    from attnknn.fitting.fitting import FEWEST_ROWS_TO_LEARN
 
     if kind == "texts" and options.text_model is not None:
         return "text", f"a column of texts, by the model {options.text_model}"
@@ -142,7 +142,7 @@ def _image_encoder(options: EncoderOptions) -> Any:
     if training:
         asked["training"] = ImageTraining(**training)
     if options.views is not None:
-        from attnknn.learning.views import Views
+        from attnknn.training.views import Views
 
         asked["views"] = Views(options.views, options.n_views)  # type: ignore[arg-type]
     return ImageEncoder(**asked) if asked else None

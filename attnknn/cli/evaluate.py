@@ -12,8 +12,8 @@ from attnknn.cli.separator import separator_option
 
 if TYPE_CHECKING:
     from attnknn.cli.models import Asked
-    from attnknn.evaluation.close_up import Mistake
     from attnknn.records import Floats, Integers
+    from attnknn.research.evaluation.close_up import Mistake
 
 FILE = click.Path(path_type=Path)
 SHOWN_CONFUSIONS = 5
@@ -71,7 +71,7 @@ def evaluate(
 def _check_report(report: Path, model: Path) -> None:
     """An error before anything is asked, where the page could not or must not be written."""
     from attnknn.errors import InvalidSettingError
-    from attnknn.evaluation.report_files import check_place
+    from attnknn.research.evaluation.report_files import check_place
 
     check_place(report)
     if model.resolve() in (report.resolve(), *report.resolve().parents):
@@ -90,9 +90,9 @@ def _write_report(
     title: str,
 ) -> None:
     from attnknn.cli.waiting import patience
-    from attnknn.evaluation.close_up import worst_mistakes
-    from attnknn.reports.model import model_sections
-    from attnknn.reports.writing import write_report
+    from attnknn.research.evaluation.close_up import worst_mistakes
+    from attnknn.research.reports.model import model_sections
+    from attnknn.research.reports.writing import write_report
 
     worst = worst_mistakes(codes, probabilities, SHOWN_MISTAKES)
     with patience("Drawing"):
@@ -105,7 +105,7 @@ def _write_report(
 def _mistakes(asked: Asked, worst: list[int], codes: Integers, classes: list[str]) -> list[Mistake]:
     """Why each of these rows was answered as it was, in their order."""
     from attnknn.cli.explain import evidence_of_rows
-    from attnknn.evaluation.close_up import Mistake, deciding
+    from attnknn.research.evaluation.close_up import Mistake, deciding
 
     if not worst:
         return []

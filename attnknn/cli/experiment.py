@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from attnknn.experiments.study import Outcome, Study
+    from attnknn.research.experiments.study import Outcome, Study
 
 FILE = click.Path(path_type=Path)
 CLAIMS = (
@@ -76,7 +76,7 @@ def experiment(
     Every seed leaves a report.json; a command that was stopped goes on where it was. Claims: main
     (all votes), k-sweep, noise, imbalance, shots, shift, ablation, index, theory, overhead.
     """
-    from attnknn.experiments.study import Study, measure
+    from attnknn.research.experiments.study import Study, measure
 
     study = Study(
         claim=claim,
@@ -106,8 +106,8 @@ def experiment(
 def _check_options(study: Study) -> None:
     """Options that mean nothing together, and a folder that cannot be one."""
     from attnknn.errors import InvalidSettingError
-    from attnknn.evaluation.report_files import check_place
-    from attnknn.experiments.study import check_options
+    from attnknn.research.evaluation.report_files import check_place
+    from attnknn.research.experiments.study import check_options
 
     if study.is_full and study.preset is None:
         raise click.UsageError("--full needs --preset.")

@@ -14,8 +14,8 @@ from attnknn.cli.by import by_option
 
 if TYPE_CHECKING:
     from attnknn.classifier import AttnKNNClassifier
-    from attnknn.durable import EditableModel
-    from attnknn.forgetting import Forgetting
+    from attnknn.insight.forgetting import Forgetting
+    from attnknn.storage.durable import EditableModel
 
 FILE = click.Path(path_type=Path)
 AT_LEAST_ONE = click.IntRange(1)
@@ -164,7 +164,7 @@ def _apply(
     half_life: float | None,
     empty_classes: bool,
 ) -> Forgetting:
-    from attnknn import forgetting
+    from attnknn.insight import forgetting
 
     if keep_newest is not None:
         return forgetting.keep_newest(classifier, keep_newest, may_empty_classes=empty_classes)

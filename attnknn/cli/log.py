@@ -17,7 +17,7 @@ FILE = click.Path(path_type=Path)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def log(model: Path, edit: int | None, as_json: bool) -> None:
     """List the edits of MODEL, the first one first."""
-    from attnknn.durable import edits_of, touched_by
+    from attnknn.storage.durable import edits_of, touched_by
 
     if edit is None:
         rows = [line.to_dict() for line in edits_of(model)]

@@ -16,7 +16,7 @@ from attnknn.cli.writing import check_out, open_writer, style_of
 if TYPE_CHECKING:
     from attnknn.cli.files import Part
     from attnknn.cli.models import Asked
-    from attnknn.drift import DriftMonitor, Watched
+    from attnknn.insight.drift import DriftMonitor, Watched
 
 FILE = click.Path(path_type=Path)
 SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
@@ -99,8 +99,8 @@ def _target(asked: Asked, named: str | None) -> str | None:
 
 def _monitor(asked: Asked, state: Path | None, false_alarms: float | None) -> DriftMonitor:
     """A new monitor, or the one that the state file keeps."""
-    from attnknn.drift import DriftMonitor
     from attnknn.errors import InvalidInputError
+    from attnknn.insight.drift import DriftMonitor
 
     if state is None or not state.exists():
         chance = USUAL if false_alarms is None else false_alarms

@@ -13,7 +13,7 @@ from attnknn.cli.writing import STYLES, check_out, open_writer, style_of
 if TYPE_CHECKING:
     from attnknn.cli.files import Part
     from attnknn.cli.models import Asked
-    from attnknn.decisions import Decisions
+    from attnknn.conformal.decisions import Decisions
     from attnknn.records import Floats
 
 FILE = click.Path(path_type=Path)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from attnknn.reports.collecting import Collected
-    from attnknn.reports.page import Section
+    from attnknn.research.reports.collecting import Collected
+    from attnknn.research.reports.page import Section
 
 FILE = click.Path(path_type=Path)
 AXES = {  # the word in folders: what it counts, and whether it is drawn by doublings
@@ -37,7 +37,7 @@ def report(folder: Path, out: Path | None, ours: str | None, title: str | None) 
     whole is a PDF too.
     """
     from attnknn.cli.waiting import patience
-    from attnknn.evaluation.report_files import check_place
+    from attnknn.research.evaluation.report_files import check_place
 
     out = out or Path(f"{folder.resolve().name}-report")
     check_place(out)
@@ -66,9 +66,9 @@ def write_page(folder: Path, out: Path, ours: str | None, title: str) -> Path:
 
 def make_page(folder: Path, out: Path, ours: str | None, title: str, command: str) -> Made:
     """The page of all reports below `folder`."""
-    from attnknn.reports.collecting import collected
-    from attnknn.reports.page import Section
-    from attnknn.reports.writing import write_report
+    from attnknn.research.reports.collecting import collected
+    from attnknn.research.reports.page import Section
+    from attnknn.research.reports.writing import write_report
 
     found = collected(folder)
     _check_ours(found, ours)
@@ -88,11 +88,11 @@ class _Draft:
     sections: list[Section] = field(default_factory=list)
 
     def draw(self, found: Collected, ours: str | None) -> None:
-        from attnknn.reports.curves import curve_section
-        from attnknn.reports.model import close_up_sections
-        from attnknn.reports.sheets import sheet_section
-        from attnknn.reports.sweeps import sweep_section
-        from attnknn.reports.tables import section_of
+        from attnknn.research.reports.curves import curve_section
+        from attnknn.research.reports.model import close_up_sections
+        from attnknn.research.reports.sheets import sheet_section
+        from attnknn.research.reports.sweeps import sweep_section
+        from attnknn.research.reports.tables import section_of
 
         for name, table in found.tables.items():
             with self._noting(name):

@@ -21,7 +21,7 @@ def snapshot(model: Path, name: str | None, by: str | None) -> None:
     It costs nothing, since every state is kept. Without NAME the snapshots are listed.
     """
     from attnknn.cli.editing import open_model
-    from attnknn.durable import snapshots_of
+    from attnknn.storage.durable import snapshots_of
 
     if name is None:
         for known in snapshots_of(model):

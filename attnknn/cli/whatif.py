@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from attnknn.cli.editing import LabelReader
     from attnknn.cli.models import Asked
-    from attnknn.what_if import AddedRows, WhatIf
+    from attnknn.insight.what_if import AddedRows, WhatIf
 
 FILE = click.Path(path_type=Path)
 
@@ -51,7 +51,7 @@ def whatif(
     """
     from attnknn.cli.editing import LabelReader, listed_ids
     from attnknn.cli.models import ask
-    from attnknn.what_if import what_if
+    from attnknn.insight.what_if import what_if
 
     if not (forget or relabel or add):
         raise click.UsageError("Name an edit to try with --forget, --relabel or --add.")
@@ -100,7 +100,7 @@ def _added(
     from attnknn.cli.files import open_rows
     from attnknn.cli.models import asking
     from attnknn.cli.new_rows import new_rows
-    from attnknn.what_if import AddedRows
+    from attnknn.insight.what_if import AddedRows
 
     notes = asked.queries.notes
     source = open_rows(rows, separator=separator, column=lambda: notes.get("text"))

@@ -17,8 +17,8 @@ from attnknn.encoders.cache import TextCache, Vectors
 from attnknn.encoders.text_model import Encode, TextModel
 from attnknn.encoders.texts import TextRows
 from attnknn.errors import InvalidSettingError, ModelFolderError
-from attnknn.learning.progress import progress_bar
 from attnknn.records import Booleans
+from attnknn.training.progress import progress_bar
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 BATCHES_AT_ONCE = 8  # then the cache is written, and the progress bar moves

@@ -11,7 +11,7 @@ from attnknn.memory.base import Memory
 from attnknn.memory.in_faiss import FaissMemory
 from attnknn.memory.in_torch import TorchMemory
 from attnknn.memory.preparation import Vectors
-from attnknn.memory.reaching import Reached
+from attnknn.memory.range_search import Reached
 from attnknn.records import Floats, Integers
 
 N_PROBES = 200

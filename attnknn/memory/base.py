@@ -17,7 +17,7 @@ from attnknn.memory.entries import Entries
 from attnknn.memory.exclusion import Exclusion
 from attnknn.memory.ids import IdLookup
 from attnknn.memory.preparation import Vectors, center_of, centered, refuse_infinite, unit_length
-from attnknn.memory.reaching import Reached, reached_plainly
+from attnknn.memory.range_search import Reached, reached_plainly
 from attnknn.records import Floats, Integers, Neighbors
 
 Metric = Literal["euclidean", "cosine", "inner_product"]

@@ -14,7 +14,7 @@ from attnknn.memory.differences import first_of_each, in_order, keys_at, keys_of
 from attnknn.memory.in_numpy import NumpyMemory
 from attnknn.memory.preparation import Vectors
 from attnknn.memory.products import dot, multiply
-from attnknn.memory.reaching import Reached, lowest_bounds, pairs_above
+from attnknn.memory.range_search import Reached, lowest_bounds, pairs_above
 from attnknn.memory.rounding import Slack
 from attnknn.memory.selection import (
     Candidates,

@@ -122,7 +122,7 @@ def _record(name: str, stored: dict[str, Any]) -> Any:
     try:
         if name == "training":
             return ImageTraining.from_dict(stored)
-        from attnknn.learning.views import Views
+        from attnknn.training.views import Views
 
         return Views.from_dict(stored)
     except (TypeError, ValueError, AttributeError, KeyError) as error:

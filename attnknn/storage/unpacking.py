@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from attnknn.calibration import Calibration
 from attnknn.encoders import Encoder, encoder_from_settings
 from attnknn.errors import AttnKNNError, ModelFolderError
+from attnknn.fitting.report import FitReport
 from attnknn.memory import METRICS, Entries, FaissMemory, Memory
 from attnknn.memory.ids import refuse_repeated
 from attnknn.storage.attentions import unpack_attention
@@ -21,7 +22,6 @@ from attnknn.storage.packing import PARTS
 from attnknn.storage.plain import from_plain, part_from_plain
 from attnknn.storage.reading import ModelFolder
 from attnknn.storage.value_heads import unpack_head
-from attnknn.training.report import FitReport
 
 if TYPE_CHECKING:
     from attnknn.classifier import AttnKNNClassifier

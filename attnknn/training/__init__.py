@@ -1,1 +1,1 @@
-"""Teaches attention through the pipeline, leave-one-out."""
+"""What any training needs; knows nothing of neighbors."""

@@ -1,56 +1,121 @@
-"""Fits the map for queries that are seen in several views: after averaging, not before."""
+"""The same images seen several times when they are asked about, without chance."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self
 
-import numpy as np
-from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
+import torch
+from torch import Tensor
+from torch.nn import functional as F
 
-from attnknn.leave_one_out import Trust
-from attnknn.likelihood import PULL, surprise_of_any
-from attnknn.pipeline import Parts, situation_of
-from attnknn.records import Floats, Integers
-from attnknn.vote import class_prior, vote
+from attnknn._validation import Limits, check_choice, check_limits
+from attnknn.errors import InvalidSettingError
+from attnknn.training.augment.moves import check_reach, like, move
 
-MOST_ROWS = 5_000  # one scalar needs no more, and each is embedded once for each view
-WIDEST = 2.0  # log of the largest factor, and of one over the smallest
+Kind = Literal["original", "flip", "shift", "crop"]
+KINDS = ("original", "flip", "shift", "crop")
+DIRECTIONS = ((-1, -1), (1, 1), (-1, 1), (1, -1))  # opposite ones side by side
+Look = Callable[[Tensor], Tensor]
 
 
-def views_factor(
-    parts: Parts, rows: Integers, views: Sequence[NDArray[np.float32]], trust: Trust | None
-) -> float:
-    """The factor of the map's exponent under which averaged shares predict fresh rows best.
+@dataclass(frozen=True)
+class Views:
+    """Which views of an image are averaged when it is asked about; only itself by default.
 
     Parameters
     ----------
-    rows : (n,) positions of entries that no learned part was trained on
-    views : V of (n, D), how these entries are seen as queries; none finds itself
+    kinds : 'original'; 'flip' adds the mirror image of every other view; 'shift' moves by `pixels`
+        in four diagonal directions, edges reflected; 'crop' leaves out `pixels` on every side, or
+        twice as many on two, and stretches the rest
+    count : take the first so many views of these kinds; all if None
+    pixels : how far shifts and crops go
     """
-    own = parts.memory.entries.labels[rows]
-    prior = class_prior(parts.counts)
-    shares = np.mean([left_out_shares(parts, rows, view, trust) for view in views], axis=0)
 
-    def loss(log_factor: float) -> float:
-        exponent = parts.calibration.exponent * float(np.exp(log_factor))
-        found = replace(parts.calibration, exponent=exponent)
-        observed = found.observed(found.probabilities(shares))
-        surprise = surprise_of_any(observed, prior)
-        return float(found.losses(shares, own).sum() + surprise + 0.5 * PULL * log_factor**2)
+    kinds: tuple[Kind, ...] = ("original",)
+    count: int | None = None
+    pixels: int = 1
 
-    found = minimize_scalar(loss, bounds=(-WIDEST, WIDEST), method="bounded")
-    return float(np.exp(found.x))
+    def __post_init__(self) -> None:
+        for kind in self.kinds:
+            check_choice("kind of view", kind, KINDS)
+        check_limits(
+            self,
+            {
+                "count": Limits(least=1, is_whole=True, may_be_none=True),
+                "pixels": Limits(least=1, is_whole=True),
+            },
+        )
+        n_views = len(_looks(self))
+        if n_views == 0 or (self.count or 0) > n_views:
+            raise InvalidSettingError(
+                f"`count` must be at most {n_views} for the kinds {', '.join(self.kinds)}, "
+                f"got {self.count}. Add kinds: {', '.join(KINDS)}."
+            )
+
+    def __len__(self) -> int:
+        return self.count or len(_looks(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every setting as JSON can hold it."""
+        return {"kinds": list(self.kinds), "count": self.count, "pixels": self.pixels}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Self:
+        """The settings that `to_dict` gave; unknown names and wrong values are errors."""
+        return cls(**{**stored, "kinds": tuple(stored["kinds"])})
 
 
-def left_out_shares(
-    parts: Parts, rows: Integers, view: NDArray[np.float32], trust: Trust | None
-) -> Floats:
-    """Shares (n, C) of entries seen in another view, each left out of its own neighbors."""
-    memory = parts.memory
-    queries = memory.prepare(view)
-    neighbors = memory.search_prepared(queries, parts.n_neighbors, exclude=rows)
-    values = None if trust is None else trust.without(rows, neighbors)
-    weights = parts.attention.weigh(situation_of(queries, neighbors, memory, values))
-    return vote(neighbors.labels, weights, class_prior(parts.counts, memory.entries.labels[rows]))
+def views_of(images: Tensor, views: Views) -> Iterator[Tensor]:
+    """Each view of images (B, C, H, W), of the same shape, one after the other.
+
+    >>> views = Views(kinds=("original", "flip", "shift"), pixels=2)
+    >>> len(list(views_of(torch.zeros(1, 3, 8, 8), views)))
+    10
+    """
+    if {"shift", "crop"} & set(views.kinds):
+        check_reach("pixels", 2 * views.pixels, min(images.shape[2:]))
+    for look in _looks(views)[: len(views)]:
+        yield look(images)
+
+
+def _looks(views: Views) -> list[Look]:
+    """The views of each kind in the order of `KINDS`, each followed by its mirror image."""
+    looks: list[Look] = []
+    if "original" in views.kinds:
+        looks.append(lambda images: images)
+    if "shift" in views.kinds:
+        looks += [_shift(down * views.pixels, right * views.pixels) for down, right in DIRECTIONS]
+    if "crop" in views.kinds:
+        looks += [_crop(down, right, views.pixels) for down, right in ((0, 0), *DIRECTIONS)]
+    if "flip" not in views.kinds:
+        return looks
+    if not looks:
+        return [_mirror(lambda images: images)]
+    return [side for look in looks for side in (look, _mirror(look))]
+
+
+def _mirror(look: Look) -> Look:
+    return lambda images: look(images.flip(3))
+
+
+def _shift(down: int, right: int) -> Look:
+    def look(images: Tensor) -> Tensor:
+        by = torch.ones(len(images), dtype=torch.int64, device=images.device)
+        return move(images, by * down, by * right, edges="reflect")
+
+    return look
+
+
+def _crop(down: int, right: int, pixels: int) -> Look:
+    """A window smaller by twice `pixels`, in the middle or moved into a corner."""
+
+    def look(images: Tensor) -> Tensor:
+        height, width = images.shape[2:]
+        top, left = (1 + down) * pixels, (1 + right) * pixels
+        window = images[:, :, top : top + height - 2 * pixels, left : left + width - 2 * pixels]
+        stretched = F.interpolate(window, (height, width), mode="bilinear", align_corners=False)
+        return like(stretched, images)
+
+    return look

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnknn.attention.base import Situation, Weights
-from attnknn.learning.threads import SMALL, one_thread_if
 from attnknn.records import Floats, Integers
+from attnknn.training.threads import SMALL, one_thread_if
 from attnknn.vote import vote
 
 if TYPE_CHECKING:

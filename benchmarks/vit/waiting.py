@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnknn.learning.threads import in_shares
+from attnknn.training.threads import in_shares
 from attnknn.vit.functional import choosing, combining
 from benchmarks.vit.bars import RESULTS
 from benchmarks.vit.layers import DIM, OURS, made

@@ -10,8 +10,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from attnknn import datasets
 from attnknn.errors import AttnKNNError
+from attnknn.research import datasets
 from experiments.images.measuring import measure
 from experiments.images.recipe import DATA, STRESSES, Recipe
 

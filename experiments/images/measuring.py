@@ -9,13 +9,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from attnknn import datasets
-from attnknn.datasets import Dataset
 from attnknn.errors import InvalidInputError
-from attnknn.evaluation.table import Table, joined
-from attnknn.experiments.methods import METHODS, Choices, Stage
-from attnknn.experiments.running import losses_of, table_of
-from attnknn.experiments.scenes import Scene, image_scene, network_words
+from attnknn.research import datasets
+from attnknn.research.datasets import Dataset
+from attnknn.research.evaluation.table import Table, joined
+from attnknn.research.experiments.methods import METHODS, Choices, Stage
+from attnknn.research.experiments.running import losses_of, table_of
+from attnknn.research.experiments.scenes import Scene, image_scene, network_words
 from experiments.images.recipe import STRESSES, Recipe
 
 COMPARED = ("head", "uniform", "distance", "learned", "attnknn")

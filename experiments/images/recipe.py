@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from attnknn.experiments.networks import Network, network_of
-from attnknn.experiments.stresses import Stress
+from attnknn.research.experiments.networks import Network, network_of
+from attnknn.research.experiments.stresses import Stress
 
 STRESSES = {
     "none": Stress(),

@@ -12,13 +12,18 @@ from typing import Any
 import numpy as np
 
 from attnknn.errors import InvalidSettingError
-from attnknn.evaluation.intervals import Interval, bootstrap_means, mean_interval, paired_interval
-from attnknn.evaluation.sheet import Sheets
-from attnknn.evaluation.table import Table
-from attnknn.experiments.presets import PRESETS
-from attnknn.experiments.study import Study
 from attnknn.records import Floats
-from attnknn.reports.sheets import falling_power
+from attnknn.research.evaluation.intervals import (
+    Interval,
+    bootstrap_means,
+    mean_interval,
+    paired_interval,
+)
+from attnknn.research.evaluation.sheet import Sheets
+from attnknn.research.evaluation.table import Table
+from attnknn.research.experiments.presets import PRESETS
+from attnknn.research.experiments.study import Study
+from attnknn.research.reports.sheets import falling_power
 from experiments.research.results import Found, Tables, missing, read
 from experiments.research.verdicts import Part, Region, by_region, by_signs, of_all
 

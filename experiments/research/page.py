@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnknn.experiments.study import Study
+from attnknn.research.experiments.study import Study
 from experiments.research.claims import CLAIMS, Claim, Judged
 from experiments.research.results import hours, missing, missing_words, size_words, studies, words
 

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
-from attnknn.datasets import SOURCES
 from attnknn.errors import InvalidInputError
-from attnknn.evaluation.sheet import Sheet, Sheets
-from attnknn.evaluation.table import Table, joined
-from attnknn.experiments.claims import SHEETS, Cell, cells_of, settings_of
-from attnknn.experiments.kept import methods_of, plain
-from attnknn.experiments.measures.index import QUERIES
-from attnknn.experiments.methods import Choices
-from attnknn.experiments.presets import SEEDS, preset_of
-from attnknn.experiments.study import Study, network_for
+from attnknn.research.datasets import SOURCES
+from attnknn.research.evaluation.sheet import Sheet, Sheets
+from attnknn.research.evaluation.table import Table, joined
+from attnknn.research.experiments.claims import SHEETS, Cell, cells_of, settings_of
+from attnknn.research.experiments.kept import methods_of, plain
+from attnknn.research.experiments.measures.index import QUERIES
+from attnknn.research.experiments.methods import Choices
+from attnknn.research.experiments.presets import SEEDS, preset_of
+from attnknn.research.experiments.study import Study, network_for
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results" / "research"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attnknn.evaluation.intervals import Interval
+from attnknn.research.evaluation.intervals import Interval
 
 HOLDS, FAILS, PARTLY, MIXED = "holds", "does not hold", "holds in part", "mixed"
 SAME, UNDECIDED = "no difference is seen", "not decided"

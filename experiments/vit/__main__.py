@@ -10,8 +10,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from attnknn import datasets
 from attnknn.errors import AttnKNNError
+from attnknn.research import datasets
 from experiments.vit.measuring import LAYERS, measure_layer
 
 RESULTS = Path(__file__).parents[1] / "results" / "vit" / "cifar10-vit"

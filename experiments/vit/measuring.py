@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from attnknn import datasets
-from attnknn.datasets import Dataset
 from attnknn.encoders.image.rows import image_rows
-from attnknn.evaluation.protocol import versions
-from attnknn.evaluation.table import Run, Table, joined
 from attnknn.metrics import row_correct, row_nll, score_all
+from attnknn.research import datasets
+from attnknn.research.datasets import Dataset
+from attnknn.research.evaluation.protocol import versions
+from attnknn.research.evaluation.table import Run, Table, joined
 from attnknn.vit.training import Epoch, Lesson, Pixels, VitTraining, score, train_vit
 from attnknn.vit.training.stored import make_vit
 

@@ -33,5 +33,7 @@ def model(train: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def without_pdf(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages without their PDF files, which take half the time; tests/reports looks at those."""
-    monkeypatch.setattr("attnknn.reports.writing._write_book", lambda path, *_: path.touch())
-    monkeypatch.setattr("attnknn.reports.writing.as_bytes", lambda *_: b"")
+    monkeypatch.setattr(
+        "attnknn.research.reports.writing._write_book", lambda path, *_: path.touch()
+    )
+    monkeypatch.setattr("attnknn.research.reports.writing.as_bytes", lambda *_: b"")

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from attnknn import AttnKNNClassifier
-from attnknn.audit import audit
+from attnknn.insight.audit import audit
 
 from .samples import animals, fit_quickly, refused, run, write
 

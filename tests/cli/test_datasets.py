@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from attnknn import datasets
 from attnknn._cache import cache_folder
+from attnknn.research import datasets
 
 from .samples import run
 

@@ -11,8 +11,8 @@ import pytest
 
 from attnknn import AttnKNNClassifier
 from attnknn.cli.demo import comparison, story
-from attnknn.evaluation.baselines import UniformKNN
-from attnknn.evaluation.protocol import Method
+from attnknn.research.evaluation.baselines import UniformKNN
+from attnknn.research.evaluation.protocol import Method
 
 from .samples import refused, run
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attnknn import AttnKNNClassifier
-from attnknn.forgetting import drop_least_valuable
+from attnknn.insight.forgetting import drop_least_valuable
 
 from .samples import refused, run
 

@@ -20,8 +20,8 @@ from attnknn.cli.files.images import ImageSource
 from attnknn.encoders import ImageEncoder
 from attnknn.encoders.image import ImageTraining, read_image_folder
 from attnknn.encoders.image.networks import NETWORKS
+from tests.fitting.images.shapes import shapes
 from tests.storage.samples import change_settings
-from tests.training.images.shapes import shapes
 
 from .samples import QUICK, animals, refused, run, write
 

@@ -13,7 +13,7 @@ from click.testing import Result
 
 from attnknn import AttnKNNClassifier
 from attnknn.cli.files import text
-from attnknn.drift import DriftMonitor
+from attnknn.insight.drift import DriftMonitor
 
 from .samples import animals, refused, run, write
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from attnknn import datasets
-from attnknn.evaluation.baselines import UniformKNN
-from attnknn.evaluation.protocol import Method
-from attnknn.evaluation.protocol import run as run_methods
+from attnknn.research import datasets
+from attnknn.research.evaluation.baselines import UniformKNN
+from attnknn.research.evaluation.protocol import Method
+from attnknn.research.evaluation.protocol import run as run_methods
 
 from .samples import run
 

@@ -15,7 +15,7 @@ from PIL import Image
 from attnknn.cli import main
 from attnknn.cli.vit.mapping import READ
 from attnknn.cli.vit.options import layer_options
-from attnknn.learning.checkpoints import write_checkpoint
+from attnknn.training.checkpoints import write_checkpoint
 
 from .vit_samples import write_cifar10
 

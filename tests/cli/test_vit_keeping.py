@@ -44,7 +44,7 @@ def test_resuming_is_promised_only_where_there_is_a_checkpoint(
         assert "epoch 1 of 2; the same command with --resume goes on" in words(vit(told))
     assert vit(f"{told} --resume").exit_code == 0
     with monkeypatch.context() as patch:
-        patch.setattr("attnknn.learning.loop.save_run", stop)
+        patch.setattr("attnknn.training.loop.save_run", stop)
         done = vit(lost)
     assert "kept: epoch 1 of 1" in words(done)
     assert "there is no checkpoint to go on from" in words(done)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from attnknn.calibration import Calibration
 from attnknn.conformal import Aps, Lac, fewest_examples, members, thresholds
-from attnknn.conformal.promise import make_promise
+from attnknn.conformal.coverage_spec import make_promise
 from attnknn.conformal.thresholds import label_weights, threshold
 from attnknn.errors import InvalidInputError
 

@@ -11,8 +11,8 @@ import pytest
 
 from attnknn import AttnKNNClassifier
 from attnknn.errors import InvalidSettingError, MissingExtraError
+from attnknn.insight.what_if import what_if
 from attnknn.memory import METRICS, FaissMemory, NumpyMemory, make_entries
-from attnknn.what_if import what_if
 
 faiss = pytest.importorskip("faiss")
 

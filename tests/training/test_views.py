@@ -1,120 +1,76 @@
-"""Queries seen in several views: their votes are averaged, and the map is fitted afterward."""
+"""Views: counted, without chance, of the images' shape and layout."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
+import torch
+from torch.nn import functional as F
 
-from attnknn import AttnKNNClassifier
-from attnknn.encoders import ImageEncoder
-from attnknn.encoders.image import ImageTraining
 from attnknn.errors import InvalidSettingError
-from attnknn.learning.views import Views
-from attnknn.training.views import left_out_shares, views_factor
-from attnknn.vote import class_prior
-from tests.training.images.shapes import shapes
+from attnknn.training.views import Views, views_of
 
-VIEWS = Views(("original", "flip", "shift"), count=4)
+IMAGES = torch.rand(3, 3, 8, 6, generator=torch.Generator().manual_seed(0))
 
 
-def fitted(views: Views | None, **settings: object) -> AttnKNNClassifier:
-    images, codes = shapes(160)
-    encoder = ImageEncoder(
-        widths=(8, 16, 16),
-        views=views,
-        training=ImageTraining(epochs=2, batch_size=32, patience=2),
-        holdout=0.4,
-    )
-    settings = {"attention": "distance", "random_state": 0, "n_neighbors": 16} | settings
-    return AttnKNNClassifier(encoder=encoder, **settings).fit(images, codes)
+@pytest.mark.parametrize(
+    ("kinds", "n_views"),
+    [
+        (("original",), 1),
+        (("flip",), 1),
+        (("original", "flip"), 2),
+        (("shift",), 4),
+        (("crop",), 5),
+        (("original", "flip", "shift", "crop"), 20),
+    ],
+)
+def test_views_are_counted_and_differ(kinds, n_views):
+    views = Views(kinds=kinds)
+    seen = list(views_of(IMAGES, views))
+    assert len(seen) == len(views) == n_views
+    assert all(view.shape == IMAGES.shape for view in seen)
+    assert not any(torch.equal(a, b) for i, a in enumerate(seen) for b in seen[i + 1 :])
+    assert all(torch.equal(a, b) for a, b in zip(seen, views_of(IMAGES, views), strict=True))
 
 
-@pytest.fixture(scope="module")
-def several() -> AttnKNNClassifier:
-    return fitted(VIEWS)
+def test_the_first_views_are_the_image_and_its_mirror():
+    first, second, *rest = views_of(IMAGES, Views(("original", "flip", "shift"), count=4, pixels=2))
+    assert torch.equal(first, IMAGES)
+    assert torch.equal(second, IMAGES.flip(3))
+    assert len(rest) == 2
+    padded = F.pad(IMAGES, (2,) * 4, mode="reflect")
+    assert torch.equal(rest[0], padded[:, :, 4:12, 4:10])
 
 
-def test_probabilities_are_those_of_the_mean_shares(several):
-    asked, _ = shapes(20, seed=1)
-    parts = several._parts()
-    embedded = several.encoder_.embeddings(asked, VIEWS)
-    shares = np.mean([parts.answer(several.memory_.prepare(v)).shares for v in embedded], axis=0)
-    exponent = several.calibration_.exponent * several.views_factor_
-    powers = shares**exponent
-    expected = powers / powers.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(several.predict_proba(asked), expected, rtol=1e-9)
+def test_crops_of_a_flat_image_are_flat():
+    flat = torch.full((2, 1, 9, 9), 0.3)
+    for view in views_of(flat, Views(("crop",), pixels=2)):
+        assert torch.allclose(view, flat)
 
 
-def test_the_evidence_of_several_views_adds_up(several):
-    asked, _ = shapes(6, seed=2)
-    found = several.explain(asked)
-    np.testing.assert_allclose(
-        [evidence.probabilities for evidence in found], several.predict_proba(asked), rtol=1e-9
-    )
-    for evidence in found:
-        assert len(set(evidence.ids.tolist())) == len(evidence.ids)
-        assert len(evidence.ids) > several.n_neighbors_  # of more than one view
-        assert (np.diff(evidence.weights) <= 0).all()
-        shares = [evidence.weights[evidence.labels == c].sum() for c in evidence.classes]
-        shares += evidence.prior_weight * evidence.prior
-        np.testing.assert_allclose(shares, evidence.shares, rtol=1e-9)
-        powers = evidence.shares**evidence.exponent
-        np.testing.assert_allclose(powers / powers.sum(), evidence.probabilities, rtol=1e-9)
+def test_channels_last_stays_so():
+    last = IMAGES.contiguous(memory_format=torch.channels_last)
+    for view in views_of(last, Views(("original", "flip", "shift", "crop"))):
+        assert view.is_contiguous(memory_format=torch.channels_last)
 
 
-def test_the_map_is_fitted_on_fresh_rows_after_averaging(several):
-    images, codes = shapes(160)
-    rows = np.flatnonzero(several.fresh_)
-    parts, calibration = several._parts(), several._calibration_of_answers("explain")
-    embedded = several.encoder_.embeddings(images[rows], VIEWS)
-    shares = np.mean([left_out_shares(parts, rows, view, None) for view in embedded], axis=0)
-
-    prior = class_prior(parts.counts)
-
-    def loss(factor: float) -> float:
-        """Of the fresh rows and of one row of any label; far from single views costs as one row."""
-        powers = shares ** (calibration.exponent * factor)
-        found = np.log(powers / powers.sum(axis=1, keepdims=True))
-        of_any = -(found @ prior).mean() + 0.5 * np.log(several.views_factor_ * factor) ** 2
-        return of_any - found[np.arange(len(rows)), codes[rows]].sum()
-
-    assert loss(1.0) <= min(loss(0.9), loss(1.1))
-    assert loss(1.0) < loss(1 / several.views_factor_)  # better than the map of single views
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"kinds": ("orignal",)}, "Did you mean 'original'"),
+        ({"kinds": ()}, "`count` must be at most 0"),
+        ({"count": 2}, "`count` must be at most 1 for the kinds original, got 2"),
+        ({"pixels": 0}, "`pixels` must be an integer of at least 1"),
+    ],
+)
+def test_wrong_settings_are_refused(settings, message):
+    with pytest.raises(InvalidSettingError, match=message):
+        Views(**settings)
 
 
-def test_few_rows_that_are_all_right_do_not_make_answers_sure(rng):
-    X = np.concatenate([rng.normal(0, 1, (30, 2)), rng.normal(4, 1, (30, 2))])
-    clf = AttnKNNClassifier(attention="distance", n_neighbors=16).fit(X, np.repeat([0, 1], 30))
-    parts, sure = clf._parts(), np.arange(4)
-    assert (clf.predict(X[sure]) == 0).all()
-    assert views_factor(parts, sure, [X[sure].astype(np.float32)] * 2, None) < np.exp(1.5)
+def test_images_of_one_pixel_have_an_original_and_a_mirror_image():
+    assert len(list(views_of(torch.zeros(1, 1, 1, 1), Views(("original", "flip"))))) == 2
 
 
-def test_one_view_is_as_none():
-    asked, _ = shapes(8, seed=3)
-    plain, same = fitted(None), fitted(Views(), calibration=None)
-    assert plain.views_factor_ == same.views_factor_ == 1.0
-    without = fitted(None, calibration=None)
-    np.testing.assert_array_equal(same.predict_proba(asked), without.predict_proba(asked))
-
-
-def test_views_and_their_map_are_stored(several, tmp_path):
-    asked, _ = shapes(8, seed=4)
-    several.save(tmp_path / "model")
-    back = AttnKNNClassifier.load(tmp_path / "model")
-    assert back.encoder_.views == back.encoder.views == VIEWS
-    np.testing.assert_array_equal(back.predict_proba(asked), several.predict_proba(asked))
-
-
-def test_an_edit_moves_the_answers_of_all_views(several):
-    asked, _ = shapes(4, seed=5)
-    edited = fitted(VIEWS)
-    edited.forget(several.explain(asked[:1])[0].ids[:8])
-    assert np.abs(edited.predict_proba(asked[:1]) - several.predict_proba(asked[:1])).max() > 1e-6
-    edited.refit()
-    assert edited.views_factor_ == several.views_factor_
-
-
-def test_what_is_no_view_is_refused():
-    with pytest.raises(InvalidSettingError, match="`views` must be"):
-        ImageEncoder(views="flip").fit(shapes(8)[0])
+def test_images_too_small_for_the_views_are_refused():
+    with pytest.raises(InvalidSettingError, match="`pixels` must be below"):
+        list(views_of(IMAGES, Views(("shift",), pixels=3)))

@@ -153,7 +153,7 @@ def test_a_new_class_has_what_the_vote_gives_it_and_the_others_share_the_rest(
     others = found[:, 1:] / found[:, 1:].sum(axis=1, keepdims=True)
     assert np.allclose(others, before, atol=0.05)  # the prior has moved a little
     assert classifier.predict(corner[None]).tolist() == ["ape"]
-    monkeypatch.setattr("attnknn.training.values.MOST_EPOCHS", 1)
+    monkeypatch.setattr("attnknn.fitting.values.MOST_EPOCHS", 1)
     classifier.refit()
     assert classifier.value_head_.places.tolist() == [0, 1, 2, 3]
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from attnknn import AttnKNNClassifier, datasets
-from attnknn.evaluation.baselines import LinearProbe, UniformKNN
-from attnknn.evaluation.protocol import Method, run
-from attnknn.evaluation.table import Table
+from attnknn import AttnKNNClassifier
+from attnknn.research import datasets
+from attnknn.research.evaluation.baselines import LinearProbe, UniformKNN
+from attnknn.research.evaluation.protocol import Method, run
+from attnknn.research.evaluation.table import Table
 
 DATASETS = ("breast-cancer", "digits")
 METRICS = {"accuracy": "accuracy", "nll": "log-loss", "debiased_ece": "ECE"}

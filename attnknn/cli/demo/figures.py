@@ -10,9 +10,9 @@ import numpy as np
 from attnknn._optional import require
 from attnknn.cli.demo.comparison import METRICS, OURS
 from attnknn.cli.demo.story import Story
-from attnknn.evaluation.table import Table
 from attnknn.metrics import ReliabilityBins
 from attnknn.metrics.bins import bins_of_confidence
+from attnknn.research.evaluation.table import Table
 
 BLUE, GRAY, RED = "#1f5fa8", "#b4b9c0", "#b3402a"
 N_BINS = 10

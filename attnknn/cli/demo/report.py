@@ -11,7 +11,7 @@ from attnknn import __version__
 from attnknn.cli.demo.comparison import cells_of
 from attnknn.cli.demo.story import Story
 from attnknn.errors import InvalidInputError, MissingExtraError
-from attnknn.evaluation.table import Table
+from attnknn.research.evaluation.table import Table
 
 MARK = "attnknn demo"
 STYLE = (

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnknn import AttnKNNClassifier, datasets
-from attnknn.datasets import Dataset
+from attnknn import AttnKNNClassifier
+from attnknn.research import datasets
 from attnknn.records import Evidence, Floats
+from attnknn.research.datasets import Dataset
 
 FLIPPED = 100  # the id of the row whose label is made wrong on purpose
 N_SUSPECTS = 3

@@ -15,7 +15,7 @@ from attnknn.encoders.image.rows import ImageRows, ImageShape, image_rows
 from attnknn.errors import InvalidInputError, MissingDataError
 
 if TYPE_CHECKING:
-    from attnknn.datasets.base import Rows
+    from attnknn.research.datasets.base import Rows
 
 IMAGENET_PARTS = (("train", "training"), ("val", "validation", "test"))
 
@@ -84,8 +84,8 @@ def read_data(
 
 
 def _find(name: str, folder: Path, is_named: bool) -> tuple[Rows, str]:
-    from attnknn.datasets import load
-    from attnknn.datasets.published import read_published
+    from attnknn.research.datasets import load
+    from attnknn.research.datasets.published import read_published
 
     try:
         return read_published(name, folder), str(folder)

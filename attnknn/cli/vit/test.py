@@ -33,7 +33,7 @@ def test_folder(folder: Path, options: dict[str, Any]) -> None:
     from dataclasses import replace
 
     from attnknn.cli.vit import folder as files
-    from attnknn.learning.devices import device_of
+    from attnknn.training.devices import device_of
     from attnknn.vit.training import score
 
     device = device_of(options["device"])

@@ -43,7 +43,7 @@ def train(ctx: click.Context, /, **options: Any) -> None:
     right on validation rows; the test images choose nothing.
     """
     from attnknn.cli.vit.test import test_folder
-    from attnknn.learning.devices import device_of
+    from attnknn.training.devices import device_of
 
     device_of(options["device"])
     folder: Path = options["output_dir"]

@@ -15,7 +15,7 @@ from attnknn.encoders.image.networks.embedding import EmbeddingNetwork
 from attnknn.encoders.image.networks.resnet9 import ResNet9
 from attnknn.encoders.image.rows import ImageRows, ImageShape
 from attnknn.errors import InvalidInputError, InvalidSettingError
-from attnknn.learning.seeds import seeded
+from attnknn.training.seeds import seeded
 
 if TYPE_CHECKING:
     from attnknn.encoders.image.encoder import ImageEncoder

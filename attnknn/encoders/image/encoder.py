@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from attnknn.encoders.image.networks.embedding import EmbeddingNetwork
-    from attnknn.learning.views import Views
+    from attnknn.training.views import Views
 
 BACKBONES = ("tuned", "frozen")
 LARGEST_SIDE = 4096
@@ -30,7 +30,7 @@ class ImageEncoder(TransformerMixin, BaseEstimator):
     """Small images as embeddings of unit length, by a network that learns from labels.
 
     `fit` reads sizes and colors and builds the network at its start; a classifier then trains it
-    (`attnknn.training.images`). Rows are uint8 arrays (n, H, W), (n, H, W, 3) or (n, 3, H, W), or
+    (`attnknn.fitting.images`). Rows are uint8 arrays (n, H, W), (n, H, W, 3) or (n, 3, H, W), or
     a list of PIL images and paths of files.
 
     Parameters
@@ -134,7 +134,7 @@ class ImageEncoder(TransformerMixin, BaseEstimator):
         """Features (V, n, width) of each view of the images of `X`, before the projection."""
         import torch
 
-        from attnknn.learning.views import Views, views_of
+        from attnknn.training.views import Views, views_of
 
         views = views or Views()
         rows, module = self.rows(X), self.module_
@@ -164,7 +164,7 @@ class ImageEncoder(TransformerMixin, BaseEstimator):
         """`X` as rows of images, of a fitted encoder; the module is moved to its device."""
         if not hasattr(self, "module_"):
             raise NotFittedYetError("Call `fit` before `transform`: the size is not known yet.")
-        from attnknn.learning.devices import device_of
+        from attnknn.training.devices import device_of
 
         self.module_.to(device_of(self.device))
         return image_rows(X)
@@ -175,7 +175,7 @@ class ImageEncoder(TransformerMixin, BaseEstimator):
         """Images (B, C, H, W) of each batch, 0 to 1, channels last, where the module is."""
         import torch
 
-        from attnknn.learning.reading import read_ahead
+        from attnknn.training.reading import read_ahead
 
         may_resize = self.image_size is not None
 
@@ -218,7 +218,7 @@ class ImageEncoder(TransformerMixin, BaseEstimator):
     def check_settings(self) -> None:
         """An error for the first setting that cannot be used."""
         from attnknn.encoders.image.networks import ACTIVATIONS
-        from attnknn.learning.devices import DEVICES
+        from attnknn.training.devices import DEVICES
 
         self._check_network()
         for width in self.widths or ():
@@ -234,7 +234,7 @@ class ImageEncoder(TransformerMixin, BaseEstimator):
             )
         if self.views is not None and not hasattr(self.views, "kinds"):
             raise InvalidSettingError(
-                f"`views` must be an `attnknn.learning.views.Views` or None, got {self.views!r}."
+                f"`views` must be an `attnknn.training.views.Views` or None, got {self.views!r}."
             )
         check_limits(self, {"holdout": Limits(above=0, below=1)})
         check_at_least("batch_size", self.batch_size, 1)

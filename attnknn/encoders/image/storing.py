@@ -13,7 +13,7 @@ from attnknn.encoders.image.building import bare_module
 from attnknn.encoders.image.rows import ImageShape
 from attnknn.encoders.image.training import ImageTraining
 from attnknn.errors import InvalidSettingError
-from attnknn.learning.views import Views
+from attnknn.training.views import Views
 
 if TYPE_CHECKING:
     from attnknn.encoders.image.encoder import ImageEncoder

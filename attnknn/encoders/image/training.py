@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from attnknn._validation import Limits, check_choice, check_limits
 
 if TYPE_CHECKING:
-    from attnknn.learning.augment import Augmentation
-    from attnknn.learning.mixing import Mixing
-    from attnknn.learning.precision import Precision
+    from attnknn.training.augment import Augmentation
+    from attnknn.training.mixing import Mixing
+    from attnknn.training.precision import Precision
 
 Average = Literal["none", "lookahead", "moving"]
 AVERAGES = ("none", "lookahead", "moving")
@@ -37,19 +37,19 @@ LIMITS = {
 
 
 def _augmentation() -> Augmentation:
-    from attnknn.learning.augment import Augmentation
+    from attnknn.training.augment import Augmentation
 
     return Augmentation(crop=2)  # a flip may change what an image means: digits, letters
 
 
 def _mixing() -> Mixing:
-    from attnknn.learning.mixing import Mixing
+    from attnknn.training.mixing import Mixing
 
     return Mixing()
 
 
 def _precision() -> Precision:
-    from attnknn.learning.precision import Precision
+    from attnknn.training.precision import Precision
 
     return Precision(is_channels_last=True)
 
@@ -67,7 +67,7 @@ class ImageTraining:
     epochs, batch_size : None fits them to the number of images: 10 and 256, more epochs for
         fewer than about 4,900, up to 40, and smaller batches for fewer than 2,048
     learning_rate, weight_decay, optimizer, schedule, warmup, clip : as in
-        `attnknn.learning.course.Course`; `clip` is the largest norm of a gradient
+        `attnknn.training.course.Course`; `clip` is the largest norm of a gradient
     patience : epochs without a better judgment after which training stops
     bias_pace : factor of the learning rate for the biases of 'resnet9', which start at zero and
         have far to go
@@ -93,7 +93,7 @@ class ImageTraining:
     average : 'lookahead' or 'moving' averages weights over the steps
     average_every : steps between two looks of 'lookahead'
     average_decay : of the 'moving' average
-    augmentation, mixing, precision : see `attnknn.learning`
+    augmentation, mixing, precision : see `attnknn.training`
     window, window_epochs : in the first epochs each batch shows only a window of so many pixels a
         side, anywhere in the images: fewer pixels are faster, and the start needs no detail
     checkpoint : file from which an interrupted training goes on
@@ -145,9 +145,9 @@ class ImageTraining:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        from attnknn.learning.devices import DEVICES
-        from attnknn.learning.optimizers import OPTIMIZERS
-        from attnknn.learning.schedules import SCHEDULES
+        from attnknn.training.devices import DEVICES
+        from attnknn.training.optimizers import OPTIMIZERS
+        from attnknn.training.schedules import SCHEDULES
 
         check_limits(self, LIMITS)
         check_choice("average", self.average, AVERAGES)
@@ -174,9 +174,9 @@ class ImageTraining:
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
         """The settings that `to_dict` gave; unknown names and wrong values are errors."""
-        from attnknn.learning.augment import Augmentation
-        from attnknn.learning.mixing import Mixing
-        from attnknn.learning.precision import Precision
+        from attnknn.training.augment import Augmentation
+        from attnknn.training.mixing import Mixing
+        from attnknn.training.precision import Precision
 
         if set(stored) != {setting.name for setting in fields(cls)}:
             raise ValueError("the settings of the training must be those of this version")

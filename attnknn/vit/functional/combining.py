@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnknn.learning.threads import in_shares
+from attnknn.training.threads import in_shares
 from attnknn.vit.functional.bags import Bags, flat, images_at_once
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from attnknn._validation import Limits, check_choice, check_flag, check_limits
 from attnknn.errors import InvalidSettingError
-from attnknn.learning.devices import DEVICES
-from attnknn.learning.precision import COMPILE_MODES, Precision
-from attnknn.learning.schedules import Factor, Plateau, Stairs
+from attnknn.training.devices import DEVICES
+from attnknn.training.precision import COMPILE_MODES, Precision
+from attnknn.training.schedules import Factor, Plateau, Stairs
 
 CRITERIA, OPTIMIZERS = ("CrossEntropy", "MSE"), ("adam", "sgd", "adamw")
 SCHEDULERS, WARMING = ("step", "cosine", "plateau", "none"), ("cosine", "none")

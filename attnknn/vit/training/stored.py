@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from attnknn.errors import InvalidInputError
-from attnknn.learning.checkpoints import read_checkpoint, write_checkpoint
+from attnknn.training.checkpoints import read_checkpoint, write_checkpoint
 from attnknn.vit.model import VisionTransformer
 from attnknn.vit.training.pixels import Pixels
 

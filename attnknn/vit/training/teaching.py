@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnknn.errors import DivergedError, InvalidInputError
-from attnknn.learning.checksums import checksum
-from attnknn.learning.course import Course, Outcome
-from attnknn.learning.devices import device_of
-from attnknn.learning.loop import train
-from attnknn.learning.optimizers import parameter_groups
-from attnknn.learning.precision import prepare
-from attnknn.learning.processes import Processes, joined
-from attnknn.learning.reading import read_ahead
-from attnknn.learning.run import n_batches
-from attnknn.learning.schedules import Plateau
-from attnknn.learning.seeds import seeded
+from attnknn.training.checksums import checksum
+from attnknn.training.course import Course, Outcome
+from attnknn.training.devices import device_of
+from attnknn.training.loop import train
+from attnknn.training.optimizers import parameter_groups
+from attnknn.training.precision import prepare
+from attnknn.training.processes import Processes, joined
+from attnknn.training.reading import read_ahead
+from attnknn.training.run import n_batches
+from attnknn.training.schedules import Plateau
+from attnknn.training.seeds import seeded
 from attnknn.vit.training.pixels import Images, Pixels
 from attnknn.vit.training.scores import Scores, criterion_of, read, score
 from attnknn.vit.training.settings import VitTraining

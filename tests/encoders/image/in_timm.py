@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from attnknn.encoders.image import ImageEncoder, ImageTraining
 from attnknn.errors import InvalidInputError, InvalidSettingError, ModelFolderError
-from attnknn.training.images import teach_images
+from attnknn.fitting.images import teach_images
 
 MODELS = ("test_resnet", "test_vit")
 

@@ -21,9 +21,9 @@ from attnknn.errors import (
     ModelFolderError,
     NotFittedYetError,
 )
-from attnknn.learning.augment import Augmentation
-from attnknn.learning.views import Views
 from attnknn.testing.encoder import check_encoder
+from attnknn.training.augment import Augmentation
+from attnknn.training.views import Views
 
 SMALL = {"resnet9": (4, 8, 8), "resnet18": (4, 4, 8, 8), "resnet50": (2, 2, 4, 4)}
 

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from attnknn.errors import InvalidInputError, InvalidSettingError
-from attnknn.learning import loop
-from attnknn.learning.best import Best
-from attnknn.learning.schedules import Plateau
+from attnknn.training import loop
+from attnknn.training.best import Best
+from attnknn.training.schedules import Plateau
 from attnknn.vit.model import VisionTransformer
 from attnknn.vit.training import Pixels, Scores, VitTraining, read_vit, score, train_vit, write_vit
 from attnknn.vit.training.stored import StoredVit
@@ -287,7 +287,7 @@ def test_a_model_is_stored_whole(bright, pixels, tmp_path):
 
 
 def test_what_is_no_model_is_named(tmp_path):
-    from attnknn.learning.checkpoints import write_checkpoint
+    from attnknn.training.checkpoints import write_checkpoint
 
     write_checkpoint(tmp_path / "other", {"kind": "else"})
     with pytest.raises(InvalidInputError, match="no Vision Transformer"):

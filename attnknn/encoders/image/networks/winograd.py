@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from attnknn.learning.threads import in_shares
+from attnknn.training.threads import in_shares
 
 # Finite points by the outputs of a tile; infinity is the last point of each. Chosen among small
 # fractions for the least rounding: of the outputs about 1e-6 with 4, 2e-5 with 7.

@@ -1,0 +1,1 @@
+"""Teaches attention through the pipeline, leave-one-out."""

@@ -1,0 +1,92 @@
+"""Teaches encoders that learn from labels, and says which rows they did not see."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnknn.encoders import Encoder, ImageEncoder, LearnedTableEncoder
+from attnknn.errors import InvalidInputError, InvalidSettingError
+from attnknn.fitting.holdout import trained_rows
+from attnknn.records import Booleans, Integers
+
+if TYPE_CHECKING:
+    from attnknn.training.course import Outcome
+
+FEWEST_ROWS = 4  # two to ask each other, two to judge
+
+
+@dataclass(frozen=True)
+class Taught:
+    """The embeddings of the rows, which of them are fresh, and how the training went."""
+
+    embeddings: NDArray[np.float32]
+    fresh: Booleans
+    outcome: Outcome
+
+
+def teach_encoder(
+    encoder: Encoder,
+    X: Any,
+    codes: Integers,
+    *,
+    n_classes: int,
+    groups: Integers,
+    random_state: int,
+    verbose: int = 0,
+) -> Taught:
+    """Fit `encoder` to the rows of `X` and train it on most of them.
+
+    Parameters
+    ----------
+    codes : (n,) label codes
+    groups : (n,) rows of one group never vote for each other; -1 is no group
+    """
+    if not isinstance(encoder, LearnedTableEncoder | ImageEncoder):
+        raise InvalidSettingError(f"Nobody knows how to train the encoder {encoder.name!r}.")
+    teach, rows = _course(encoder.fit(X), X)
+    _check_lengths(encoder.name, len(rows), len(codes))
+    generator = np.random.default_rng(random_state)
+    is_trained_on = trained_rows(codes, groups, encoder.holdout, sys.maxsize, generator)
+    outcome = teach(
+        encoder,
+        rows,
+        codes,
+        n_classes=n_classes,
+        groups=groups,
+        is_trained_on=is_trained_on,
+        random_state=random_state,
+        verbose=verbose,
+    )
+    if outcome.was_interrupted:
+        warnings.warn("Training was stopped by hand; the best so far was kept.", stacklevel=2)
+    is_table = isinstance(encoder, LearnedTableEncoder)
+    embeddings = encoder.embed(rows) if is_table else encoder.transform(rows)
+    return Taught(embeddings, ~is_trained_on, outcome)
+
+
+def _course(encoder: LearnedTableEncoder | ImageEncoder, X: Any) -> tuple[Any, Any]:
+    """Who teaches an encoder, and the rows of `X` as that teacher takes them."""
+    if isinstance(encoder, LearnedTableEncoder):
+        from attnknn.fitting.tables import teach_table
+
+        return teach_table, encoder.inputs(X)
+    from attnknn.fitting.images import teach_images
+
+    return teach_images, X if hasattr(X, "__len__") else list(X)
+
+
+def _check_lengths(name: str, n_rows: int, n_labels: int) -> None:
+    if n_rows != n_labels:
+        raise InvalidInputError(f"`X` has {n_rows} rows but `y` has {n_labels} labels.")
+    if n_labels < FEWEST_ROWS:
+        instead = " Use `encoder='tabular'`." if name == LearnedTableEncoder.name else ""
+        raise InvalidInputError(
+            f"A learned encoder needs at least {FEWEST_ROWS} rows, got {n_labels} sample(s)."
+            f"{instead}"
+        )

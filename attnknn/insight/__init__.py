@@ -1,0 +1,1 @@
+"""What follows from leave-one-out: audit, what-if, drift and forgetting."""

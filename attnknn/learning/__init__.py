@@ -1,1 +1,0 @@
-"""What any training needs; knows nothing of neighbors."""

@@ -1,0 +1,1 @@
+"""Named data sets, the evaluation protocol, experiments that measure claims, and their reports."""

@@ -1,0 +1,187 @@
+"""What a data set is, where it comes from, and how rows without a canonical test set are split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.model_selection import train_test_split
+
+from attnknn.errors import InvalidInputError
+from attnknn.records import Integers
+from attnknn.research.datasets.strata import fifth_of
+
+Kind = Literal["vectors", "table", "images"]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Training and test rows with their labels, as a source reads them.
+
+    Parameters
+    ----------
+    X_train, X_test : pandas DataFrames for tables, (n, D) vectors, or uint8 images
+    y_train, y_test : label codes, places in `classes`
+    classes : the name of each class
+    extras : further arrays that only this data set has
+    """
+
+    X_train: Any
+    y_train: Integers
+    X_test: Any
+    y_test: Integers
+    classes: tuple[str, ...]
+    extras: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Training, calibration and test rows; no row is in two parts.
+
+    Parameters
+    ----------
+    train_rows, calibration_rows : places in the `X_train` of the data set, rising
+    """
+
+    X_train: Any
+    y_train: Integers
+    X_calibration: Any
+    y_calibration: Integers
+    X_test: Any
+    y_test: Integers
+    train_rows: Integers
+    calibration_rows: Integers
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset(Rows):
+    """Named data with a fixed split.
+
+    Parameters
+    ----------
+    name : what `load` was asked for
+    kind : "table" (DataFrames), "vectors" or "images"
+    feature_names : column names of a table, empty otherwise
+    checksum : sha256 of the file; of several, the sha256 of theirs joined
+    source : where the data come from
+    license : of the data
+    """
+
+    name: str = ""
+    kind: Kind = "vectors"
+    feature_names: tuple[str, ...] = ()
+    checksum: str = ""
+    source: str = ""
+    license: str = ""
+
+    def parts(self) -> Parts:
+        """The fixed split into training, calibration and test rows.
+
+        A fifth of the training rows of each class (rounded) is for calibration. Which ones depends
+        on the name of the data set and on the labels alone; the test rows stay what they are.
+
+        >>> from attnknn.research import datasets
+        >>> parts = datasets.load("iris").parts()
+        >>> len(parts.y_train), len(parts.y_calibration), len(parts.y_test)
+        (96, 24, 30)
+        """
+        chosen = fifth_of(self.y_train, self.name)
+        if not chosen.any():
+            raise InvalidInputError(
+                f"A class of {self.name!r} must have at least three training rows for one to be "
+                f"set apart, got {len(self.y_train)} training rows of {len(self.classes)} classes."
+            )
+        train, calibration = np.flatnonzero(~chosen), np.flatnonzero(chosen)
+        return Parts(
+            X_train=_take(self.X_train, train),
+            y_train=self.y_train[train],
+            X_calibration=_take(self.X_train, calibration),
+            y_calibration=self.y_train[calibration],
+            X_test=self.X_test,
+            y_test=self.y_test,
+            train_rows=train,
+            calibration_rows=calibration,
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"Dataset({self.name!r}, {self.kind}, {len(self.y_train)} training rows, "
+            f"{len(self.y_test)} test rows, {len(self.classes)} classes)"
+        )
+
+
+def read_npz(path: Path) -> Mapping[str, NDArray[Any]]:
+    """The named arrays of an NPZ file."""
+    with np.load(path, allow_pickle=False) as file:
+        return dict(file)
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file that a data set is read from.
+
+    Parameters
+    ----------
+    path : below a data folder; the bare file name is looked for too
+    sha256 : of the file, or None where `arrays` are checked instead
+    arrays : sha256 of the raw bytes of named arrays inside the file; empty where none are known
+    others : files and folders below a data folder that hold the same arrays
+    md5 : of those `others`, and of files in them, whose publisher states one
+    read : the named arrays of the file, or of one of the others
+    """
+
+    path: str
+    sha256: str | None = None
+    arrays: Mapping[str, str] = field(default_factory=dict)
+    others: tuple[str, ...] = ()
+    md5: Mapping[str, str] = field(default_factory=dict)
+    read: Callable[[Path], Mapping[str, NDArray[Any]]] = read_npz
+
+
+@dataclass(frozen=True)
+class Source:
+    """Everything known about a data set before it is read.
+
+    Parameters
+    ----------
+    read : turns the found files, in the order of `files`, into rows
+    files : none for data that come with scikit-learn
+    """
+
+    name: str
+    kind: Kind
+    n_rows: int
+    n_classes: int
+    origin: str
+    license: str
+    read: Callable[[list[Path]], Rows]
+    files: tuple[DataFile, ...] = ()
+
+
+def split(X: Any, y: Integers, classes: tuple[str, ...]) -> Rows:
+    """A stratified fifth of the rows for testing, the same on every machine."""
+    places = np.arange(len(y))
+    train, test = train_test_split(places, test_size=0.2, random_state=0, stratify=y)
+    return Rows(_take(X, train), y[train], _take(X, test), y[test], classes)
+
+
+def codes_of(labels: Any, values: tuple[Any, ...]) -> Integers:
+    """The place of each label in `values`.
+
+    >>> codes_of(["yes", "no", "yes"], ("no", "yes"))
+    array([1, 0, 1])
+    """
+    place = {value: code for code, value in enumerate(values)}
+    found = np.asarray(labels).tolist()
+    unknown = sorted({str(label) for label in found if label not in place})
+    if unknown:
+        raise InvalidInputError(f"Labels must be among {values}, got {unknown[0]!r}.")
+    return np.array([place[label] for label in found], dtype=np.int64)
+
+
+def _take(X: Any, chosen: Integers) -> Any:
+    return X.iloc[chosen].reset_index(drop=True) if hasattr(X, "iloc") else X[chosen]

@@ -1,0 +1,136 @@
+"""Images of one's own as a data set: a folder for each class, as ImageNet has them."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnknn.encoders.image.files import ImageFolder, parts_of, read_image_folder
+from attnknn.errors import InvalidInputError
+from attnknn.records import Booleans
+from attnknn.research.datasets.base import Dataset, codes_of
+from attnknn.research.datasets.strata import fifth_of
+
+TRAINING, TESTING = ("train", "training"), ("test",)
+VALIDATION = ("val", "valid", "validation")
+
+
+def load_folder(folder: str | Path, *, name: str | None = None) -> Dataset:
+    """Images in folders by class, with a fixed split; no image is read yet.
+
+    `train/CLASS/file.png` stands beside `test/CLASS/file.png` or, as in ImageNet, beside `val`.
+    Where both are there, the images of `val` are `extras["x_calibration"]`, with `y_calibration`.
+    Where the subfolders are the classes, a stratified fifth is for testing.
+
+    Parameters
+    ----------
+    name : of the data set, on which its splits depend; None means the name of the folder
+
+    Returns
+    -------
+    Dataset
+        Rows are paths, which `ImageEncoder` reads. The checksum is of names and sizes of files.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> files = [f"{part}/{label}/0.png" for part in ("train", "val") for label in ("cat", "dog")]
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     for file in files:
+    ...         (Path(root) / file).parent.mkdir(parents=True)
+    ...         (Path(root) / file).touch()
+    ...     load_folder(root, name="pets")
+    Dataset('pets', images, 2 training rows, 2 test rows, 2 classes)
+    """
+    root = Path(folder)
+    called = name or root.resolve().name
+    train, test, validation = (_part(root, names) for names in (TRAINING, TESTING, VALIDATION))
+    if train is None:
+        return _dataset(root, called, _divided(root, called))
+    if test is None:
+        test, validation = validation, None
+    if test is None:
+        raise InvalidInputError(
+            f"{root} must hold a folder 'test' or 'val' beside {train.name!r}, with a subfolder "
+            "for each class."
+        )
+    roots = [part for part in (train, test, validation) if part is not None]
+    return _dataset(root, called, [read_image_folder(part) for part in roots])
+
+
+def _part(root: Path, names: tuple[str, ...]) -> Path | None:
+    """The subfolder of one of these names that has classes, which ImageNet's `test` has not."""
+    parts = [root / name for name in names if (root / name).is_dir()]
+    return next((part for part in parts if any(sub.is_dir() for sub in part.iterdir())), None)
+
+
+def _divided(root: Path, name: str) -> list[ImageFolder]:
+    """The images of a folder without parts, in two."""
+    parts = parts_of(root) if root.is_dir() else []
+    if parts:
+        raise InvalidInputError(
+            f"{root} must hold a folder 'train' beside {parts[0]!r}, with a subfolder for each "
+            "class."
+        )
+    images = read_image_folder(root)
+    is_test = fifth_of(codes_of(images.labels, tuple(images.classes)), f"{name} test")
+    if not is_test.any():
+        raise InvalidInputError(
+            f"A class of {root} must have at least three images for one to be set apart."
+        )
+    return [_some(images, ~is_test), _some(images, is_test)]
+
+
+def _some(images: ImageFolder, chosen: Booleans) -> ImageFolder:
+    rows = np.flatnonzero(chosen).tolist()
+    paths, names = [images.paths[row] for row in rows], [images.names[row] for row in rows]
+    return ImageFolder(paths, images.labels[chosen], names, images.skipped)
+
+
+def _dataset(root: Path, name: str, parts: Sequence[ImageFolder]) -> Dataset:
+    """Of training and test images, and of validation images if there are any."""
+    _warn_of_skipped(parts)
+    classes = tuple(parts[0].classes)
+    unknown = sorted({label for part in parts for label in part.classes} - set(classes))
+    if unknown:
+        raise InvalidInputError(
+            f"{root} has images of the class {unknown[0]!r}, but none of them to train on."
+        )
+    X, y = [_paths(part) for part in parts], [codes_of(part.labels, classes) for part in parts]
+    extras = {"x_calibration": X[2], "y_calibration": y[2]} if len(parts) > 2 else {}
+    return Dataset(
+        *(X[0], y[0], X[1], y[1], classes, extras),
+        name=name,
+        kind="images",
+        checksum=_checksum(parts),
+        source=str(root),
+        license="not stated",
+    )
+
+
+def _warn_of_skipped(parts: Sequence[ImageFolder]) -> None:
+    skipped = sorted({path for part in parts for path in part.skipped})
+    if skipped:
+        left_out = f"Left out as no images: {len(skipped)} files, as {skipped[0]}."
+        warnings.warn(left_out, stacklevel=4)
+
+
+def _paths(part: ImageFolder) -> NDArray[Any]:
+    paths = np.empty(len(part), dtype=object)
+    paths[:] = part.paths
+    return paths
+
+
+def _checksum(parts: Sequence[ImageFolder]) -> str:
+    listed = [
+        f"{number} {name} {path.stat().st_size}"
+        for number, part in enumerate(parts)
+        for name, path in zip(part.names, part.paths, strict=True)
+    ]
+    return hashlib.sha256("\n".join(listed).encode()).hexdigest()

@@ -1,0 +1,298 @@
+"""The outcome of an experiment: every method on every seed, its scores and its test rows."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from attnknn.errors import InvalidInputError, unknown_name
+from attnknn.metrics import HIGHER_IS_BETTER, Scores
+from attnknn.records import Booleans, Floats
+from attnknn.research.evaluation.intervals import (
+    CalibrationError,
+    Interval,
+    calibration_errors,
+    mean_interval,
+    paired_interval,
+)
+
+BY_ROW = ("accuracy", "nll")  # the metrics that are means over rows, and so have intervals
+METRICS = ("accuracy", "nll", "brier", "ece", "debiased_ece")
+ROW_FIELDS = ("row_nll", "row_correct", "row_confidence")
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One method on one seed.
+
+    Parameters
+    ----------
+    row_nll, row_correct, row_confidence : (n,) for each test row
+    settings : the parameters of the estimator, written out
+    chosen : what the fit chose: the estimator's fitted numbers and names, such as `n_neighbors_`
+    """
+
+    method: str
+    seed: int
+    scores: Scores
+    row_nll: Floats
+    row_correct: Booleans
+    row_confidence: Floats
+    fit_seconds: float
+    predict_seconds: float
+    settings: dict[str, str]
+    chosen: dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """All runs of one experiment on one data set, with what is needed to repeat them.
+
+    Parameters
+    ----------
+    dataset, checksum : which data
+    corruption : what was done to labels, rows or images on purpose, "" for nothing
+    encoder : what turned rows into the embeddings that all methods were given
+    versions : of Python and the packages
+    settings : what an experiment set beside the methods' own, as JSON keeps it
+    """
+
+    dataset: str
+    checksum: str
+    n_train: int
+    n_test: int
+    corruption: str
+    encoder: str
+    versions: dict[str, str]
+    runs: tuple[Run, ...]
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        cells = sorted((run.method, run.seed) for run in self.runs)
+        wanted = sorted((method, seed) for method in self.methods for seed in self.seeds)
+        if cells != wanted:
+            raise InvalidInputError("Every method must have run once on every seed of a table.")
+
+    @property
+    def methods(self) -> list[str]:
+        """Names of the methods, in the order in which they ran."""
+        return list(dict.fromkeys(run.method for run in self.runs))
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds, in the order in which they ran."""
+        return list(dict.fromkeys(run.seed for run in self.runs))
+
+    def of(self, method: str) -> list[Run]:
+        """The runs of a method, one per seed."""
+        if method not in self.methods:
+            raise unknown_name("method", method, self.methods)
+        return [run for run in self.runs if run.method == method]
+
+    def mean(self, metric: str, method: str) -> float:
+        """A metric of a method, averaged over seeds."""
+        _check_metric(metric, HIGHER_IS_BETTER)
+        return float(np.mean([getattr(run.scores, metric) for run in self.of(method)]))
+
+    def by_row(self, metric: str, method: str) -> Floats:
+        """Accuracy or log-loss of a method for each seed and test row, (S, n)."""
+        _check_metric(metric, BY_ROW)
+        name = "row_correct" if metric == "accuracy" else "row_nll"
+        return np.stack([getattr(run, name).astype(np.float64) for run in self.of(method)])
+
+    def interval(self, metric: str, method: str) -> Interval:
+        """Accuracy or log-loss of a method with its 95 % interval over rows and seeds."""
+        return mean_interval(self.by_row(metric, method))
+
+    def difference(self, metric: str, first: str, second: str) -> Interval:
+        """Accuracy or log-loss of `first` minus that of `second`, paired, with its interval."""
+        return paired_interval(self.by_row(metric, first), self.by_row(metric, second))
+
+    def ece_interval(self, method: str) -> Interval:
+        """Calibration error of a method without its sampling noise, with its 95 % interval."""
+        return self._calibration_errors(method)[method].interval()
+
+    def ece_difference(self, first: str, second: str) -> Interval:
+        """Calibration error of `first` minus that of `second`, paired, with its 95 % interval.
+
+        Both without sampling noise, which is larger where the true error is smaller.
+        """
+        found = self._calibration_errors(first, second)
+        return found[first].minus(found[second])
+
+    def _calibration_errors(self, *methods: str) -> dict[str, CalibrationError]:
+        sure, right = (
+            {
+                method: np.stack([getattr(run, name).astype(np.float64) for run in self.of(method)])
+                for method in methods
+            }
+            for name in ("row_confidence", "row_correct")
+        )
+        return calibration_errors(sure, right)
+
+    def markdown(
+        self,
+        metrics: Sequence[str] = METRICS,
+        against: str | None = None,
+    ) -> str:
+        """The table for people; means over seeds, with 95 % intervals where rows allow them.
+
+        Parameters
+        ----------
+        against : a method; accuracy and log-loss are then also given as paired differences to it
+        """
+        compared = [m for m in metrics if m in BY_ROW] if against is not None else []
+        head = ["method", *metrics, *(f"{m} − {against}" for m in compared), "fit s", "predict s"]
+        lines = [head, ["---", *["--:"] * (len(head) - 1)]]
+        for method in self.methods:
+            runs = self.of(method)
+            cells = [self.cell(metric, method) for metric in metrics]
+            cells += [
+                "" if method == against else f"{self.difference(m, method, str(against)):+.4f}"
+                for m in compared
+            ]
+            times = [np.mean([getattr(r, f"{t}_seconds") for r in runs]) for t in TIMES]
+            lines.append([method, *cells, *(f"{seconds:.2f}" for seconds in times)])
+        body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        return f"{body}\n\n{self.caption(metrics)}\n"
+
+    def to_json(self, path: str | os.PathLike[str]) -> None:
+        """Write a report: `path` and, next to it, an npz file with the numbers of the rows."""
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        arrays, runs = {}, []
+        for place, run in enumerate(self.runs):
+            record = asdict(run)
+            for name in ROW_FIELDS:
+                values = record.pop(name)
+                arrays[f"{name}_{place}"] = values.astype(
+                    np.float32 if values.dtype.kind == "f" else bool
+                )
+            runs.append(record)
+        left_out = {"runs"} if self.settings else {"runs", "settings"}
+        content = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in left_out}
+        np.savez_compressed(path.with_suffix(".npz"), **arrays)
+        unfinished = path.with_suffix(".unfinished")
+        unfinished.write_text(
+            json.dumps({**content, "runs": runs}, indent=1, allow_nan=False) + "\n"
+        )
+        unfinished.replace(path)  # last and at once: where there is a report it is whole
+
+    @classmethod
+    def from_json(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `to_json` wrote; a file that is damaged or of something else is named."""
+        path = Path(path)
+        content = _content(path)
+        try:
+            records = content.pop("runs")
+            with (  # opened here, since `np.load` leaves half an archive open
+                path.with_suffix(".npz").open("rb") as file,
+                np.load(file, allow_pickle=False) as arrays,
+            ):
+                runs = [_run(record, arrays, place) for place, record in enumerate(records)]
+            return cls(**content, runs=tuple(runs))
+        except FileNotFoundError as error:
+            raise InvalidInputError(
+                f"{path} has lost its rows: {path.with_suffix('.npz').name} is not beside it. "
+                "Put it back, or remove the report and run the experiment again."
+            ) from error
+        except UNREADABLE as error:
+            raise _unreadable(path, error) from error
+
+    def cell(self, metric: str, method: str) -> str:
+        """A mean over seeds, with its interval where rows allow one."""
+        if metric in BY_ROW:
+            return f"{self.interval(metric, method):.4f}"
+        return f"{self.mean(metric, method):.4f}"
+
+    @property
+    def luck(self) -> str:
+        """What the intervals are over, in words."""
+        return "rows and seeds" if len(self.seeds) > 1 else "rows, of one seed"
+
+    def caption(self, metrics: Sequence[str] = METRICS) -> str:
+        """What was measured, on what; said of these metrics."""
+        seeds = ", ".join(map(str, self.seeds))
+        has_debiased = "debiased_ece" in metrics
+        damage = f"; damage: {self.corruption}" if self.corruption not in ("", "none") else ""
+        return (
+            f"{self.dataset}: {self.n_train:,} training and {self.n_test:,} test rows, "
+            f"encoder {self.encoder}, seeds {seeds}{damage}. In brackets 95 % intervals over "
+            f"{self.luck}" + ("; debiased_ece without its sampling noise." if has_debiased else ".")
+        )
+
+
+TIMES = ("fit", "predict")
+UNREADABLE = (  # what half a file, or one of something else, raises on the way to a table
+    *(OSError, EOFError, zipfile.BadZipFile, zlib.error),
+    *(ValueError, KeyError, TypeError, AttributeError),
+)
+
+
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise _unreadable(path, error) from error
+    if not isinstance(content, dict) or not isinstance(content.get("runs"), list):
+        raise InvalidInputError(
+            f"{path} is no report of an experiment: it lists no `runs`. "
+            "Remove it, or name another folder."
+        )
+    return content
+
+
+def _run(record: dict[str, Any], arrays: Mapping[str, Any], place: int) -> Run:
+    return Run(
+        **{**record, "scores": Scores(**record["scores"])},
+        row_nll=arrays[f"row_nll_{place}"].astype(np.float64),
+        row_correct=arrays[f"row_correct_{place}"],
+        row_confidence=arrays[f"row_confidence_{place}"].astype(np.float64),
+    )
+
+
+def _unreadable(path: Path, error: Exception) -> InvalidInputError:
+    return InvalidInputError(
+        f"{path} is no report of an experiment, or it or the npz file beside it is damaged "
+        f"({type(error).__name__}: {error}). Remove both and run the experiment again."
+    )
+
+
+SHARED = ("dataset", "checksum", "n_train", "corruption", "encoder", "methods", "settings")
+
+
+def joined(tables: Iterable[Table]) -> Table:
+    """Tables of other seeds of the same experiment as one."""
+    tables = list(tables)
+    first = tables[0]
+    for table in tables[1:]:
+        for name in SHARED:
+            if getattr(table, name) != getattr(first, name):
+                raise InvalidInputError(
+                    f"Tables to join must have the same `{name}`, "
+                    f"got {getattr(first, name)!r} and {getattr(table, name)!r}."
+                )
+        if first.settings and _choices(table) != _choices(first):
+            raise InvalidInputError(
+                "Tables to join must have methods of the same settings, "
+                f"got {_choices(first)!r} and {_choices(table)!r}."
+            )
+    return replace(first, runs=tuple(run for table in tables for run in table.runs))
+
+
+def _choices(table: Table) -> dict[str, dict[str, str]]:
+    """What the methods of an experiment were told, which is the same for all seeds."""
+    return {run.method: run.settings for run in table.runs}
+
+
+def _check_metric(metric: str, known: Iterable[str]) -> None:
+    if metric not in known:
+        raise unknown_name("metric", metric, known)

@@ -1,0 +1,135 @@
+"""Which image encoder an experiment trains, and how: the settings of `networks.toml`."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from attnknn.errors import unknown_name
+
+if TYPE_CHECKING:
+    from attnknn.encoders.image import ImageEncoder, ImageTraining
+    from attnknn.training.views import Views
+
+KNOWN = tomllib.loads(
+    (files("attnknn.research.experiments") / "networks.toml").read_text(encoding="utf-8")
+)
+
+
+@dataclass(frozen=True)
+class Network:
+    """An image encoder and its training.
+
+    Parameters
+    ----------
+    name : of the network among those of its data set: 'narrow' or 'wide'
+    backbone : what `ImageEncoder` calls its network
+    widths, embed_dim, image_size : as in `ImageEncoder`
+    fresh : rows that are not trained on, at most a fifth
+    flip, crop : of the augmentation; mirror images are views only where they are trained on
+    mixing : as in `learning.mixing.Mixing`
+    training : further settings of `ImageTraining`
+    cut : what was made smaller than somebody else's set-up; said in the report
+    """
+
+    name: str
+    epochs: int
+    backbone: str = "resnet9"
+    widths: tuple[int, ...] | None = None
+    embed_dim: int | None = None
+    image_size: int | None = None
+    fresh: int = 2000
+    flip: Literal["none", "random", "alternating"] = "alternating"
+    crop: int = 2
+    mixing: Mapping[str, float] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+    cut: str = ""
+
+    @property
+    def words(self) -> str:
+        """For captions.
+
+        >>> network_of("mnist", "narrow").words
+        'resnet9 24/96/96, 6 epochs'
+        """
+        widths = f" {'/'.join(map(str, self.widths))}" if self.widths else ""
+        dim = f", {self.embed_dim} numbers" if self.embed_dim else ""
+        cut = f" ({self.cut})" if self.cut else ""
+        epochs = "1 epoch" if self.epochs == 1 else f"{self.epochs} epochs"
+        return f"{self.backbone}{widths}{dim}, {epochs}{cut}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that training and views depend on, for reports.
+
+        >>> network_of("mnist").settings["training"]["learning_rate"]
+        0.5
+        """
+        written = {"training", "mixing", "flip", "crop", "epochs"}  # in the words of the training
+        own = {name: value for name, value in vars(self).items() if name not in written}
+        training = asdict(self.image_training(Path()))
+        for place in ("checkpoint", "device"):
+            del training[place]
+        return {**own, "training": training, "views": asdict(self.views)}
+
+    @property
+    def views(self) -> Views:
+        """What images are seen as when they are asked about; without mirror images half as many."""
+        from attnknn.training.views import Views
+
+        kinds, count = list(KNOWN["views"]["kinds"]), KNOWN["views"]["count"]
+        if self.flip == "none":
+            kinds, count = [kind for kind in kinds if kind != "flip"], count // 2
+        return Views(tuple(kinds), count, KNOWN["views"]["pixels"])
+
+    def image_training(self, checkpoint: Path) -> ImageTraining:
+        """How the encoder is trained; with its checkpoint it goes on where it was."""
+        from attnknn.encoders.image import ImageTraining
+        from attnknn.training.augment import Augmentation
+        from attnknn.training.mixing import Mixing
+
+        return ImageTraining(
+            **{
+                **KNOWN["training"],
+                **self.training,
+                "epochs": self.epochs,
+                "patience": self.epochs,  # one schedule, to its end
+                "augmentation": Augmentation(horizontal_flip=self.flip, crop=self.crop),
+                "mixing": Mixing(**self.mixing),
+                "checkpoint": str(checkpoint),
+            }
+        )
+
+    def encoder(self, checkpoint: Path, seed: int) -> ImageEncoder:
+        """The encoder before its training."""
+        from attnknn.encoders.image import ImageEncoder
+
+        return ImageEncoder(
+            self.backbone,
+            widths=self.widths,
+            embed_dim=self.embed_dim,
+            image_size=self.image_size,
+            training=self.image_training(checkpoint),
+            random_state=seed,
+            batch_size=500,
+        )
+
+
+def network_of(data: str, name: str = "narrow", **changes: Any) -> Network:
+    """The network of a data set by name; `changes` replace settings.
+
+    >>> network_of("cifar10n-worst").widths
+    (24, 96, 96)
+    """
+    source = "cifar10" if data.startswith("cifar10n-") else data
+    source = source if source in KNOWN else "others"
+    if name not in KNOWN[source]:
+        raise unknown_name(f"network for {data!r}", name, KNOWN[source])
+    found = {**KNOWN[source][name], **changes}
+    if found.get("widths") is not None:
+        found["widths"] = tuple(found["widths"])
+    return Network(name=name, **found)

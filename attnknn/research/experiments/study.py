@@ -1,0 +1,165 @@
+"""One claim on one data set: from what a person asks for to what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from attnknn.errors import InvalidSettingError
+from attnknn.research import datasets
+from attnknn.research.datasets.base import Source
+from attnknn.research.evaluation.report_files import check_place
+from attnknn.research.evaluation.sheet import Sheets
+from attnknn.research.evaluation.table import Table
+from attnknn.research.experiments.bench import Bench
+from attnknn.research.experiments.claims import SHEETS, cells_of, settings_of
+from attnknn.research.experiments.methods import Choices
+from attnknn.research.experiments.networks import Network, network_of
+from attnknn.research.experiments.pictures import is_pictures
+from attnknn.research.experiments.presets import SEEDS, Preset, preset_of
+from attnknn.research.experiments.running import run_cells, run_sheets
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is to be measured.
+
+    Parameters
+    ----------
+    claim : one of `claims.CLAIMS`
+    dataset : a name that `datasets.load` knows
+    folder : for reports and trained encoders
+    seeds : None takes five, or those of the preset
+    preset : an experiment of the research, whose set-up is taken
+    is_full : take the preset's network as it was, not cut to two cores
+    network : of images: 'narrow', 'wide', or 'none' for pixels as they are; None is the narrow
+        one where there are images
+    n_rows : take only so many training rows, drawn by class
+    encoder : of tables and vectors, as `make_encoder` takes it
+    changes : settings of the claim other than its own
+    """
+
+    claim: str
+    dataset: str = "digits"
+    folder: Path = Path("attnknn-experiments")
+    seeds: Sequence[int] | None = None
+    preset: str | None = None
+    is_full: bool = False
+    network: str | None = None
+    n_rows: int | None = None
+    encoder: str = "auto"
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def place(self) -> Path:
+        """The folder of the reports; a preset has a folder of its own."""
+        return self._root / self.claim / self.dataset
+
+    @property
+    def _root(self) -> Path:
+        if self.preset is None:
+            return self.folder
+        return self.folder / (f"{self.preset}-full" if self.is_full else self.preset)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What was measured: tables by their place on the claim's axis, or a sheet of numbers."""
+
+    study: Study
+    title: str
+    tables: Mapping[float | None, Table]
+    sheets: Sheets | None = None
+
+
+def measure(study: Study, progress: Progress = lambda _: None) -> Outcome:
+    """Run what has no report yet, and read the rest.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     found = measure(Study("k-sweep", "iris", Path(folder), [0], changes={"neighbors": [5]}))
+    >>> found.tables[5].methods
+    ['uniform', 'distance', 'learned']
+    """
+    settings = settings_of(study.claim, study.changes)
+    check_options(study)
+    check_place(study.place)
+    bench, choices, seeds = _set_up(study, progress)
+    if study.claim in SHEETS:
+        sheets = run_sheets(bench, study.claim, settings, seeds)
+        return Outcome(study, settings["title"], {}, sheets)
+    cells = cells_of(study.claim, settings, choices)
+    return Outcome(study, settings["title"], run_cells(bench, study.claim, cells, seeds))
+
+
+def check_options(study: Study) -> None:
+    """An error for options that mean nothing together."""
+    if study.is_full and study.preset is None:
+        raise InvalidSettingError("The full network is that of a preset; name a preset.")
+    if study.network is None:
+        return
+    if study.preset is not None:
+        raise InvalidSettingError(
+            f"The preset {study.preset!r} has a network of its own; leave out {study.network!r}."
+        )
+    source = datasets.SOURCES.get(study.dataset)
+    if source is not None and not is_pictures(source):
+        raise InvalidSettingError(
+            f"Networks are for images, and {study.dataset!r} has none; leave out {study.network!r}."
+        )
+
+
+def _set_up(study: Study, progress: Progress) -> tuple[Bench, Choices, Sequence[int]]:
+    preset = None if study.preset is None else preset_of(study.preset, is_full=study.is_full)
+    data = datasets.load(study.dataset)
+    network = network_for(study, data)
+    choices, seeds, n_rows = Choices(), study.seeds or SEEDS, study.n_rows
+    if preset is not None:
+        choices, seeds = preset.choices, study.seeds or preset.seeds
+        if n_rows is None and preset.n_rows is not None and preset.n_rows < len(data.y_train):
+            n_rows = preset.n_rows
+    if len(set(seeds)) < len(seeds):
+        raise InvalidSettingError(f"`seeds` must name each seed once, got {list(seeds)}.")
+    bench = Bench(data, study._root, network, n_rows, study.encoder, study.preset, progress)
+    return bench, choices, seeds
+
+
+def network_for(study: Study, data: datasets.Dataset | Source) -> Network | None:
+    """What is trained on a data set, loaded or not; None where rows are embedded as they are."""
+    if study.preset is not None:
+        preset = preset_of(study.preset, is_full=study.is_full)
+        _check_preset(study, preset, data)
+        network: Network | None = _sized(preset.network, data)
+    elif is_pictures(data) and study.network != "none":
+        network = network_of(study.dataset, study.network or "narrow")
+    else:
+        network = None
+    if network is not None and study.encoder != "auto":
+        raise InvalidSettingError(
+            f"`encoder` is for rows that no network is trained on; set `network='none'` for "
+            f"{study.encoder!r} on {study.dataset!r}."
+        )
+    return network
+
+
+def _check_preset(study: Study, preset: Preset, data: datasets.Dataset | Source) -> None:
+    if not is_pictures(data):
+        raise InvalidSettingError(
+            f"The preset {study.preset!r} trains an image encoder; {study.dataset!r} has none."
+        )
+    if study.claim not in preset.claims and study.claim not in SHEETS:
+        raise InvalidSettingError(
+            f"With the preset {study.preset!r} one can measure "
+            f"{', '.join((*preset.claims, *SHEETS))}; got {study.claim!r}."
+        )
+
+
+def _sized(network: Network, data: datasets.Dataset | Source) -> Network:
+    """A network of the research for images smaller than it takes."""
+    if data.kind == "images":
+        return network
+    return replace(network, image_size=network_of(data.name).image_size)

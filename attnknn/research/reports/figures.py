@@ -1,0 +1,272 @@
+"""Figures of a report: whatever is drawn says how sure it is, and axes start where they should."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from attnknn._optional import require
+from attnknn.metrics import ReliabilityBins, RiskCoverage
+from attnknn.records import Floats, Integers
+from attnknn.research.evaluation.intervals import Interval
+from attnknn.training.course import Outcome
+
+BLUE, GRAY, RED, PALE = "#1f5fa8", "#8a9099", "#b3402a", "#d9dde2"
+COLORS = (BLUE, "#d1811f", "#4a8f4d", RED, "#7a5aa6", GRAY, "#20808d", "#a05a2c", "#c2568f")
+STROKES = ("-", "--", ":", "-.")
+MOST_INSIDE, IN_COLUMN = 9, 26  # names of lines inside a panel, and in a column beside it
+MOST_NAMED = 20  # classes whose names and counts fit into a confusion matrix
+
+
+def new_figure(width: float, height: float) -> Any:
+    """A figure that no window shows."""
+    needs = {"extra": "plots", "needed_by": "The figures of a report"}
+    require("matplotlib", **needs)
+    return require("matplotlib.figure", **needs).Figure(
+        figsize=(width, height), layout="constrained"
+    )
+
+
+def as_bytes(figure: Any, ending: str) -> bytes:
+    """A figure as the content of a file: png, pdf or svg; the same figure, the same bytes."""
+    if figure.get_layout_engine() is not None:  # laid out once: every drawing would move it a bit
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+    content = io.BytesIO()
+    still = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(ending)
+    figure.savefig(content, format=ending, dpi=150, metadata=still)
+    return content.getvalue()
+
+
+def reliability(bins: ReliabilityBins, title: str) -> Any:
+    """How often answers were right, by how sure they were; below, how many were that sure.
+
+    Whiskers reach two standard deviations to each side: where they miss the diagonal, it is more
+    than the luck of the rows.
+    """
+    filled = bins.filled()
+    figure = new_figure(4.8, 5.2)
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+    above.plot([0, 1], [0, 1], color=GRAY, linewidth=1, linestyle=":", label="as promised")
+    above.errorbar(
+        filled.confidence,
+        filled.accuracy,
+        yerr=_inside(filled.accuracy, 2 * filled.noise),
+        fmt="o",
+        color=BLUE,
+        markersize=4,
+        capsize=2,
+        label="as it came",
+        clip_on=False,  # else a point at 0 or 1 is half a point
+    )
+    above.set(ylim=(0, 1), ylabel="share of right answers")
+    above.set_title(title, pad=26)
+    # Whiskers may be anywhere inside.
+    above.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
+    bars = below.bar(
+        filled.lower,
+        filled.counts,
+        width=filled.upper - filled.lower,
+        align="edge",
+        color=PALE,
+        edgecolor="white",
+    )
+    # Most answers are sure: beside their bar those of the others are too low to be seen.
+    below.bar_label(bars, fmt="{:,.0f}", rotation=90, padding=2, fontsize=7)
+    below.set(xlim=(0, 1), xlabel="confidence", ylabel="answers")
+    below.set_ylim(0, 1.6 * filled.counts.max(initial=1))
+    return plain(figure)
+
+
+def comparison(values: Mapping[str, Interval], title: str, *, ours: str | None = None) -> Any:
+    """A point and its 95 % interval for each method, the first on top.
+
+    The axis does not start at zero, and has no bars that would have to: points are compared.
+    """
+    figure = new_figure(6.4, 1.1 + 0.36 * len(values))
+    panel = figure.subplots()
+    for place, (name, value) in enumerate(values.items()):
+        color = BLUE if name == ours else GRAY
+        panel.plot([value.lower, value.upper], [place, place], color=color, linewidth=2)
+        panel.plot(value.mean, place, "o", color=color)
+        panel.annotate(
+            f"{value.mean:.4f}",
+            (value.mean, place),
+            textcoords="offset points",
+            xytext=(0, 6),
+            ha="center",
+            fontsize=8,
+        )
+    panel.set_yticks(range(len(values)), list(values), parse_math=False)
+    panel.set_ylim(len(values) - 0.5, -0.7)
+    panel.set_title(title)
+    panel.margins(x=0.08)
+    if all(value.lower >= 0 for value in values.values()):
+        panel.set_xlim(left=max(0.0, panel.get_xlim()[0]))
+    return plain(figure)
+
+
+def lines(
+    places: Sequence[float],
+    values: Mapping[str, Sequence[Interval | None]],
+    title: str,
+    *,
+    across: str,
+    up: str,
+    is_log: bool = False,
+    from_zero: bool = False,
+) -> Any:
+    """One line for each method over K, the rate of noise or the like, in a band of 95 %.
+
+    A line has a gap where its value is None.
+    """
+    figure = new_figure(6.4, 4.0)
+    panel = figure.subplots()
+    for look, (name, found) in zip(_looks(len(values)), values.items(), strict=True):
+        mean, low, high = (
+            [math.nan if value is None else getattr(value, part) for value in found]
+            for part in ("mean", "lower", "upper")
+        )
+        panel.plot(places, mean, marker=".", label=name, **look)
+        panel.fill_between(places, low, high, color=look["color"], alpha=0.15, linewidth=0)
+    panel.set(xlabel=across, ylabel=up, title=title)
+    if is_log:
+        panel.set_xscale("log", base=2)
+        panel.set_xticks(places, [f"{place:g}" for place in places])
+    if from_zero:
+        panel.set_ylim(bottom=0)
+    _name_lines(panel)
+    return plain(figure)
+
+
+def courses(runs: Mapping[str, Outcome], title: str) -> Any:
+    """The losses of trained and of fresh rows by epoch; a ring is the epoch whose state was kept.
+
+    The two stand apart since they are not of one kind: trained rows are asked about with whatever
+    the training leaves out, mixes or adds.
+    """
+    figure = new_figure(8.0, 3.6)
+    left, right = figure.subplots(1, 2)
+    for look, (name, run) in zip(_looks(len(runs)), runs.items(), strict=True):
+        epochs = range(1, len(run.train_losses) + 1)
+        left.plot(epochs, run.train_losses, marker=".", label=name, **look)
+        judged, kept = run.judged_losses, run.best_epoch
+        right.plot(range(len(judged)), judged, marker=".", clip_on=False, **look)
+        ring = {"marker": "o", "markersize": 9, "fillstyle": "none", "clip_on": False}
+        right.plot(kept, judged[kept], color=look["color"], **ring)
+    losses = np.array([x for run in runs.values() for x in (*run.train_losses, *run.judged_losses)])
+    lowest = losses[np.isfinite(losses)].min(initial=0.0)  # a training that diverges leaves NaN
+    for panel, rows in ((left, "trained rows"), (right, "fresh rows")):
+        panel.set(xlabel="epoch", ylabel=f"loss of {rows}")
+        panel.set_xlim(left=0)
+        panel.set_ylim(bottom=lowest)
+        panel.xaxis.get_major_locator().set_params(integer=True)
+    figure.suptitle(title)
+    _name_lines(left)
+    return plain(figure)
+
+
+def risk_and_coverage(curves: Mapping[str, RiskCoverage], title: str) -> Any:
+    """How often one is wrong if only the surest answers are given.
+
+    Where no method errs for more than half of the way, that part is told and not drawn.
+    """
+    figure = new_figure(6.4, 4.0)
+    panel = figure.subplots()
+    for look, (name, curve) in zip(_looks(len(curves)), curves.items(), strict=True):
+        panel.step(curve.coverage, curve.risk, where="post", label=name, **look)
+    start = _faultless(curves.values())
+    told = f"; up to {start:g} no answer is wrong" if start else ""
+    panel.set(xlim=(start, 1), xlabel=f"share of rows that are answered{told}", title=title)
+    panel.set(ylabel="share of wrong answers among them")
+    panel.set_ylim(bottom=0)
+    _name_lines(panel, "upper left")  # risk rises to the right; to look for room takes seconds
+    return plain(figure)
+
+
+def _faultless(curves: Iterable[RiskCoverage]) -> float:
+    """A coverage of at least one half up to which nobody errs, in steps of 0.05; else 0."""
+    first = min(float(curve.coverage[curve.risk > 0].min(initial=1.0)) for curve in curves)
+    start = (math.ceil(20 * first) - 1) / 20  # below the first mistake, not at it
+    return start if start >= 0.5 and first < 1 else 0.0
+
+
+def confusions(matrix: Integers, classes: Sequence[str], title: str) -> Any:
+    """True classes down, answers across; each row is shaded by its own shares."""
+    n_classes = len(classes)
+    is_named = n_classes <= MOST_NAMED
+    side = 2.4 + (0.42 * n_classes if is_named else 4.2)
+    figure = new_figure(side, side)
+    panel = figure.subplots()
+    shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
+    panel.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    if is_named:
+        panel.set_xticks(range(n_classes), classes, rotation=90, parse_math=False)
+        panel.set_yticks(range(n_classes), classes, parse_math=False)
+        for (row, column), count in np.ndenumerate(matrix):
+            color = "white" if shares[row, column] > 0.5 else "black"
+            if count:
+                panel.text(
+                    column, row, str(count), ha="center", va="center", fontsize=7, color=color
+                )
+    panel.set(xlabel="answer", ylabel="truth", title=title)
+    return as_written(figure)
+
+
+def plain(figure: Any) -> Any:
+    """Without the two spines that say nothing."""
+    for panel in figure.axes:
+        panel.spines[["top", "right"]].set_visible(False)
+    return as_written(figure)
+
+
+def as_written(figure: Any) -> Any:
+    """Titles, labels and names as they are: signs such as $ and ^ in them begin no formula."""
+    texts = list(figure.texts)
+    for panel in figure.axes:
+        texts += [panel.title, panel.xaxis.label, panel.yaxis.label, *panel.texts]
+        legend = panel.get_legend()
+        texts += [] if legend is None else legend.get_texts()
+    texts += [text for legend in figure.legends for text in legend.get_texts()]
+    for text in texts:
+        text.set_parse_math(False)
+    return figure
+
+
+def _inside(middle: Floats, reach: Floats) -> Floats:
+    """Whiskers (2, n) that stay between 0 and 1."""
+    return np.stack([np.minimum(reach, middle), np.minimum(reach, 1 - middle)])
+
+
+def _looks(n: int) -> list[dict[str, str]]:
+    """A look for each of n lines: neighbors have other strokes too, so that both of two lines in
+    one place are seen, and where colors come again the stroke is another.
+    """
+    looks = []
+    for line in range(n):
+        turn, color = divmod(line, len(COLORS))
+        stroke = STROKES[(color + turn) % len(STROKES)]
+        looks.append({"color": COLORS[color], "linestyle": stroke})
+    return looks
+
+
+def _name_lines(panel: Any, place: str = "best") -> None:
+    """A legend, where there is more than one line to tell apart; a long one beside the panel."""
+    lines, names = panel.get_legend_handles_labels()
+    if len(names) <= 1:
+        return
+    if len(names) <= MOST_INSIDE:
+        panel.legend(frameon=False, fontsize=8, loc=place)
+        return
+    figure = panel.figure
+    n_columns = math.ceil(len(names) / IN_COLUMN)
+    width, height = figure.get_size_inches()
+    width += n_columns * (0.55 + 0.06 * max(map(len, names)))
+    figure.set_size_inches(width, max(height, 0.18 * math.ceil(len(names) / n_columns) + 0.3))
+    figure.legend(
+        lines, names, frameon=False, fontsize=8, loc="outside right upper", ncols=n_columns
+    )

@@ -1,0 +1,146 @@
+"""What a table says, in sentences that are computed from its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from attnknn.records import Floats
+from attnknn.research.evaluation.intervals import Interval, mean_interval, paired_interval
+from attnknn.research.evaluation.table import Table
+
+WORDS = {"accuracy": "accuracy", "nll": "log-loss"}
+
+
+def all_compared(table: Table, ours: str, metric: str) -> list[str]:
+    """A sentence for each method that ours differs from, and one for all others together."""
+    gaps = {
+        other: table.difference(metric, ours, other) for other in table.methods if other != ours
+    }
+    apart = [
+        difference_words(gap, metric, ours, other)
+        for other, gap in gaps.items()
+        if gap.excludes_zero()
+    ]
+    level = [other for other, gap in gaps.items() if not gap.excludes_zero()]
+    if not level:
+        return apart
+    words = f"does not differ from {listed(level)} in {WORDS[metric]} beyond the interval."
+    return [*apart, f"{named(ours)} {words}"]
+
+
+def difference_words(gap: Interval, metric: str, ours: str, other: str) -> str:
+    """A difference in words; one whose interval holds zero is no difference.
+
+    >>> difference_words(Interval(-0.02, -0.03, -0.01), "nll", "attention", "uniform")
+    'attention has a lower log-loss than uniform, by 0.0200 [0.0100, 0.0300].'
+    """
+    what = WORDS[metric]
+    ours, other = named(ours), named(other)
+    if not gap.excludes_zero():
+        return (
+            f"{ours} and {other} do not differ in {what} beyond the interval "
+            f"({gap.mean:+.4f} [{gap.lower:+.4f}, {gap.upper:+.4f}])."
+        )
+    direction = "higher" if gap.mean > 0 else "lower"
+    low, high = sorted((abs(gap.lower), abs(gap.upper)))
+    return (
+        f"{ours} has a {direction} {what} than {other}, by {abs(gap.mean):.4f} "
+        f"[{low:.4f}, {high:.4f}]."
+    )
+
+
+def best(table: Table, metric: str) -> str:
+    """Which method is best, and which others cannot be told from it."""
+    is_higher = metric == "accuracy"
+    order = sorted(table.methods, key=lambda m: table.mean(metric, m), reverse=is_higher)
+    first = order[0]
+    level = [
+        other for other in order[1:] if not table.difference(metric, first, other).excludes_zero()
+    ]
+    word = "highest" if is_higher else "lowest"
+    sentence = (
+        f"{named(first)} has the {word} {WORDS[metric]} ({table.interval(metric, first):.4f})"
+    )
+    return sentence + _beside(level, len(order) - 1)
+
+
+def steadiest(first: Table, last: Table, metric: str, way: str) -> str:
+    """Which method a sweep harms least, and which others cannot be told from it.
+
+    Parameters
+    ----------
+    first, last : of the ends of the sweep, with the same methods, seeds and test rows
+    way : from where to where, in words: "from K = 1 to 64"
+    """
+    change = {m: last.by_row(metric, m) - first.by_row(metric, m) for m in first.methods}
+    is_higher = metric == "accuracy"
+    order = sorted(change, key=lambda m: float(change[m].mean()), reverse=is_higher)
+    best, others = order[0], order[1:]
+    level = [m for m in others if not paired_interval(change[best], change[m]).excludes_zero()]
+    found = mean_interval(change[best])
+    is_worse = (found.mean < 0) == is_higher
+    rank = ("least, " if is_worse else "most, ") if others else ""
+    said = f"the {WORDS[metric]} of {named(best)} {_change_words(found, rank)}"
+    return f"{way}, {said}{_beside(level, len(others))}"
+
+
+def _change_words(change: Interval, rank: str) -> str:
+    """A change in words, with its rank among others; an interval that holds zero tells of none."""
+    if not change.excludes_zero():
+        return f"cannot be told to change ({change:+.4f})"
+    direction = "rises" if change.mean > 0 else "falls"
+    low, high = sorted((abs(change.lower), abs(change.upper)))
+    return f"{direction} {rank}by {abs(change.mean):.4f} [{low:.4f}, {high:.4f}]"
+
+
+def _beside(level: Sequence[str], n_others: int) -> str:
+    """How a sentence on the best method ends: who of the others cannot be told from it."""
+    if level:
+        return f"; {listed(level)} cannot be told from it."
+    return "; its paired difference to every other excludes zero." if n_others else "."
+
+
+def honesty(table: Table, method: str) -> str:
+    """How far confidences are from shares of right answers."""
+    error, honest = table.mean("ece", method), table.mean("debiased_ece", method)
+    sure = np.stack([run.row_confidence for run in table.of(method)])
+    lean = sureness(sure, table.by_row("accuracy", method))
+    return (
+        f"On average {named(method)} is {lean}; its calibration error is {error:.4f}, "
+        f"{honest:.4f} without the noise of {table.n_test:,} rows."
+    )
+
+
+def sureness(confidence: Floats, is_right: Floats) -> str:
+    """Whether answers (S, n) are more sure than right, as far as their interval tells.
+
+    >>> sureness(np.full((1, 50), 0.9), np.ones((1, 50)))
+    'less sure than right, by 0.1000 [0.1000, 0.1000]'
+    """
+    gap = paired_interval(confidence, is_right)
+    if not gap.excludes_zero():
+        return f"as sure as right within the interval ({gap:+.4f})"
+    low, high = sorted((abs(gap.lower), abs(gap.upper)))
+    lean = "more" if gap.mean > 0 else "less"
+    return f"{lean} sure than right, by {abs(gap.mean):.4f} [{low:.4f}, {high:.4f}]"
+
+
+def named(method: str) -> str:
+    """The name of a method as it stands in a sentence: in quotes where it holds a comma.
+
+    >>> named("uniform"), named("uniform, views")
+    ('uniform', '“uniform, views”')
+    """
+    return f"“{method}”" if "," in method else method
+
+
+def listed(methods: Sequence[str]) -> str:
+    """The names of several methods, at least one.
+
+    >>> listed(["uniform", "distance, no prior", "learned"])
+    'uniform, “distance, no prior” and learned'
+    """
+    names = [named(method) for method in methods]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,201 @@
+"""Decisions: the risk that was allowed, strangeness that is exact, and reasons in words."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import blobs
+
+from attnknn import AttnKNNClassifier, Decisions
+from attnknn.conformal.decisions import (
+    STRANGE,
+    confidence_for_risk,
+    decide,
+    familiarity,
+    familiarity_of_entries,
+    upper_bound,
+)
+from attnknn.errors import InvalidInputError, InvalidSettingError
+from attnknn.leave_one_out import Verdicts
+
+SPREAD = 0.6
+
+
+def judged(rng, n, n_classes=3):
+    """Verdicts whose probabilities are true."""
+    p = rng.dirichlet(np.full(n_classes, 0.4), n)
+    own = (p.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
+    return Verdicts(np.arange(n), own, p, np.ones((n, 1)))
+
+
+def true_risk(verdicts, limit):
+    confidence = verdicts.probabilities.max(axis=1)
+    return (1 - confidence[confidence >= limit]).mean()
+
+
+def test_the_risk_is_kept_as_often_as_was_promised(rng):
+    everyone = judged(rng, 20_000)
+    limits = [confidence_for_risk(judged(rng, 1000), 0.2) for _ in range(100)]
+    risks = np.array([true_risk(everyone, limit) for limit in limits])
+    assert (risks > 0.2).mean() < 0.05 + 4 * np.sqrt(0.05 * 0.95 / 100)
+    assert np.median(risks) > 0.12  # and not by answering next to nothing
+
+
+def test_wrong_labels_do_not_count_as_risk(rng):
+    clean = judged(rng, 4000)
+    confusions = np.full((3, 3), 0.1) + 0.7 * np.eye(3)
+    observed = (confusions[clean.own].cumsum(axis=1) > rng.random((4000, 1))).argmax(axis=1)
+    noisy = Verdicts(clean.rows, observed, clean.probabilities, clean.distances)
+    with pytest.raises(InvalidInputError, match="cannot be promised"):
+        confidence_for_risk(noisy, 0.2)
+    limit = confidence_for_risk(noisy, 0.2, confusions)
+    assert 0.1 < true_risk(clean, limit) < 0.2
+
+
+def test_a_risk_that_cannot_be_promised_is_told_with_one_that_can(rng):
+    rows = judged(rng, 300)
+    said = set()
+    for asked in (0.0001, 0.02, 0.05):
+        with pytest.raises(InvalidInputError, match="cannot be promised") as refused:
+            confidence_for_risk(rows, asked)
+        least = float(re.search(r"; ([\d.]+) could be", str(refused.value))[1])
+        assert confidence_for_risk(rows, 1.05 * least) <= 1
+        said.add(least)
+    assert max(said) < 1.35 * min(said)  # whatever was asked
+
+
+def test_a_bound_holds_its_rate():
+    from scipy.stats import binom
+
+    for n_wrong, n in ((0, 59), (3, 100), (50, 60)):
+        assert binom.cdf(n_wrong, n, upper_bound(n_wrong, n, 0.05)) == pytest.approx(0.05)
+    assert upper_bound(5, 5, 0.05) == upper_bound(0, 0, 0.05) == 1.0
+
+
+@given(st.integers(0, 1000), st.integers(2, 30))
+def test_familiarity_is_the_full_conformal_test(seed, n):
+    """The row is put among the entries, and its distance to the nearest compared with theirs."""
+    generator = np.random.default_rng(seed)
+    rows = generator.integers(-3, 4, size=(n + 1, 2)).astype(float)  # with ties and duplicates
+    far = np.linalg.norm(rows[:, None] - rows[None], axis=2)
+    np.fill_diagonal(far, np.inf)
+    whole = far.min(axis=1)
+    expected = (whole >= whole[-1]).mean()
+    known = far[:n, :n].min(axis=1)
+    assert familiarity(far[-1:].min(axis=1), known) == pytest.approx(expected)
+
+
+def test_familiar_rows_are_seldom_called_strange(rng):
+    n, hits = 49, []
+    for _ in range(600):
+        rows = rng.normal(size=(n + 1, 2))
+        far = np.linalg.norm(rows[:, None] - rows[None], axis=2)
+        np.fill_diagonal(far, np.inf)
+        hits.append(familiarity(far[-1:].min(axis=1), far[:n, :n].min(axis=1))[0] <= 0.1)
+    assert np.mean(hits) == pytest.approx(0.1, abs=4 * np.sqrt(0.09 / 600))
+
+
+def test_entries_are_as_familiar_as_rows_at_their_distance():
+    known = np.array([1.0, 2.0, 2.0, 5.0])
+    for place in range(4):
+        others = np.delete(known, place)
+        alone = familiarity(known[[place]], others)[0]
+        assert familiarity_of_entries(known)[place] == pytest.approx(alone)
+
+
+def test_reasons_are_words():
+    p = np.array([[0.6, 0.3, 0.1], [0.9, 0.05, 0.05], [0.9, 0.05, 0.05]])
+    found = decide(
+        p,
+        np.array([0.5, 0.5, 0.01]),
+        np.array(["cat", "dog", "eel"]),
+        min_confidence=0.8,
+        max_strangeness=0.01,
+    )
+    assert found.labels() == [None, "cat", None]
+    assert found.reasons == ["unsure between cat and dog", "", STRANGE]
+    assert found.predicted.tolist() == ["cat", "cat", "cat"]
+    assert len(found) == 3
+
+
+def fitted(n=500):
+    X, y = blobs(n, spread=SPREAD)
+    return AttnKNNClassifier(8, attention="distance", random_state=0).fit(X, y)
+
+
+def test_a_classifier_keeps_its_risk_and_knows_what_it_does_not_know():
+    clf = fitted()
+    X, y = blobs(2000, spread=SPREAD, seed=1)
+    found = clf.decide(X, max_risk=0.05)
+    assert isinstance(found, Decisions)
+    wrong = (found.predicted != y)[found.is_answered]
+    assert 0.3 < found.is_answered.mean() < 1.0
+    assert wrong.mean() < 0.05 < (found.predicted != y).mean()
+    assert (found.familiarity <= 0.05).mean() == pytest.approx(0.05, abs=0.04)
+    away = clf.decide(X[:5] + 50.0)
+    assert away.reasons == [STRANGE] * 5
+    assert away.min_confidence == 0.0
+
+
+def test_the_stricter_of_risk_and_confidence_counts():
+    clf = fitted()
+    X, _ = blobs(50, spread=SPREAD, seed=1)
+    by_risk = clf.decide(X, 0.1).min_confidence
+    assert clf.decide(X, 0.1, min_confidence=0.999).min_confidence == 0.999
+    assert clf.decide(X, 0.1, min_confidence=0.01).min_confidence == by_risk
+
+
+def test_an_added_example_makes_its_surroundings_familiar_at_once():
+    clf = fitted()
+    row = np.full((1, 4), 40.0)
+    assert clf.decide(row).reasons == [STRANGE]
+    clf.add(row, [2])
+    assert clf.decide(row + 0.1).labels() == [2]
+    clf.forget([500])
+    assert clf.decide(row + 0.1).reasons == [STRANGE]
+
+
+def test_several_nearest_entries_tell_strangers_by_their_mean_distance():
+    clf = fitted()
+    X, _ = blobs(200, spread=SPREAD, seed=1)
+    rows = clf.memory_.entries.embeddings.astype(float)
+    far = np.linalg.norm(rows[:, None] - rows[None], axis=2)
+    np.fill_diagonal(far, np.inf)
+    known = np.sort(far, axis=1)[:, :3].mean(axis=1)
+    asked = clf.kneighbors(X, 3)[0].mean(axis=1)
+    found = clf.decide(X, n_nearest=3)
+    expected = [(1 + (known >= distance).sum()) / 501 for distance in asked]
+    np.testing.assert_allclose(found.familiarity, expected, atol=2.1 / 501)
+    assert clf.decide(X[:2] + 50.0, n_nearest=3).reasons == [STRANGE] * 2
+    with pytest.raises(InvalidSettingError, match=r"at most `n_neighbors_` \(8\), got 9"):
+        clf.decide(X, n_nearest=9)
+    with pytest.raises(InvalidSettingError, match="`n_nearest` must be an integer"):
+        clf.decide(X, n_nearest=0)
+
+
+def test_one_added_example_is_not_enough_for_two():
+    clf = fitted()
+    row = np.full((1, 4), 40.0)
+    clf.add(row, [2])
+    assert clf.decide(row + 0.1, n_nearest=2).reasons == [STRANGE]
+    clf.add(row + 0.2, [2])
+    assert clf.decide(row + 0.1, n_nearest=2).labels() == [2]
+
+
+def test_what_cannot_be_decided_is_refused_in_words():
+    clf = fitted(60)
+    X, _ = blobs(5)
+    with pytest.warns(UserWarning, match=r"With 60 fresh examples .* it takes 99"):
+        clf.decide(X)
+    with pytest.raises(InvalidInputError, match=r"`max_risk=0.001` cannot be promised from 60"):
+        clf.decide(X, max_risk=0.001, max_strangeness=0)
+    with pytest.raises(InvalidSettingError, match="`max_risk` must be"):
+        clf.decide(X, max_risk=0.0)
+    with pytest.raises(InvalidSettingError, match="`min_confidence` must be"):
+        clf.decide(X, min_confidence=1.5)
+    with pytest.raises(InvalidSettingError, match="`max_strangeness` must be"):
+        clf.decide(X, max_strangeness=-0.1)

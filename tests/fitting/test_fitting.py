@@ -1,0 +1,197 @@
+"""Fitting: which attention, which K, what is fresh, and what the report says."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from strategies import blobs
+
+from attnknn import AttnKNNClassifier, DistanceAttention, LearnedAttention, PeakedAttention
+from attnknn.calibration import MOST_NEIGHBORS_TO_SEE_NOISE, fit
+from attnknn.encoders import LearnedTableEncoder
+from attnknn.fitting.fitting import FitSettings, _Fitting, _halvings
+
+
+def stretches(n=400):
+    """Points on a line with a new label every ten: the far ones know nothing."""
+    place = np.random.default_rng(0).uniform(0, n, size=n)
+    return place[:, None], ((place // 10) % 3).astype(int)
+
+
+def test_few_neighbors_are_used_where_the_far_ones_know_nothing():
+    flat = DistanceAttention(temperature=1e9)
+    clf = AttnKNNClassifier(64, attention=flat, random_state=0).fit(*stretches())
+    assert clf.n_neighbors_ < 10
+
+
+def copied(seed=0):
+    """Rows of which half come twice: a copy knows the label, all others what is likely."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(300, 3))
+    y = (rng.random(300) < 0.15 + 0.7 * (X[:, 0] > 0)).astype(int)
+    return np.vstack([X, X[:150]]), np.concatenate([y, y[:150]])
+
+
+def test_a_peaked_kernel_takes_the_word_of_copies_and_asks_many_elsewhere():
+    X, y = copied()
+    losses = {}
+    for attention in ("distance", "peaked"):
+        clf = AttnKNNClassifier(64, attention=attention, random_state=0).fit(X, y)
+        losses[attention] = clf.fit_report_.log_loss
+    assert losses["peaked"] < losses["distance"] - 0.05
+    assert clf.attention_.power_ < 0.5
+
+
+def test_the_power_stays_where_it_is_set_and_where_nothing_asks_for_another():
+    X, y = copied()
+    by_hand = PeakedAttention(power=0.3)
+    clf = AttnKNNClassifier(64, attention=by_hand, random_state=0).fit(X, y)
+    assert (clf.attention_.power, clf.attention_.power_) == (0.3, 1.0)
+    for calibration in ("auto", None):
+        clf = AttnKNNClassifier(attention="peaked", calibration=calibration, random_state=0)
+        assert clf.fit(*blobs(200)).attention_.power_ == 1.0
+
+
+def test_the_sizes_tried_are_halvings():
+    assert _halvings(64) == [64, 32, 16, 8, 4]
+    assert _halvings(3) == [3]
+
+
+def test_the_temperature_fits_better_than_its_neighbors():
+    X, y = stretches()
+    clf = AttnKNNClassifier(32, attention="distance", random_state=0).fit(X, y)
+    best = clf.fit_report_.log_loss
+    for factor in (0.3, 3.0):
+        by_hand = DistanceAttention(clf.attention_.temperature_ * factor)
+        other = AttnKNNClassifier(32, attention=by_hand, random_state=0).fit(X, y)
+        assert other.fit_report_.log_loss > best
+
+
+def test_auto_says_why_it_does_not_learn():
+    def reason(*data, **settings):
+        return AttnKNNClassifier(8, random_state=0, **settings).fit(*data).fit_report_.reason
+
+    X, y = blobs(40)
+    assert "fewer than 300 rows" in reason(X, y)
+    assert "one class" in reason(X, np.zeros(40))
+    groups = np.zeros(310, dtype=int)
+    one_group = AttnKNNClassifier(8, random_state=0).fit(*blobs(310), groups=groups)
+    assert "of one group" in one_group.fit_report_.reason
+    assert "without calibration" in reason(*blobs(310), calibration=None)
+
+
+def test_without_calibration_nothing_is_fitted_for_distances():
+    X, y = blobs(60)
+    clf = AttnKNNClassifier(8, attention="distance", calibration=None).fit(X, y)
+    assert clf.calibration_.exponent == 1.0
+    assert clf.label_noise_ == 0.0
+    assert clf.n_neighbors_ == 8
+
+
+def test_held_out_rows_are_fresh_and_the_share_is_the_one_asked_for():
+    X, y = blobs(100)
+    attention = LearnedAttention(epochs=1, holdout=0.25)
+    clf = AttnKNNClassifier(8, attention=attention, random_state=0).fit(X, y)
+    assert clf.fresh_.sum() == 25
+    assert clf.fit_report_.n_rows == 25
+
+
+@pytest.mark.parametrize("seed", [100, 103, 111, 112, 113])
+def test_rare_classes_that_nothing_tells_apart_are_not_taken_for_noise(seed):
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(500, 5)), (rng.random(500) < 0.2).astype(int)
+    clf = AttnKNNClassifier(attention="distance", random_state=0).fit(X, y)
+    assert clf.label_noise_ == 0.0
+    confidence = clf.predict_proba(rng.normal(size=(300, 5))).max(axis=1).mean()
+    assert confidence == pytest.approx(0.8, abs=0.06)
+
+
+def test_a_report_of_a_learned_encoder_counts_fresh_rows_only_where_distance_is_kept(rng):
+    X = rng.normal(size=(310, 3))
+    encoder = LearnedTableEncoder(epochs=1, holdout=0.2, network="waves", width=32)
+    clf = AttnKNNClassifier(8, encoder=encoder, random_state=0).fit(X, rng.integers(2, size=310))
+    assert "not better beyond the noise" in clf.fit_report_.reason
+    assert clf.fit_report_.n_rows == clf.fresh_.sum() == 62
+
+
+def test_rows_beyond_the_most_are_fresh_and_still_vote():
+    X, y = blobs(100)
+    attention = LearnedAttention(epochs=1, max_rows=40, holdout=0.25)
+    clf = AttnKNNClassifier(8, attention=attention, random_state=0).fit(X, y)
+    assert (~clf.fresh_).sum() == 40
+    assert set(clf.kneighbors(X, 1)[1].ravel()) == set(range(100))
+
+
+def test_noise_of_labels_is_found_through_the_whole_classifier(rng):
+    X, y = blobs(900, 6, 10, spread=0.7)
+    wrong = rng.random(900) < 0.3
+    noisy = np.where(wrong, (y + rng.integers(1, 10, 900)) % 10, y)
+    settings = {"n_neighbors": 32, "attention": "distance", "random_state": 0}
+    test_X, test_y = blobs(900, 6, 10, spread=0.7, seed=1)
+
+    def log_loss(clf):
+        return -np.log(clf.predict_proba(test_X)[np.arange(900), test_y]).mean()
+
+    knowing = AttnKNNClassifier(**settings).fit(X, noisy)
+    trusting = AttnKNNClassifier(**settings, label_noise=None).fit(X, noisy)
+    assert knowing.label_noise_ == pytest.approx(wrong.mean(), abs=0.03)
+    assert trusting.label_noise_ == 0.0
+    assert log_loss(knowing) < log_loss(trusting) - 0.1
+    assert AttnKNNClassifier(**settings).fit(X, y).label_noise_ == 0.0
+
+
+@pytest.mark.parametrize("label_noise", ["auto", "by_class"])
+def test_many_neighbors_vote_under_the_noise_that_few_have_seen(label_noise, rng):
+    X, y = blobs(1200, 6, 10, spread=1.5)
+    noisy = np.where(rng.random(1200) < 0.3, rng.integers(0, 10, 1200), y)
+    clf = AttnKNNClassifier(400, attention="distance", label_noise=label_noise).fit(X, noisy)
+    fitting = _Fitting(clf.memory_, np.bincount(noisy), FitSettings(400, "auto", label_noise, 0))
+    few = fitting._judged().nearest(MOST_NEIGHBORS_TO_SEE_NOISE).trial(DistanceAttention())
+    assert clf.fit_report_.n_neighbors > MOST_NEIGHBORS_TO_SEE_NOISE
+    seen = fit(few, label_noise=label_noise).calibration
+    assert seen.label_noise > 0.2
+    if label_noise == "auto":
+        assert clf.label_noise_ == pytest.approx(seen.label_noise, abs=1e-9)
+    else:
+        np.testing.assert_allclose(clf.calibration_.transition, seen.transition, atol=1e-9)
+
+
+def test_without_calibration_learned_attention_stays_as_training_left_it():
+    clf = AttnKNNClassifier(
+        attention=LearnedAttention(epochs=1), calibration=None, random_state=0
+    ).fit(*stretches())
+    assert (clf.attention_.temperature_, clf.attention_.prior_score_) == (1.0, 0.0)
+    assert clf.calibration_.exponent == 1.0
+
+
+def test_groups_are_trained_on_whole_or_judge_whole():
+    groups = np.repeat(np.arange(40), 8)
+    kept = []
+    for seed in range(3):  # six groups judge: about one time in six chance alone looks better
+        rng = np.random.default_rng(seed)
+        centers = rng.normal(size=(40, 6))
+        X = centers[groups] + 0.01 * rng.normal(size=(320, 6))
+        y = rng.integers(0, 3, 40)[groups]  # a label per group, at random: nothing can be learned
+        kept.append(AttnKNNClassifier(random_state=0).fit(X, y, groups=groups).fit_report_)
+    assert sum(report.attention == "distance" for report in kept) >= 2
+    learned = AttnKNNClassifier(attention=LearnedAttention(epochs=2), random_state=0)
+    fresh = learned.fit(X, y, groups=groups).fresh_
+    assert 0.05 < fresh.mean() < 0.3
+    assert not set(groups[fresh]) & set(groups[~fresh])
+
+
+@cache
+def answers_in_unit(metric, scale):
+    X, y = blobs(200)
+    clf = AttnKNNClassifier(16, attention="distance", metric=metric, random_state=0)
+    return clf.fit(X * scale, y).predict_proba(X[:50] * scale)
+
+
+@pytest.mark.parametrize("scale", [1e-14, 1e-2, 1.0, 1e3, 1e14])
+@pytest.mark.parametrize("metric", ["euclidean", "cosine", "inner_product"])
+def test_the_unit_of_the_rows_changes_nothing_and_no_class_is_impossible(metric, scale):
+    scaled = answers_in_unit(metric, scale)
+    assert scaled.min() > 0
+    assert scaled == pytest.approx(answers_in_unit(metric, 1.0), abs=0.02)

@@ -1,0 +1,210 @@
+"""Training a table encoder through the vote: it learns, honestly, and the same way each time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from attnknn import AttnKNNClassifier
+from attnknn.encoders import LearnedTableEncoder
+from attnknn.encoders.learned_table import NETWORKS
+from attnknn.errors import InvalidInputError
+from attnknn.fitting.encoders import teach_encoder
+from attnknn.fitting.tables import _Classroom, _Lesson, teach_table
+from attnknn.vote import vote_in_torch
+
+
+def small(**settings: object) -> LearnedTableEncoder:
+    chosen: dict[str, object] = {
+        "embed_dim": 8,
+        "width": 32,
+        "epochs": 6,
+        "batch_size": 32,
+        "n_candidates": 64,
+    }
+    chosen["network"] = "waves"
+    return LearnedTableEncoder(**{**chosen, **settings})
+
+
+def spiral(n: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Two columns of which the second means nothing, and labels that change along the first."""
+    generator = np.random.default_rng(seed)
+    rows = generator.uniform(-2, 2, size=(n, 6))
+    return rows, (np.floor(2 * rows[:, 0]) % 2).astype(int)
+
+
+def taught(X, y, encoder, groups=None, seed=0):
+    groups = np.full(len(y), -1) if groups is None else groups
+    return teach_encoder(encoder, X, y, n_classes=2, groups=groups, random_state=seed)
+
+
+def accuracy(encoder) -> float:
+    fresh, own = spiral(seed=1)
+    return AttnKNNClassifier(encoder=encoder, random_state=0).fit(*spiral()).score(fresh, own)
+
+
+@pytest.fixture(scope="module")
+def accuracy_untaught() -> float:
+    return accuracy("tabular")
+
+
+@pytest.mark.parametrize("candidates", ["sampled", "nearest"])
+def test_it_finds_the_column_that_matters(candidates, accuracy_untaught):
+    encoder = small(epochs=15, candidates=candidates)
+    assert accuracy(encoder) > accuracy_untaught + 0.1
+
+
+def test_the_network_is_trained_that_fresh_rows_like_best_in_trials():
+    X, y = spiral(200)
+    losses, kept = {}, {}
+    for network, epochs in (*((name, 3) for name in NETWORKS), ("auto", 12)):
+        encoder = small(network=network, epochs=epochs).fit(X)
+        outcome = teach_table(
+            encoder,
+            encoder.inputs(X),
+            y,
+            n_classes=2,
+            groups=np.full(200, -1),
+            is_trained_on=np.arange(200) % 5 > 0,
+            random_state=0,
+        )
+        losses[network], kept[network] = min(outcome.judged_losses), encoder.network_
+    assert kept["auto"] == min(NETWORKS, key=losses.__getitem__)
+    assert losses["auto"] < losses[kept["auto"]]  # trained longer than its trial
+
+
+def test_random_labels_are_not_learned():
+    X, _ = spiral()
+    y = np.random.default_rng(3).integers(0, 2, len(X))
+    classifier = AttnKNNClassifier(encoder=small(), random_state=0).fit(X, y)
+    own = classifier.leave_one_out_proba().argmax(axis=1)
+    assert abs((own == y)[classifier.fresh_].mean() - 0.5) < 0.2
+    assert classifier.fit_report_.log_loss > 0.65
+
+
+def test_the_same_seed_gives_the_same_embeddings_and_another_seed_others():
+    X, y = spiral(120)
+    first, second = taught(X, y, small(n_blocks=1)), taught(X, y, small(n_blocks=1))
+    assert np.array_equal(first.embeddings, second.embeddings)
+    assert not np.array_equal(first.embeddings, taught(X, y, small(n_blocks=1), seed=1).embeddings)
+
+
+def test_groups_stay_whole_and_fresh_rows_are_not_trained_on():
+    X, y = spiral(90)
+    groups = np.arange(90) // 3
+    fresh = taught(X, y, small(), groups).fresh
+    assert 0 < fresh.sum() < 45
+    assert all(len(set(fresh[groups == group])) == 1 for group in range(30))
+
+
+def classroom(settings: LearnedTableEncoder, groups: np.ndarray) -> _Classroom:
+    X, y = spiral(len(groups))
+    settings.fit(X)
+    lesson = _Lesson(settings.inputs(X), y, groups, len(groups) - 5, 2)
+    return _Classroom(settings, lesson, torch.Generator().manual_seed(0))
+
+
+def test_no_row_votes_for_itself_or_its_group():
+    groups = np.array([-1, -1, 4, 4, 4, 6, 6, -1, -1, -1])
+    room = classroom(small(), groups)
+    may_vote = room._may_vote(torch.arange(5), torch.tensor([0, 1, 2, 3, 0]))
+    assert may_vote.int().tolist() == [
+        [0, 1, 1, 1, 0],
+        [1, 0, 1, 1, 1],
+        [1, 1, 0, 0, 1],
+        [1, 1, 0, 0, 1],
+        [1, 1, 0, 0, 1],
+    ]
+
+
+def test_the_loss_is_the_vote_written_out(monkeypatch):
+    room = classroom(small(n_candidates=0, column_dropout=0.0), np.full(20, -1))
+    rows = torch.arange(15)
+    room.net.eval()
+    embedded = room.net(room.inputs[rows])
+    total = 0.0
+    for i in range(15):
+        others = [j for j in range(15) if j != i]
+        scores = [-(embedded[i] - embedded[j]).square().sum() * 4.0 for j in others]
+        weights = torch.softmax(torch.stack([*scores, room.prior_score]), dim=0)[None]
+        prior = room._prior_without(rows[i : i + 1])
+        labels = room.codes[others][None]
+        shares = vote_in_torch(labels, weights[:, :-1], weights[:, -1], prior)[0]
+        total -= shares[room.codes[i]].log()
+    monkeypatch.setattr(room.net, "train", lambda: None)  # the norms stand still
+    assert room.loss(rows).item() == pytest.approx(total.item() / 15, rel=1e-4)
+
+
+def test_smoothing_spreads_a_share_of_each_label():
+    losses = []
+    for smoothing in (0.0, 0.5):
+        room = classroom(
+            small(n_candidates=0, column_dropout=0.0, label_smoothing=smoothing), np.full(20, -1)
+        )
+        losses.append(room.loss(torch.arange(15)).item())
+        logs = room._ask_candidates(torch.arange(15)).log()
+    assert losses[1] == pytest.approx(0.5 * losses[0] - 0.5 * logs.mean().item(), rel=1e-4)
+
+
+def test_candidates_that_are_all_the_nearest_give_the_same_vote():
+    room = classroom(small(candidates="nearest", n_candidates=14), np.full(20, -1))
+    rows = torch.arange(15)
+    room.refresh(0)
+    room.net.eval()
+    by_nearest = room._ask_nearest(rows)
+    embedded = room.net(room.inputs[rows])
+    weights = room._weights_among(embedded, rows, embedded)
+    by_all = room._vote(room.codes[rows], weights, room._prior_without(rows))
+    assert torch.allclose(by_nearest, by_all, atol=1e-5)
+
+
+def test_scalars_are_fitted_on_fresh_rows_and_a_refit_keeps_them_fresh():
+    X, y = spiral()
+    classifier = AttnKNNClassifier(encoder=small(), random_state=0, attention="distance").fit(X, y)
+    before = classifier.fresh_.copy()
+    assert classifier.fit_report_.n_rows == before.sum() < len(y)
+    classifier.refit()
+    assert np.array_equal(classifier.fresh_, before)
+    assert classifier.fit_report_.n_rows == before.sum()
+
+
+def test_learned_attention_is_taught_on_the_rows_the_encoder_saw():
+    X, y = spiral()
+    classifier = AttnKNNClassifier(32, encoder=small(), attention="learned", random_state=0)
+    classifier.fit(X, y)
+    assert classifier.fit_report_.n_rows == classifier.fresh_.sum() < len(y)
+
+
+def test_too_few_rows_are_refused_by_name():
+    with pytest.raises(InvalidInputError, match="at least 4 rows"):
+        AttnKNNClassifier(encoder=small()).fit([[0.0], [1.0], [2.0]], [0, 1, 1])
+    with pytest.raises(InvalidInputError, match="3 labels"):
+        AttnKNNClassifier(encoder=small()).fit([[0.0], [1.0], [2.0], [3.0]], [0, 1, 1])
+
+
+def test_one_class_only_is_remembered_as_such():
+    X, _ = spiral(30)
+    classifier = AttnKNNClassifier(encoder=small(epochs=1), random_state=0).fit(X, ["a"] * 30)
+    assert classifier.predict_proba(X[:2]).tolist() == [[1.0], [1.0]]
+
+
+def test_a_stop_by_hand_in_a_trial_ends_the_training(monkeypatch):
+    from attnknn.training import loop
+
+    X, y = spiral(200)
+    n_steps = 0
+    step = loop._step
+
+    def interrupted(*arguments):
+        nonlocal n_steps
+        n_steps += 1
+        if n_steps > 7:  # in the second trial: a trial is one epoch of five steps
+            raise KeyboardInterrupt
+        return step(*arguments)
+
+    monkeypatch.setattr(loop, "_step", interrupted)
+    encoder = small(network="auto", epochs=4).fit(X)
+    with pytest.warns(UserWarning, match="stopped by hand"):
+        AttnKNNClassifier(encoder=encoder, attention="distance", random_state=0).fit(X, y)
+    assert n_steps == 8

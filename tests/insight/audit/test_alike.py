@@ -1,0 +1,58 @@
+"""Copies and near copies against every pair of entries looked at one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnknn.insight.audit.alike import copies, find_alike
+from attnknn.leave_one_out import judge
+from attnknn.memory import NumpyMemory, make_entries
+
+points = st.lists(st.sampled_from([0.0, 0.1, 0.2, 5.0, 5.1, 9.0, 20.0]), min_size=2, max_size=12)
+
+
+def sets_of(groups):
+    return {frozenset(np.flatnonzero(groups == g).tolist()) for g in set(groups.tolist()) - {-1}}
+
+
+def linked(distances, reach):
+    """Sets of two and more that a chain of distances up to `reach` links."""
+    found = []
+    for row in range(len(distances)):
+        near = {row, *np.flatnonzero(distances[row] <= reach).tolist()}
+        touching = [those for those in found if those & near]
+        found = [those for those in found if not those & near]
+        found.append(near.union(*touching))
+    return {frozenset(those) for those in found if len(those) > 1}
+
+
+@given(values=points, near=st.sampled_from([0.0, 0.1, 0.5, 1.5]), k=st.integers(1, 12))
+def test_sets_are_those_that_all_pairs_give_however_few_neighbors_are_listed(values, near, k):
+    X = np.array(values)[:, None]
+    memory = NumpyMemory().remember(make_entries(X, np.zeros(len(X), dtype=int)))
+    neighbors = judge(memory, np.array([len(X)]), k).situation.neighbors
+    found = find_alike(memory, neighbors, near)
+    embeddings = memory.entries.embeddings.astype(float)
+    distances = np.abs(embeddings - embeddings.T)
+    exact = linked(distances, 0.0)
+    assert sets_of(found.exact) == exact
+    assert sets_of(found.near) == (linked(distances, found.reach) - exact if near else set())
+
+
+@given(values=points, k=st.integers(1, 12))
+def test_the_reach_is_a_share_of_the_typical_nearest_distance(values, k):
+    X = np.array(values)[:, None]
+    memory = NumpyMemory().remember(make_entries(X, np.zeros(len(X), dtype=int)))
+    neighbors = judge(memory, np.array([len(X)]), k).situation.neighbors
+    found = find_alike(memory, neighbors, 0.5)
+    embeddings = memory.entries.embeddings.astype(float)
+    distances = np.abs(embeddings - embeddings.T)
+    nearest = np.where(distances > 0, distances, np.inf).min(axis=1)
+    known = nearest[np.isfinite(nearest)]
+    assert np.isclose(found.reach, 0.5 * np.median(known) if len(known) else 0.0)
+
+
+def test_entries_of_no_width_are_all_copies():
+    assert copies(np.zeros((3, 0))).tolist() == [0, 0, 0]

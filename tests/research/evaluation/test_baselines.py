@@ -1,0 +1,135 @@
+"""The baselines: scikit-learn's conventions, and choices made on training rows only."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_classification
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import LeaveOneOut, cross_val_score
+from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from attnknn.errors import InvalidInputError, InvalidSettingError
+from attnknn.research.evaluation.baselines import LinearProbe, UniformKNN, _nearest_others
+
+
+@parametrize_with_checks([UniformKNN(), LinearProbe(Cs=(1.0,))])
+def test_baselines_pass_the_checks_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+def data(n=150, seed=0):
+    return make_classification(n, 8, n_informative=4, n_classes=3, random_state=seed, class_sep=0.8)
+
+
+def test_uniform_knn_takes_the_k_that_leave_one_out_finds_best():
+    X, y = data(30)
+    scores = [
+        cross_val_score(KNeighborsClassifier(k), X, y, cv=LeaveOneOut()).mean() for k in range(1, 5)
+    ]
+    model = UniformKNN(max_neighbors=4).fit(X, y)
+    assert model.n_neighbors_ == int(np.argmax(scores)) + 1
+    expected = KNeighborsClassifier(model.n_neighbors_).fit(X, y).predict_proba(X)
+    assert np.array_equal(model.predict_proba(X), expected)
+
+
+def test_uniform_knn_does_not_count_a_row_as_its_own_neighbor():
+    """DESIGN.md section 7: with random labels leave-one-out is chance, so K = 1 is not perfect."""
+    rng = np.random.default_rng(0)
+    model = UniformKNN().fit(rng.normal(size=(400, 2)), rng.integers(0, 2, 400))
+    assert model.n_neighbors_ > 1
+
+
+def test_uniform_knn_may_choose_k_by_fresh_rows_alone():
+    X, y = data(60)
+    fresh = np.arange(60) % 3 == 0
+    rows = np.flatnonzero(fresh)
+    right = [
+        [
+            KNeighborsClassifier(k)
+            .fit(np.delete(X, row, 0), np.delete(y, row))
+            .predict(X[[row]])[0]
+            == y[row]
+            for row in rows
+        ]
+        for k in range(1, 9)
+    ]
+    model = UniformKNN(max_neighbors=8).fit(X, y, fresh=fresh)
+    assert model.n_neighbors_ == int(np.argmax(np.mean(right, axis=1))) + 1
+    expected = KNeighborsClassifier(model.n_neighbors_).fit(X, y).predict_proba(X)
+    assert np.array_equal(model.predict_proba(X), expected)  # all rows vote
+
+
+def test_rows_that_crowd_since_they_were_trained_on_do_not_choose_k():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 200)
+    trained = np.arange(200) < 150
+    crowded = np.where(
+        trained, 1e-4 * rng.normal(size=200) + np.arange(200) // 2, rng.normal(size=200)
+    )
+    crowded[1:150:2], y[1:150:2] = crowded[:149:2] + 1e-6, y[:149:2]  # pairs of one label
+    X = crowded[:, None]
+    assert UniformKNN().fit(X, y).n_neighbors_ == 1
+    assert UniformKNN().fit(X, y, fresh=~trained).n_neighbors_ > 1
+
+
+def test_a_row_among_many_copies_is_not_its_own_neighbor():
+    X = np.zeros((8, 1))
+    found = _nearest_others(NearestNeighbors().fit(X), X, np.arange(8), 3)
+    assert found.shape == (8, 3)
+    assert not (found == np.arange(8)[:, None]).any()
+
+
+@pytest.mark.parametrize("fresh", [[False, False], [True], [0, 1]])
+def test_fresh_rows_are_told_for_every_row(fresh):
+    with pytest.raises(InvalidInputError, match="true or false for each of 2 rows"):
+        UniformKNN().fit([[0.0], [1.0]], [0, 1], fresh=fresh)
+
+
+def test_linear_probe_chooses_c_on_training_rows_by_log_loss():
+    X, y = data(300)
+    model = LinearProbe(Cs=(1e-6, 1.0), random_state=0).fit(X, y)
+    assert model.C_ == 1.0
+    assert model.is_converged_
+    assert LinearProbe(Cs=(1e-6, 1.0), random_state=0).fit(X, y).C_ == model.C_
+
+
+def test_linear_probe_scales_columns_but_not_unit_vectors():
+    X, y = data()
+    assert LinearProbe().fit(X, y).scaler_ is not None
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    assert LinearProbe().fit(unit, y).scaler_ is None
+    assert LinearProbe(scaling="none").fit(X, y).scaler_ is None
+
+
+def test_linear_probe_is_the_logistic_regression_of_scikit_learn():
+    X, y = data()
+    model = LinearProbe(Cs=(1.0,), scaling="none").fit(X, y)
+    expected = LogisticRegression(C=1.0, tol=1e-8, max_iter=1000).fit(X, y).predict_proba(X)
+    assert np.allclose(model.predict_proba(X), expected, atol=1e-3)
+
+
+def test_linear_probe_says_when_it_did_not_converge():
+    X, y = data()
+    assert not LinearProbe(max_iter=1).fit(X, y).is_converged_
+
+
+def test_baselines_keep_any_labels():
+    X, y = data()
+    names = np.array(["b", "c", "a"])[y]
+    for model in (UniformKNN(), LinearProbe(random_state=0)):
+        assert model.fit(X, names).classes_.tolist() == ["a", "b", "c"]
+        assert set(model.predict(X)) <= set(names)
+        assert model.score(X, names) > 0.5
+
+
+def test_unusable_settings_and_labels_are_refused():
+    with pytest.raises(InvalidSettingError, match="`max_neighbors`"):
+        UniformKNN(max_neighbors=0).fit([[0.0], [1.0]], [0, 1])
+    with pytest.raises(InvalidInputError, match="at least two classes"):
+        LinearProbe().fit([[0.0], [1.0]], [0, 0])
+    with pytest.raises(InvalidSettingError, match="No scaling is called 'standrad'"):
+        LinearProbe(scaling="standrad").fit([[0.0], [1.0]], [0, 1])
+    with pytest.raises(InvalidSettingError, match="`Cs` must hold"):
+        LinearProbe(Cs=()).fit([[0.0], [1.0]], [0, 1])

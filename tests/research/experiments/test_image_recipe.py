@@ -1,0 +1,120 @@
+"""The recipe for CIFAR-10 is run in small, so that it still works when it is needed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from attnknn.errors import InvalidInputError
+from attnknn.research import datasets
+from attnknn.research.datasets import Dataset
+from attnknn.research.evaluation.baselines import UniformKNN
+from attnknn.research.evaluation.protocol import Method
+from attnknn.research.evaluation.protocol import run as run_methods
+from attnknn.research.evaluation.stress import symmetric_noise
+from attnknn.research.evaluation.table import Table
+from attnknn.research.experiments.heads import head_with_noise
+from attnknn.research.experiments.networks import KNOWN, network_of
+from experiments.images import __main__ as experiment
+from experiments.images.measuring import measure_named
+from experiments.images.recipe import STRESSES, Recipe
+from tests.fitting.images.shapes import shapes
+
+
+@pytest.fixture
+def small_data(monkeypatch):
+    """Shapes under the name of CIFAR-10, and a network as small."""
+    images, codes = shapes(400)
+    data = Dataset(
+        images[:320], codes[:320], images[320:], codes[320:], tuple("abcd"), kind="images"
+    )
+    monkeypatch.setattr(datasets, "load", lambda name: data)
+    chosen = KNOWN["cifar10"]["narrow"] | {"widths": [8, 16, 16], "training": {}}
+    monkeypatch.setitem(KNOWN["cifar10"], "narrow", chosen)
+    shared = {"batch_size": 32, "learning_rate": 0.05, "queue_size": 64, "bias_pace": 8.0}
+    monkeypatch.setitem(KNOWN, "training", KNOWN["training"] | shared)
+
+
+METHODS = ["CNN head", "uniform", "distance", "learned", "attnknn"]
+
+
+@pytest.mark.slow
+def test_the_recipe_leaves_a_report_and_does_not_train_twice(small_data, tmp_path, capsys):
+    arguments = ["--width", "narrow", "--epochs", "3", "--results", str(tmp_path)]
+    assert experiment.main(arguments) == 0
+    folder = tmp_path / "cifar10-narrow" / "0"
+    first = Table.from_json(folder / "report.json")
+    assert first.methods == [name + views for name in METHODS for views in ("", ", views")]
+    for run in first.runs:
+        assert 0 <= run.scores.accuracy <= 1
+        assert np.isfinite([run.scores.nll, run.scores.ece]).all()
+        assert len(run.row_nll) == 80
+    training = json.loads((folder / "training.json").read_text())
+    assert training["rows"] == {"trained": 256, "fresh": 64}
+    assert "learned, views" in capsys.readouterr().out
+    assert experiment.main(arguments) == 0
+    again = Table.from_json(folder / "report.json")
+    assert [run.scores for run in again.runs] == [run.scores for run in first.runs]
+    assert json.loads((folder / "training.json").read_text()) == training
+
+
+@pytest.mark.slow
+def test_the_damage_is_told_in_the_report(small_data, tmp_path):
+    arguments = ["--width", "narrow", "--epochs", "1", "--results", str(tmp_path)]
+    assert experiment.main([*arguments, "--stress", "noise"]) == 0
+    table = Table.from_json(tmp_path / "cifar10-narrow-noise" / "0" / "report.json")
+    assert table.corruption == "30 % symmetric noise"
+    assert "CNN head, noise model" in table.methods
+
+
+def test_a_report_of_another_network_is_not_taken(tmp_path):
+    folder = tmp_path / "cifar10-narrow" / "0"
+    iris = run_methods(datasets.load("iris"), [Method("uniform", lambda _: UniformKNN())], [0])
+    iris.to_json(folder / "report.json")
+    with pytest.raises(InvalidInputError, match="made with other data or another network"):
+        measure_named("cifar10-narrow", [0], tmp_path)
+
+
+def test_the_damage_is_done_before_anything_is_fitted(small_data):
+    data = datasets.load("cifar10")
+    noisy = STRESSES["noise"].apply(data.y_train, 4, seed=0).codes
+    assert 0.2 < (noisy != data.y_train).mean() < 0.4
+    rare = STRESSES["imbalance"].apply(data.y_train, 4, seed=0).codes
+    assert np.bincount(rare).tolist() == [80, 17, 4, 1]
+
+
+def test_people_labeled_one_data_set_only(capsys):
+    with pytest.raises(SystemExit):
+        experiment.main(["--data", "mnist", "--width", "narrow", "--stress", "worst"])
+    assert "cifar10 only" in capsys.readouterr().err
+    assert Recipe("cifar10", "narrow", 0, 1, stress="worst").source == "cifar10n-worst"
+
+
+def test_a_head_that_knows_of_noise_finds_how_much(rng):
+    true = rng.integers(0, 4, 4000)
+    sure = np.full((4000, 4), 0.01)
+    sure[np.arange(4000), true] = 0.97
+    found = head_with_noise(sure, symmetric_noise(true, 0.3, random_state=0))
+    assert found.label_noise == pytest.approx(0.3, abs=0.03)
+    assert head_with_noise(sure, true).label_noise < 0.01
+
+
+@pytest.mark.parametrize("data", sorted(set(KNOWN) - {"training", "views", "others"}))
+def test_every_network_can_be_made(data, tmp_path):
+    for name in KNOWN[data]:
+        network = network_of(data, name, epochs=1)
+        assert network.image_training(tmp_path).epochs == 1
+        network.encoder(tmp_path, 0).check_settings()
+        assert len(network.views) == (3 if data in ("mnist", "digits") else 6)
+        assert data == "cifar100" or data in datasets.names()
+
+
+def test_a_width_that_is_not_there_is_refused(capsys, small_data, tmp_path):
+    assert experiment.main(["--data", "mnist", "--width", "wide", "--results", str(tmp_path)]) == 1
+    assert "No network for 'mnist' is called 'wide'" in capsys.readouterr().err

@@ -1,0 +1,412 @@
+"""Claims from what is asked to what was measured, in small."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attnknn.errors import AttnKNNError, InvalidInputError, InvalidSettingError
+from attnknn.research import datasets
+from attnknn.research.evaluation.baselines import UniformKNN
+from attnknn.research.evaluation.close_up import CloseUp
+from attnknn.research.evaluation.sheet import Sheet
+from attnknn.research.evaluation.table import Table
+from attnknn.research.experiments import networks, running
+from attnknn.research.experiments.bench import Bench
+from attnknn.research.experiments.fewer_rows import drawn_rows, fewer_rows
+from attnknn.research.experiments.networks import Network
+from attnknn.research.experiments.stresses import Stress
+from attnknn.research.experiments.study import Study, measure
+
+TINY = {
+    "image_size": 12,
+    "widths": [8, 8, 8],
+    "epochs": 1,
+    "fresh": 60,
+    "flip": "none",
+    "crop": 1,
+    "training": {"batch_size": 64, "queue_size": 64, "judge_entries": 64},
+}
+
+
+@pytest.fixture
+def tiny_network(monkeypatch):
+    monkeypatch.setitem(networks.KNOWN, "digits", {"narrow": TINY})
+
+
+def test_tables_are_compared_on_one_embedding(tmp_path):
+    changes = {"methods": ["logistic", "uniform", "distance", "k-ensemble", "adaptive"]}
+    found = measure(Study("main", "iris", tmp_path, [0, 1], changes=changes))
+    table = found.tables[None]
+    assert table.methods == ["logistic", "uniform", "distance", "k-ensemble", "adaptive K"]
+    assert table.seeds == [0, 1]
+    assert table.encoder == "tabular"
+    assert all(table.mean("accuracy", method) > 0.85 for method in table.methods)
+
+
+def test_what_has_a_report_is_not_run_again(tmp_path, monkeypatch):
+    study = Study("noise", "iris", tmp_path, [0], changes={"methods": ["distance"]})
+    first = measure(study)
+    monkeypatch.setattr(running, "Stage", None)  # whoever wants to measure would fail
+    again = measure(study)
+    assert list(again.tables) == [0.0, 0.1, 0.2, 0.3]
+    assert again.tables[0.3].corruption == "30 % symmetric noise"
+    for place, table in first.tables.items():
+        assert again.tables[place].mean("nll", "distance") == table.mean("nll", "distance")
+
+
+def test_a_stopped_claim_goes_on_with_what_is_missing(tmp_path):
+    changes = {"methods": ["uniform"], "levels": [1, 10]}
+    study = Study("imbalance", "iris", tmp_path, [0], changes=changes)
+    measure(study)
+    report = study.place / "ratio-10" / "0" / "report.json"
+    kept = study.place / "ratio-1" / "0" / "report.json"
+    before, times = report.read_text(), kept.stat().st_mtime_ns
+    report.unlink()
+    measure(study)
+    assert kept.stat().st_mtime_ns == times
+    scores = [json.loads(text)["runs"][0]["scores"] for text in (before, report.read_text())]
+    assert scores[0] == scores[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"changes": {"methods": ["distance"]}}, "methods"),
+        ({"n_rows": 40}, "encoder"),
+        ({"encoder": "identity"}, "encoder"),
+    ],
+)
+def test_a_report_of_another_study_is_not_taken(change, name, tmp_path):
+    asked = {"claim": "main", "dataset": "iris", "folder": tmp_path, "seeds": [0]}
+    for _ in range(2):  # the second time it is the same study
+        measure(Study(**asked, changes={"methods": ["head", "uniform"]}))
+    with pytest.raises(InvalidInputError, match=f"made with other {name}"):
+        measure(Study(**{**asked, "changes": {"methods": ["head", "uniform"]}, **change}))
+
+
+def test_a_sheet_of_another_encoder_is_not_taken(tmp_path):
+    changes = {"neighbors": [3]}
+    measure(Study("theory", "iris", tmp_path, [0], changes=changes))
+    with pytest.raises(InvalidInputError, match="made with other encoder"):
+        measure(Study("theory", "iris", tmp_path, [0], encoder="identity", changes=changes))
+
+
+def test_reports_hold_what_they_were_made_with(tmp_path, tiny_network):
+    study = Study("noise", "digits", tmp_path, [0], n_rows=400)
+    study = replace(study, changes={"methods": ["uniform"], "levels": [0.1]})
+    measure(study)
+    told = json.loads((study.place / "rate-0.1" / "0" / "report.json").read_text())
+    settings = told["settings"]
+    assert (settings["claim"], settings["preset"], settings["rows"]) == ("noise", None, 400)
+    assert settings["stress"] == {"kind": "symmetric", "level": 0.1}
+    assert settings["network"]["fresh"] == 60
+    assert settings["network"]["training"]["label_smoothing"] == 0.2
+    assert settings["network"]["training"]["augmentation"]["horizontal_flip"] == "none"
+    assert settings["network"]["views"]["kinds"] == ["original", "shift"]
+    assert int(told["versions"]["threads"]) >= 1
+    run = told["runs"][0]
+    assert run["chosen"]["encoder_seconds"] >= 0
+    assert run["fit_seconds"] > 0
+    assert run["predict_seconds"] > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"fresh": 50}, "network.fresh 60, asked for 50"),
+        ({"flip": "random"}, "horizontal_flip none, asked for random"),
+        (
+            {"training": {**TINY["training"], "label_smoothing": 0.1}},
+            "network.training.label_smoothing 0.2, asked for 0.1",
+        ),
+    ],
+)
+def test_a_report_of_another_training_is_not_taken(
+    tmp_path, tiny_network, monkeypatch, change, words
+):
+    study = Study("main", "digits", tmp_path, [0], n_rows=300, changes={"methods": ["uniform"]})
+    measure(study)
+    monkeypatch.setitem(networks.KNOWN, "digits", {"narrow": {**TINY, **change}})
+    with pytest.raises(InvalidInputError, match=f"made with other settings: .*{words}"):
+        measure(study)
+
+
+def test_reports_of_something_else_are_found_before_anything_runs(tmp_path, monkeypatch):
+    study = Study("k-sweep", "iris", tmp_path, [0, 1], changes={"methods": ["uniform"]})
+    measure(replace(study, seeds=[1]))
+    monkeypatch.setattr(running, "Stage", None)  # whoever wants to measure would fail
+    with pytest.raises(InvalidInputError, match="made with other methods"):
+        measure(replace(study, changes={"methods": ["distance"]}))
+    theory = Study("theory", "iris", tmp_path, [0], changes={"neighbors": [3]})
+    monkeypatch.undo()
+    measure(theory)
+    monkeypatch.setattr(running, "Stage", None)
+    with pytest.raises(InvalidInputError, match=r"measure\.neighbors \[3\], asked for \[4\]"):
+        measure(replace(theory, seeds=[1, 0], changes={"neighbors": [4]}))
+
+
+def test_a_report_without_settings_is_not_taken(tmp_path):
+    study = Study("main", "iris", tmp_path, [0], changes={"methods": ["uniform"]})
+    measure(study)
+    path = study.place / "0" / "report.json"
+    told = json.loads(path.read_text())
+    del told["settings"]
+    path.write_text(json.dumps(told))
+    with pytest.raises(InvalidInputError, match="other settings: claim not told, asked for main"):
+        measure(study)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("report.json", b'{"dataset": "iris", '),
+        ("report.json", b"{}"),
+        ("report.json", b"[]"),
+        ("report.json", b"\xff"),
+        ("report.npz", b"PK"),
+        ("report.npz", None),
+    ],
+)
+def test_damaged_reports_are_named(tmp_path, name, content):
+    study = Study("main", "iris", tmp_path, [0], changes={"methods": ["uniform"]})
+    measure(study)
+    path = study.place / "0" / name
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(InvalidInputError, match=r"report\.json .*[Rr]emove"):
+        measure(study)
+
+
+def test_damaged_sheets_and_close_looks_are_named(tmp_path):
+    path = tmp_path / "some.json"
+    for content in ("{}", '{"sheet": {}}', "[", "3"):
+        path.write_text(content)
+        for kind in (Sheet, CloseUp):
+            with pytest.raises(InvalidInputError, match=r"some\.json is no .* to run again"):
+                kind.from_json(path)
+
+
+def test_the_report_is_written_last(tmp_path, tiny_network, monkeypatch):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    study = Study("main", "digits", tmp_path, [0], n_rows=300, changes={"methods": ["attnknn"]})
+    monkeypatch.setattr(Table, "to_json", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        measure(study)
+    found = {path.name for path in (study.place / "0").iterdir()}
+    assert found == {"close-up.json", "training.json"}
+
+
+def test_a_full_preset_has_a_folder_of_its_own(tmp_path):
+    cut = Study("main", "cifar10", tmp_path, preset="experiment-4")
+    assert replace(cut, is_full=True).place != cut.place
+
+
+def test_reports_of_other_choices_are_not_taken(tmp_path):
+    study = Study("k-sweep", "iris", tmp_path, [0], changes={"methods": ["uniform"]})
+    measure(study)
+    other = study.place / "K-3" / "0"
+    for ending in ("json", "npz"):
+        (other / f"report.{ending}").write_bytes(
+            (study.place / "K-5" / "0" / f"report.{ending}").read_bytes()
+        )
+    with pytest.raises(InvalidInputError, match="made with other methods: uniform Choices"):
+        measure(study)
+
+
+def test_variants_that_change_their_settings_are_not_taken(tmp_path):
+    heads = {"a": {"n_heads": 1, "epochs": 1}, "b": {"n_heads": 2, "epochs": 1}}
+    study = Study("ablation", "iris", tmp_path, [0], changes={"variants": heads})
+    measure(study)
+    swapped = replace(study, changes={"variants": {"a": heads["b"], "b": heads["a"]}})
+    with pytest.raises(InvalidInputError, match="made with other methods"):
+        measure(swapped)
+
+
+@pytest.mark.parametrize("level", [3, 38])
+def test_few_rows_are_asked_and_damage_is_done_before_the_fit(tmp_path, level):
+    changes = {"levels": [level], "methods": ["uniform"]}
+    found = measure(Study("shots", "wine", tmp_path, [0], changes=changes))
+    assert found.tables[level].n_train == 3 * level
+
+
+@pytest.mark.parametrize(("claim", "level"), [("shots", 39), ("imbalance", 50)])
+def test_classes_too_small_for_a_damage_are_said(tmp_path, claim, level):
+    study = Study(claim, "wine", tmp_path, [0], changes={"levels": [level]})
+    with pytest.raises(InvalidSettingError, match="has 38 training rows, too few for"):
+        measure(study)
+
+
+def test_images_are_trained_once_for_all_claims(tmp_path, tiny_network):
+    study = Study("main", "digits", tmp_path, [0], n_rows=400)
+    names = ["head", "uniform", "distance"]
+    table = measure(replace(study, changes={"methods": names})).tables[None]
+    assert table.methods == [
+        *("CNN head", "CNN head, views", "uniform", "uniform, views"),
+        *("distance", "distance, views"),
+    ]
+    assert table.encoder == "resnet9 8/8/8, 1 epoch, 400 rows only"
+    checkpoint = tmp_path / "trainings" / "digits-narrow-400-rows" / "0" / "checkpoint"
+    written = checkpoint.stat().st_mtime_ns
+    sweep = measure(
+        replace(study, claim="k-sweep", changes={"methods": ["uniform"], "neighbors": [3]})
+    )
+    assert checkpoint.stat().st_mtime_ns == written
+    assert sweep.tables[3].methods == ["uniform", "uniform, views"]
+    training = json.loads((study.place / "0" / "training.json").read_text())
+    assert len(training["judged losses"]) == len(training["train losses"]) + 1 == 2
+
+
+def test_damage_that_leaves_all_rows_needs_no_training_of_its_own(tmp_path):
+    rows = datasets.load("iris")  # forty of each class
+    bench = Bench(rows, tmp_path, networks.network_of("digits"))
+    plain = bench.training_folder(Stress(), 0)
+    assert bench.training_folder(Stress("imbalance", 1), 0) == plain
+    assert bench.training_folder(Stress("symmetric", 0.0), 0) == plain
+    for stress in (Stress("imbalance", 2), Stress("shots", 5), Stress("symmetric", 0.1)):
+        assert bench.training_folder(stress, 0) != plain
+
+
+def test_with_noise_the_head_is_also_told_of_it(tmp_path, tiny_network):
+    changes = {"methods": ["head"], "levels": [0.0, 0.3]}
+    found = measure(Study("noise", "digits", tmp_path, [0], n_rows=400, changes=changes))
+    for level in (0.0, 0.3):
+        assert "CNN head, noise model, views" in found.tables[level].methods
+
+
+def test_labels_that_are_wrong_as_they_came_are_told_and_get_no_axis(tmp_path, monkeypatch):
+    iris = datasets.load("iris")
+    wrong = replace(iris, y_train=(iris.y_train + 1) % 3, extras={"y_true": iris.y_train})
+    monkeypatch.setattr(datasets, "load", lambda _: wrong)
+    study = Study("main", "iris", tmp_path, [0], changes={"methods": ["uniform"]})
+    for _ in range(2):
+        table = measure(study).tables[None]
+    assert table.corruption == "100.0 % wrong labels as they came"
+    with pytest.raises(AttnKNNError, match="are wrong in part as they came"):
+        measure(replace(study, claim="noise"))
+
+
+def test_k_of_uniform_is_chosen_by_fresh_rows(tmp_path, tiny_network, monkeypatch):
+    told = []
+    fit = UniformKNN.fit
+
+    def spied(self, X, y, fresh=None):
+        told.append(fresh)
+        return fit(self, X, y, fresh)
+
+    monkeypatch.setattr(UniformKNN, "fit", spied)
+    changes = {"methods": ["uniform"]}
+    measure(Study("main", "digits", tmp_path, [0], n_rows=400, changes=changes))
+    measure(Study("main", "iris", tmp_path, [0], changes=changes))
+    assert told[0].sum() == 60
+    assert told[1] is None
+
+
+def test_test_images_are_damaged_after_the_fit(tmp_path, tiny_network):
+    changes = {"methods": ["head", "distance"], "severities": [0, 5]}
+    study = Study("shift", "digits", tmp_path, [0], n_rows=400, changes=changes)
+    tables = measure(study).tables
+    assert tables[5].corruption == "test images with noise 5 of 5"
+    assert tables[5].mean("nll", "CNN head") > tables[0].mean("nll", "CNN head")
+    chosen = [{run.method: dict(run.chosen) for run in tables[level].runs} for level in (0, 5)]
+    for of_method in (*chosen[0].values(), *chosen[1].values()):
+        del of_method["encoder_seconds"]
+    assert chosen[0] == chosen[1]  # what was fitted knows nothing of the damage
+
+
+def test_pixels_can_be_taken_as_they_are(tmp_path):
+    study = Study("main", "digits", tmp_path, [0], network="none", n_rows=300)
+    table = measure(replace(study, changes={"methods": ["logistic", "uniform"]})).tables[None]
+    assert table.encoder == "identity, 300 rows only"
+    assert table.n_train == 300
+    assert table.mean("accuracy", "uniform") > 0.8
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"claim": "mian"}, "Did you mean 'main'"),
+        ({"dataset": "digitz"}, "Did you mean 'digits'"),
+        ({"network": "widest"}, "No network for 'digits' is called 'widest'"),
+        ({"encoder": "tabular"}, "set `network='none'`"),
+        ({"dataset": "iris", "encoder": "learned-tabular"}, "not trained for the vote"),
+        ({"dataset": "iris", "preset": "experiment-5"}, "trains an image encoder"),
+        (
+            {"claim": "ablation", "preset": "experiment-5"},
+            "one can measure main, k-sweep, noise, index",
+        ),
+        ({"preset": "experiment-7"}, "No preset is called 'experiment-7'"),
+        ({"preset": "experiment-5", "network": "wide"}, "has a network of its own"),
+        ({"dataset": "iris", "network": "none"}, "Networks are for images"),
+        ({"is_full": True}, "name a preset"),
+        ({"claim": "shift", "dataset": "iris"}, "Only images that a network is trained on"),
+        ({"claim": "shift", "network": "none"}, "Only images that a network is trained on"),
+        ({"dataset": "iris", "changes": {"methods": ["head"]}}, "'head' needs images"),
+        ({"changes": {"methods": ["logistic"]}}, "'logistic' stands in for the CNN head"),
+        ({"n_rows": 10_000}, "at most the 1,437 training rows of 'digits', got 10,000"),
+        ({"seeds": [1, 1]}, "each seed once"),
+        (
+            {"claim": "k-sweep", "dataset": "iris", "changes": {"neighbors": [5, 120]}},
+            "at most 119 can be neighbors here, got K = 120",
+        ),
+        (
+            {"claim": "theory", "dataset": "iris", "changes": {"neighbors": [65]}},
+            "at most 64 can be neighbors here, got K = 65",
+        ),
+        (
+            {"claim": "overhead", "dataset": "iris", "changes": {"neighbors": 500}},
+            "at most 119 can be neighbors here",
+        ),
+        ({"changes": {"methods": ["uniform", "uniform"]}}, "each of its methods once"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_runs(tmp_path, monkeypatch, changed, words):
+    monkeypatch.setattr(running, "Stage", None)  # whoever wants to measure would fail
+    with pytest.raises(AttnKNNError, match=words):
+        measure(replace(Study("main", "digits", tmp_path, [0]), **changed))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("below", ["", "main", "main/iris"])
+def test_reports_need_a_folder_that_can_be_one(tmp_path, below):
+    path = tmp_path / "out" / below
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("")
+    with pytest.raises(AttnKNNError, match=r"Reports need a folder, but .* is a file"):
+        measure(Study("main", "iris", tmp_path / "out", [0]))
+
+
+def test_fewer_rows_are_drawn_by_class(tmp_path):
+    data = datasets.load("digits")
+    by_class = np.argsort(data.y_train, kind="stable")
+    sorted_data = replace(data, X_train=data.X_train[by_class], y_train=data.y_train[by_class])
+    few = fewer_rows(sorted_data, 100)
+    assert np.bincount(few.y_train).tolist() == [10] * 10
+    assert np.array_equal(few.X_train, fewer_rows(sorted_data, 100).X_train)
+    assert (
+        len(set(drawn_rows(data.y_train, 300, "a")) & set(drawn_rows(data.y_train, 300, "b"))) < 150
+    )
+    y = np.repeat([0, 1, 2], [997, 2, 1])
+    assert np.bincount(y[drawn_rows(y, 10, "rare")]).tolist() == [8, 1, 1]
+    assert fewer_rows(data, None) is data
+
+
+def test_a_class_without_a_row_left_has_a_column(tmp_path):
+    changes = {"levels": [1], "methods": ["uniform", "distance"]}
+    table = measure(Study("shots", "iris", tmp_path, [0], n_rows=60, changes=changes)).tables[1]
+    assert np.isfinite(table.mean("nll", "distance"))
+
+
+def test_settings_of_networks_are_all_read():
+    assert Network("x", 3, widths=(8, 8, 8), flip="none").views.kinds == ("original", "shift")
+    made = Network("x", 3, mixing={"mixup": 0.5}, training={"clip": 1.0}, crop=3, embed_dim=32)
+    training = made.image_training(Path("there"))
+    assert (training.mixing.mixup, training.clip, training.augmentation.crop) == (0.5, 1.0, 3)
+    assert (training.epochs, training.checkpoint) == (3, "there")
+    assert made.encoder(Path("there"), 7).embed_dim == 32
+    assert "32 numbers, 3 epochs" in made.words

@@ -1,0 +1,94 @@
+"""Curves: the losses of trainings, the epochs that were kept, and what is said of them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from attnknn.errors import InvalidInputError
+from attnknn.research.reports.curves import curve_section
+from attnknn.research.reports.page import html_page
+from attnknn.training.course import Outcome
+
+RUNS = {
+    "narrow": Outcome([0.9, 0.6, 0.5], [1.2, 0.8, 0.7, 0.9]),
+    "wide, long": Outcome([0.5], [1.1, 0.6], was_interrupted=True),
+}
+
+
+@pytest.fixture
+def section():
+    return curve_section(RUNS, "Training", "training")
+
+
+def test_losses_stand_at_their_epochs(section):
+    left, right = section.drawings[0].figure.axes
+    trained = [(line.get_xdata()[0], list(line.get_ydata())) for line in left.lines]
+    assert trained == [(1, run.train_losses) for run in RUNS.values()]
+    fresh = [line for line in right.lines if line.get_marker() == "."]
+    assert [list(line.get_ydata()) for line in fresh] == [
+        run.judged_losses for run in RUNS.values()
+    ]
+    assert {line.get_xdata()[0] for line in fresh} == {0}
+    for panel in (left, right):
+        assert panel.get_ylim()[0] == panel.get_xlim()[0] == 0
+    assert [text.get_text() for text in left.get_legend().get_texts()] == list(RUNS)
+
+
+def test_a_ring_is_the_epoch_that_was_kept(section):
+    rings = [line for line in section.drawings[0].figure.axes[1].lines if line.get_marker() == "o"]
+    assert [(ring.get_xdata()[0], ring.get_ydata()[0]) for ring in rings] == [(2, 0.7), (1, 0.6)]
+
+
+def test_sentences_follow_the_losses(section):
+    first, rise, stopped = section.sentences
+    assert first == (
+        "Of 2 runs, “wide, long” kept the lowest loss of fresh rows: 0.6000, of epoch 1."
+    )
+    assert rise.startswith("The loss of fresh rows of narrow was higher at the end (0.9000) than")
+    assert stopped == "“wide, long” was interrupted after epoch 1."
+
+
+def test_there_is_a_row_for_each_run(section):
+    (grid,) = section.tables
+    assert [list(row) for row in grid.rows] == [
+        ["narrow", "3", "2", "1.2000", "0.7000", "0.5000"],
+        ["wide, long", "1", "1", "1.1000", "0.6000", "0.5000"],
+    ]
+    assert grid.are_numbers() == [False, *[True] * 5]
+
+
+def test_the_state_that_was_kept_counts_not_the_lowest_loss():
+    run = Outcome([0.9, 0.6], [1.2, 0.700, 0.701], tolerance=0.02)
+    section = curve_section({"a": run}, "Training", "training")
+    assert section.sentences == ["a kept a loss of fresh rows: 0.7010, of epoch 2."]
+
+
+def test_a_run_may_end_before_its_first_epoch_or_judge_beyond_all_numbers():
+    runs = {"none": Outcome([], [1.2]), "wild": Outcome([0.5, math.nan], [1.0, math.inf, 0.9])}
+    section = curve_section(runs, "Training", "training")
+    assert section.tables[0].rows[0][-1] == "–"
+    assert html_page("Training", [section]).count("<img") == 1
+
+
+def test_what_cannot_be_drawn_is_refused():
+    with pytest.raises(InvalidInputError, match="at least one run"):
+        curve_section({}, "Training", "training")
+    with pytest.raises(InvalidInputError, match="The run 'a' has no losses"):
+        curve_section({"a": Outcome([0.5], [])}, "Training", "training")
+
+
+def test_a_training_that_experiments_share_is_told_once():
+    shared, other = Outcome([0.9], [1.2, 0.8]), Outcome([0.7], [1.1, 0.9])
+    section = curve_section({"a": shared, "b": shared, "c": other}, "Trainings", "t")
+    assert [row[0] for row in section.tables[0].rows] == ["a", "c"]
+
+
+def test_many_losses_that_rise_share_a_sentence():
+    runs = {str(n): Outcome([0.9, 0.8], [1.2, 0.5 + n / 10, 0.9 + n / 10]) for n in range(5)}
+    said = curve_section(runs, "Trainings", "t").sentences
+    assert len(said) == 2
+    assert "In 5 of 5 runs the loss of fresh rows was higher at the end" in said[1]

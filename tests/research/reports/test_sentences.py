@@ -1,0 +1,68 @@
+"""Sentences say what the numbers say, and no more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from attnknn.research.evaluation.intervals import Interval
+from attnknn.research.reports.sentences import (
+    all_compared,
+    best,
+    difference_words,
+    honesty,
+    listed,
+    sureness,
+)
+
+
+@pytest.mark.parametrize(
+    ("gap", "metric", "said"),
+    [
+        (Interval(0.02, 0.01, 0.03), "accuracy", "a has a higher accuracy than b, by 0.0200"),
+        (Interval(-0.02, -0.03, -0.01), "nll", "a has a lower log-loss than b, by 0.0200"),
+        (Interval(0.01, -0.01, 0.03), "nll", "a and b do not differ in log-loss beyond"),
+    ],
+)
+def test_a_difference_is_one_only_beyond_the_interval(gap, metric, said):
+    assert difference_words(gap, metric, "a", "b").startswith(said)
+
+
+def test_names_with_commas_are_told_apart():
+    gap = Interval(-0.02, -0.03, -0.01)
+    said = difference_words(gap, "nll", "attnknn, views", "uniform")
+    assert said.startswith("“attnknn, views” has a lower log-loss than uniform, by")
+    assert listed(["a, b", "c"]) == "“a, b” and c"
+
+
+def test_sentences_follow_the_table(table):
+    accuracy = {method: table.mean("accuracy", method) for method in table.methods}
+    first = max(accuracy, key=accuracy.get)
+    assert best(table, "accuracy").startswith(f"{first} has the highest accuracy")
+    gap = table.difference("nll", "attnknn", "uniform")
+    word = "lower" if gap.mean < 0 else "higher"
+    (said,) = all_compared(table, "attnknn", "nll")
+    assert f"attnknn has a {word} log-loss than uniform" in said
+    assert f"{table.mean('ece', 'attnknn'):.4f}" in honesty(table, "attnknn")
+
+
+def test_methods_that_do_not_differ_share_a_sentence(table):
+    ours = [run for run in table.runs if run.method == "attnknn"]
+    twins = [replace(run, method=name) for run in ours for name in ("twin", "twin, views")]
+    more = replace(table, runs=(*table.runs, *twins))
+    said = all_compared(more, "attnknn", "nll")
+    assert len(said) == 2
+    assert said[1] == (
+        "attnknn does not differ from twin and “twin, views” in log-loss beyond the interval."
+    )
+
+
+@pytest.mark.parametrize(
+    ("confidence", "said"),
+    [(0.6, "less sure than right, by 0.2"), (0.95, "more sure"), (0.8, "as sure as right within")],
+)
+def test_sureness_is_told_as_far_as_its_interval_tells(confidence, said):
+    is_right = (np.arange(400) % 5 > 0).astype(float)[None]  # four of five
+    assert sureness(np.full((1, 400), confidence), is_right).startswith(said)

@@ -1,0 +1,154 @@
+"""Kills a writer again and again: `python killing.py MODEL N_KILLS`, the model being saved there.
+
+A process of its own that has started no threads, so that writers can be forked from it: starting
+Python anew for each of hundreds would take a quarter of an hour.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from attnknn import AttnKNNClassifier, open_for_editing
+from attnknn.storage.durable import EditableModel
+from attnknn.storage.store.history import Edit
+
+KINDS = ("add", "forget", "relabel", "undo", "erase")
+LONGEST = 0.2  # seconds that a writer lives
+BETWEEN_READS = 0.02  # seconds
+
+
+def write_until_killed(path: Path, seed: int, told: int) -> None:
+    """Edit without end; what is acknowledged is told: number of the edit, entries, sum of ids."""
+    generator = np.random.default_rng(seed)
+    with open_for_editing(path, wait=30) as model:
+        os.write(told, b"\n")
+        while True:
+            edit_somehow(model, generator)
+            os.write(told, b"%d %d %d\n" % state_of(model))
+
+
+def edit_somehow(model: EditableModel, generator: np.random.Generator) -> None:
+    """An edit of any kind; one that cannot be made is left out."""
+    entries, head = model.classifier.memory_.entries, model.log()[-1]
+    kind = generator.choice(KINDS, p=[0.4, 0.2, 0.2, 0.1, 0.1])
+    if kind == "add":
+        n = int(generator.integers(1, 4))
+        labels = generator.choice(["ant", "bee", "eel"], n)
+        model.add(generator.normal(size=(n, 6)), labels, subjects=[f"visitor-{head.edit}"] * n)
+    elif kind == "forget" and len(entries) > 20:
+        model.forget(generator.choice(entries.ids, 2, replace=False))
+    elif kind == "relabel":
+        model.relabel(generator.choice(entries.ids, 1), "ant" if head.edit % 2 else "bee")
+    elif kind == "undo" and head.state > 0 and head.action != "erase":
+        model.undo()
+    elif kind == "erase" and entries.subjects[-1].startswith("visitor"):
+        model.forget(subject=entries.subjects[-1])
+
+
+def state_of(model: EditableModel) -> tuple[int, int, int]:
+    ids = model.classifier.memory_.entries.ids
+    return model.log()[-1].edit, len(ids), int(ids.sum())
+
+
+def killed_writer(path: Path, seed: int, delay: float) -> tuple[int, ...] | None:
+    """What a writer last acknowledged before it was killed; None: nothing."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        write_until_killed(path, seed, writer)
+    os.close(writer)
+    early = b""
+    if seed % 4:  # else it may be killed while it opens the model
+        early = os.read(reader, 1)
+    if seed % 4 == 1:  # on a busy machine too, some writers get as far as this
+        early += os.read(reader, 64)
+    time.sleep(delay)
+    os.kill(child, signal.SIGKILL)
+    status = os.waitpid(child, 0)[1]
+    assert os.WTERMSIG(status) == signal.SIGKILL, "the writer ended by itself"
+    with os.fdopen(reader) as told:
+        whole = (early.decode() + told.read()).rpartition("\n")[0].split("\n")
+    return tuple(map(int, whole[-1].split())) or None
+
+
+@contextmanager
+def reader_beside(path: Path) -> Iterator[None]:
+    """Another process loads the model again and again; all that it loads must be whole."""
+    stop, until = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(until)
+        os._exit(read_until_told(path, stop))
+    os.close(stop)
+    try:
+        yield
+    finally:
+        os.close(until)
+        status = os.waitpid(child, 0)[1]
+    assert status == 0, f"the reader ended with {status}"
+
+
+def read_until_told(path: Path, stop: int) -> int:
+    try:
+        while not select.select([stop], [], [], BETWEEN_READS)[0]:
+            AttnKNNClassifier.load(path)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def checked(path: Path) -> list[Edit]:
+    """The log of a model that opens, is sound, and is the same for readers and the writer."""
+    queries = np.random.default_rng(1).normal(size=(5, 6))
+    with open_for_editing(path) as model:
+        # Only now: opening brings in an edit whose writer was killed between its last byte and
+        # telling readers of it.
+        reader = AttnKNNClassifier.load(path)
+        assert model.database.execute("pragma integrity_check").fetchall() == [("ok",)]
+        assert reader.memory_.entries.ids.tolist() == model.classifier.memory_.entries.ids.tolist()
+        assert np.array_equal(
+            reader.predict_proba(queries), model.classifier.predict_proba(queries)
+        )
+        return model.log()
+
+
+def check_acknowledged(path: Path, told: tuple[int, ...], log: list[Edit]) -> None:
+    """The last acknowledged edit is in the log, and its state can be brought back."""
+    edit = told[0]
+    assert len(log) > edit, f"edit {edit} was acknowledged and is lost"
+    if any(line.action == "erase" for line in log[edit + 1 :]):
+        return  # an edit that nobody was told of any more has changed earlier states
+    with open_for_editing(path) as model:
+        model.rollback(edit)
+        assert state_of(model)[1:] == told[1:]
+        model.undo()
+
+
+def main(path: Path, n_kills: int) -> None:
+    generator = random.Random(0)
+    n_told = 0
+    with reader_beside(path):
+        for seed in range(n_kills):
+            told = killed_writer(path, seed, generator.uniform(0, LONGEST))
+            log = checked(path)
+            if told is not None:
+                n_told += 1
+                check_acknowledged(path, told, log)
+    sys.stdout.write(f"{n_kills} {n_told} {len(checked(path))}\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,421 @@
+"""After an erasure nothing of a person is left in the folder, and the receipt says so."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from attnknn import AttnKNNClassifier, LearnedAttention, open_for_editing
+from attnknn.encoders import TableEncoder
+from attnknn.errors import CacheError, ModelFolderError, UnknownEntryError
+from attnknn.storage.durable import edits_of
+from attnknn.storage.store import erasing
+
+from .samples import assert_same, fitted, labels, payloads, people, rows
+
+WHO = "person-3"
+THEIRS = [i for i, name in enumerate(people()) if name == WHO]
+
+
+def traces(path: Path, needles: list[bytes]) -> list[str]:
+    """Files of the folder, and of the one around it, that hold any of these bytes."""
+    files = [file for file in path.parent.rglob("*") if file.is_file()]
+    return [file.name for file in files if any(n in content_of(file) for n in needles)]
+
+
+def content_of(file: Path) -> bytes:
+    """Read by another process: to close a file here would drop the locks of an open model."""
+    return subprocess.run(["cat", file], capture_output=True, check=True).stdout
+
+
+def needles_of(classifier: AttnKNNClassifier) -> list[bytes]:
+    embeddings = classifier.memory_.entries.embeddings
+    texts = [payloads()[i].encode() for i in THEIRS]
+    return [*(embeddings[i].tobytes() for i in THEIRS), *texts, WHO.encode()]
+
+
+def test_every_trace_goes_and_answers_are_those_without(path: Path) -> None:
+    needles = needles_of(fitted())
+    with open_for_editing(path, by="ann") as model:
+        model.relabel(THEIRS[:1], "cat")
+        model.forget(THEIRS[1:2])  # gone from the state of now, not from earlier ones
+        model.snapshot(f"before {WHO} asked")
+        with model.edit(f"asked by {WHO}"):
+            model.relabel([1], "cat")
+        assert traces(path, needles)
+        receipt = model.forget(subject=WHO)
+        assert traces(path, needles) == []  # while it is open too
+        assert_same(model.classifier, fitted().relabel([1], "cat").forget(THEIRS))
+    assert traces(path, needles) == []
+    assert sorted(receipt.ids) == THEIRS
+    assert receipt.is_complete
+    assert receipt.n_answers == 35
+    assert receipt.seen_by == ["attention and calibration", "the center of the embeddings"]
+    assert "`refit` clears attention and calibration" in str(receipt)
+    assert json.loads(json.dumps(receipt.to_dict()))["is_complete"] is True
+    with open_for_editing(path) as model:
+        assert [line.words for line in model.log()][-2:] == [
+            *("asked by (erased)", "Erased 5 entries of a subject")
+        ]
+        with pytest.raises(UnknownEntryError, match="No entry is of the subject 'person-3'"):
+            model.forget(subject=WHO)
+        with pytest.raises(UnknownEntryError):
+            model.forget(subject="")
+
+
+def test_no_way_back_brings_them_back(path: Path) -> None:
+    with open_for_editing(path) as model:
+        model.relabel([1], "cat")
+        model.forget(subject=WHO)
+        with pytest.raises(ModelFolderError, match="is an erasure, which cannot be taken back"):
+            model.undo()
+        model.rollback(0)
+        assert_same(model.classifier, fitted().forget(THEIRS))
+
+
+def test_parts_that_were_fitted_without_them_have_not_seen_them(path: Path) -> None:
+    with open_for_editing(path) as model:
+        model.add(rows(2, seed=2), ["ant", "bee"], subjects=["late", "late"])
+        assert model.forget(subject="late").seen_by == []
+        model.add(rows(2, seed=2), ["ant", "bee"], subjects=["late", "late"])
+        model.refit()
+        model.forget([1])
+        receipt = model.forget(subject="late")
+        assert receipt.seen_by == ["attention and calibration"]
+        assert "Only a new `fit`" not in receipt.remedy
+        model.add(rows(2, seed=2), ["ant", "bee"], subjects=["late", "late"])
+        assert model.forget(subject="late").remedy == "No fitted part had seen these entries."
+
+
+def test_a_new_class_that_was_theirs_is_said(path: Path) -> None:
+    with open_for_editing(path) as model:
+        model.add(rows(1, seed=2), ["dog"], subjects=["late"])
+        assert model.forget(subject="late").seen_by == ["attention and calibration"]
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_a_prototype_that_is_their_only_row_goes_too(tmp_path: Path, metric: str) -> None:
+    clf = AttnKNNClassifier(8, attention=LearnedAttention(epochs=1), metric=metric, random_state=0)
+    clf.fit(rows(), labels()).save(tmp_path / "model")
+    with open_for_editing(tmp_path / "model") as model:
+        model.add(rows(1, seed=2), ["dog"], subjects=["late"])
+        needle = model.classifier.memory_.entries.embeddings[-1].tobytes()
+        assert needle in model.classifier.attention_.module_.prototypes.detach().numpy().tobytes()
+        model.forget([1])
+        receipt = model.forget(subject="late")
+        assert receipt.is_complete
+        assert traces(tmp_path / "model", [needle]) == []
+        model.rollback(1)
+        assert traces(tmp_path / "model", [needle]) == []
+
+
+def test_a_fitted_encoder_needs_a_new_fit(tmp_path: Path) -> None:
+    clf = AttnKNNClassifier(encoder=TableEncoder(), attention="distance", random_state=0)
+    clf.fit(rows(), labels(), subjects=people()).save(tmp_path / "model")
+    with open_for_editing(tmp_path / "model") as model:
+        receipt = model.forget(subject=WHO)
+    assert "the encoder" in receipt.seen_by
+    assert receipt.is_checked
+    assert not receipt.is_complete
+    assert receipt.remedy.endswith("Until then the encoder may hold their values.")
+    assert "Only a new `fit` clears the center of the embeddings, the encoder." in receipt.remedy
+
+
+def test_what_others_hold_too_is_no_trace(tmp_path: Path) -> None:
+    clf = AttnKNNClassifier(attention="distance", calibration=None, n_neighbors=3)
+    X = np.repeat(rows(4), 2, axis=0)
+    clf.fit(X, list("aabbaabb"), subjects=["x", "y"] * 4, payloads=["the same text"] * 8)
+    clf.save(tmp_path / "model")
+    with open_for_editing(tmp_path / "model") as model:
+        receipt = model.forget(subject="x")
+    assert receipt.is_complete
+    assert traces(tmp_path / "model", [b"the same text"])  # of the others
+
+
+def test_a_trace_that_is_left_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(erasing, "finish_erasure", lambda *_: None)
+    with open_for_editing(path) as model:
+        receipt = model.forget(subject=WHO)
+    assert receipt.found_in
+    assert not receipt.is_complete
+
+
+def test_an_erasure_that_was_cut_short_is_finished_when_next_opened(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needles = needles_of(fitted())
+    with monkeypatch.context() as patch:
+        patch.setattr(erasing, "finish_erasure", lambda *_: None)
+        with open_for_editing(path) as model:
+            model.forget(subject=WHO)
+            model.database.execute("pragma wal_checkpoint(truncate)")
+    with open_for_editing(path):
+        pass
+    assert traces(path, needles) == []
+
+
+def test_a_reader_delays_an_erasure_and_the_receipt(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from attnknn.storage.store import schema
+
+    monkeypatch.setattr(schema, "WAIT", 0.05)
+    with open_for_editing(path, by="ann") as model:
+        model.forget([1])
+        with schema.open_to_read(path) as reader:
+            reader.execute("select count(*) from rows").fetchone()
+            for _ in range(2):
+                with pytest.raises(ModelFolderError, match="another process is reading"):
+                    model.forget(subject=WHO)
+            assert len(model.classifier.memory_) == 34
+        receipt = model.forget(subject=WHO)
+        assert (sorted(receipt.ids), receipt.by, receipt.n_answers) == (THEIRS, "ann", 0)
+        assert receipt.is_complete
+        assert "attention and calibration" in receipt.seen_by
+        with pytest.raises(UnknownEntryError):
+            model.forget(subject=WHO)
+        assert traces(path, needles_of(fitted())) == []
+        assert model.database.execute("select * from cache").fetchall() == []
+
+
+def test_an_erasure_that_was_killed_gives_its_receipt_when_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [f"mail-{i}@example.org" for i in range(40)]
+    clf = AttnKNNClassifier(attention="distance", calibration=None, n_neighbors=3)
+    clf.fit(rows(), labels(), ids=ids, subjects=people()).save(tmp_path / "model")
+    with open_for_editing(tmp_path / "model", by="ann") as model:
+        with monkeypatch.context() as patch:
+            patch.setattr(erasing, "finish_erasure", _fail)
+            with pytest.raises(CacheError):
+                model.forget(subject=WHO)
+        model.forget(subject="person-5")  # of others it leaves the note alone
+    with open_for_editing(tmp_path / "model", by="bob") as model:
+        assert traces(tmp_path / "model", [WHO.encode(), *(ids[i].encode() for i in THEIRS)]) == []
+        receipt = model.forget(subject=WHO)
+        assert (receipt.by, len(receipt.ids)) == ("ann", 5)
+        assert all(each.startswith("sha256:") for each in receipt.ids)
+        assert "No answers were compared" in str(receipt)
+        with pytest.raises(UnknownEntryError):
+            model.forget(subject="person-5")
+
+
+def test_a_refit_in_a_block_has_seen_what_was_there(path: Path) -> None:
+    with open_for_editing(path) as model:
+        model.add(rows(2, seed=2), ["ant", "bee"], subjects=["late", "late"])
+        with model.edit("Monday"):
+            model.refit()
+        assert model.forget(subject="late").seen_by == ["attention and calibration"]
+
+
+def test_a_class_that_came_later_does_not_hide_who_brought_the_first(path: Path) -> None:
+    with open_for_editing(path) as model:
+        model.add(rows(1, seed=2), ["dog"], subjects=["late"])
+        model.add(rows(1, seed=3), ["eel"])
+        assert model.forget(subject="late").seen_by == ["attention and calibration"]
+
+
+def test_long_rows_are_searched_for_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X = np.random.default_rng(0).normal(size=(12, 3000))  # more than a page of the file
+    clf = AttnKNNClassifier(attention="distance", calibration=None)
+    clf.fit(X, [0, 1] * 6, subjects=["ann", "bob"] * 6).save(tmp_path / "model")
+    with monkeypatch.context() as patch:
+        patch.setattr(erasing, "finish_erasure", lambda *_: None)
+        with open_for_editing(tmp_path / "model") as model:
+            assert not model.forget(subject="ann").is_complete
+    with open_for_editing(tmp_path / "model") as model:
+        assert model.forget(subject="bob").is_complete
+
+
+def test_an_erasure_whose_cache_fails_can_be_asked_for_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from attnknn.storage.durable import erasure
+
+    with open_for_editing(path) as model:
+        with monkeypatch.context() as patch:
+            patch.setattr(erasure, "_erase_cached", _fail)
+            with pytest.raises(CacheError):
+                model.forget(subject=WHO)
+        assert len(model.classifier.memory_) == 40
+        assert model.forget(subject=WHO).is_complete
+
+
+def _fail(*_: object) -> int:
+    raise CacheError("no room")
+
+
+def test_numbers_that_look_like_a_short_row_are_left_alone(tmp_path: Path) -> None:
+    clf = AttnKNNClassifier(4, attention=LearnedAttention(epochs=1), metric="cosine")
+    X = np.where(np.arange(40)[:, None] % 2 == 1, 1.0, -1.0)  # every embedding is 1.0 or -1.0
+    clf.fit(X, np.arange(40) % 2).save(tmp_path / "model")
+    with open_for_editing(tmp_path / "model") as model:
+        before = {
+            name: t.clone() for name, t in model.classifier.attention_.module_.state_dict().items()
+        }
+        model.add([[3.0]], [2], subjects=["late"])
+        assert model.forget(subject="late").is_complete
+        for name, tensor in model.classifier.attention_.module_.state_dict().items():
+            if name != "prototypes":
+                np.testing.assert_array_equal(tensor.numpy(), before[name].numpy())
+
+
+def others_may_lock(path: Path) -> bool:
+    """Whether another process could take the lock by which SQLite knows of an open connection."""
+    script = (
+        "import fcntl, sys; file = open(sys.argv[1], 'r+b'); "
+        "fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 128)"
+    )
+    command = [sys.executable, "-S", "-c", script, path / "entries.sqlite-shm"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX locks")
+def test_an_erasure_keeps_the_locks_of_the_open_model(path: Path) -> None:
+    with open_for_editing(path) as model:
+        model.relabel([1], "cat")
+        assert not others_may_lock(path)
+        model.forget(subject=WHO)
+        model.relabel([2], "cat")
+        assert not others_may_lock(path)
+
+
+@pytest.mark.slow
+def test_edits_go_on_beside_readers_after_an_erasure(path: Path) -> None:
+    script = (
+        "import sys; from attnknn import AttnKNNClassifier as A; "
+        "print(len(A.load(sys.argv[1]).memory_))"
+    )
+    with open_for_editing(path) as model:
+        model.forget(subject=WHO)
+        for edit in range(2, 5):
+            model.relabel([1], "cat" if edit % 2 else "ant")
+            command = [sys.executable, "-c", script, str(path)]
+            assert subprocess.run(command, capture_output=True, check=True).stdout == b"35\n"
+            assert model.head == edit
+    assert len(edits_of(path)) == 5
+
+
+@pytest.mark.parametrize("n_needles", [1, 500])
+def test_many_needles_are_found_as_few_are(tmp_path: Path, n_needles: int) -> None:
+    needles = [b"needle %4d" % n for n in range(n_needles)]
+    (tmp_path / "with").write_bytes(b"hay" * 9 + needles[-1] + b"hay")
+    (tmp_path / "without").write_bytes(b"hay, needle 9999")
+    (tmp_path / "empty").touch()
+    assert erasing.files_that_hold(tmp_path, needles) == ["with"]
+    assert erasing.files_that_hold(tmp_path, []) == []
+
+
+def test_all_snapshots_that_name_a_person_are_renamed(path: Path) -> None:
+    with open_for_editing(path) as model:
+        model.snapshot(f"before {WHO} asked")
+        model.snapshot(f"{WHO} still here")
+        model.snapshot("(erased) 0")
+        model.relabel([1], "cat")
+        model.snapshot("kept")
+        model.forget(subject=WHO)
+        names = {snapshot.name for snapshot in model.snapshots()}
+        assert names == {"(erased) 0", "(erased) 0 (2)", "(erased) 0 (3)", "kept"}
+
+
+def test_who_erases_themselves_is_named_nowhere(path: Path) -> None:
+    with open_for_editing(path, by=WHO) as model:
+        model.relabel([1], "cat")
+        model.snapshot(f"of {WHO.upper()}")
+        with model.edit(f"{WHO.title()} asked"):
+            model.relabel([2], "ant")
+        receipt = model.forget(subject=WHO)
+        assert receipt.is_complete
+        assert receipt.by == WHO
+        assert {line.by for line in model.log()} == {"(erased)"}
+        assert model.log()[2].words == "(erased) asked"
+        assert [snapshot.by for snapshot in model.snapshots()] == ["(erased)"]
+    assert traces(path, [WHO.encode(), WHO.title().encode(), WHO.upper().encode()]) == []
+
+
+def test_a_name_that_is_a_number_leaves_our_own_words_alone(tmp_path: Path) -> None:
+    clf = AttnKNNClassifier(attention="distance", calibration=None, n_neighbors=3)
+    clf.fit(rows(), labels(), subjects=[str(i % 8) for i in range(40)]).save(tmp_path / "model")
+    with open_for_editing(tmp_path / "model") as model:
+        model.relabel([0, 1, 4], "cat")
+        model.forget([5, 6, 7])
+        model.undo()
+        model.snapshot("before 3 asked")
+        model.rollback("before 3 asked")
+        with model.edit("as 3 asked"):
+            model.relabel([8], "ant")
+        model.forget(subject="3")
+        assert [line.words for line in model.log()] == [
+            "Opened for editing with 40 entries",
+            "Relabeled 3 entries",
+            "Forgot 3 entries",
+            "Took back edit 2: Forgot 3 entries",
+            "Rolled back to snapshot before (erased) asked",
+            "as (erased) asked",
+            "Erased 5 entries of a subject",
+        ]
+
+
+def test_a_value_that_the_encoder_has_learned_is_found(tmp_path: Path) -> None:
+    cities = ["Oslo", "Rome"] * 10
+    cities[5] = "Zzyzx-Ville"
+    X = pd.DataFrame({"height": np.arange(20.0), "city": cities})
+    told = [f"height={h:.3g}, city={c}" for h, c in zip(X["height"], cities, strict=True)]
+    clf = AttnKNNClassifier(3, encoder=TableEncoder(), attention="distance", calibration=None)
+    clf.fit(
+        X, ["a", "b"] * 10, payloads=told, subjects=["bob" if i == 5 else "" for i in range(20)]
+    )
+    clf.save(tmp_path / "model")
+    with open_for_editing(tmp_path / "model") as model:
+        receipt = model.forget(subject="bob")
+    assert receipt.found_in == ["entries.sqlite (settings.json)"]
+    assert not receipt.is_checked
+
+
+@pytest.mark.parametrize("who", ["Ann", "Zoë Brontë"])
+def test_a_class_that_has_the_name_of_the_person_is_found(tmp_path: Path, who: str) -> None:
+    clf = AttnKNNClassifier(attention="distance", calibration=None, n_neighbors=3)
+    clf.fit(rows(8), [who, "bob"] * 4, subjects=[who.upper(), ""] * 4).save(tmp_path / "model")
+    with open_for_editing(tmp_path / "model") as model:
+        assert "entries.sqlite (settings.json)" in model.forget(subject=who.upper()).found_in
+
+
+def test_what_could_not_be_searched_for_is_not_called_complete(tmp_path: Path) -> None:
+    clf = AttnKNNClassifier(attention="distance", calibration=None, n_neighbors=3)
+    told = {"subjects": ["ann", "ann of ours"] * 4, "payloads": ["x"] * 8}
+    clf.fit(rows(8)[:, :1], list("abababab"), **told).save(tmp_path / "model")
+    with open_for_editing(tmp_path / "model") as model:
+        receipt = model.forget(subject="ann")
+    assert (receipt.n_searched, receipt.found_in) == (0, [])
+    assert not receipt.is_complete
+    assert "0 pieces of them were searched" in str(receipt)
+
+
+def test_a_name_that_begins_another_name_is_no_trace(tmp_path: Path) -> None:
+    clf = AttnKNNClassifier(attention="distance", calibration=None, n_neighbors=3)
+    clf.fit(rows(8), list("abababab"), subjects=["visitor-1", "visitor-12"] * 4)
+    clf.save(tmp_path / "model")
+    with open_for_editing(tmp_path / "model") as model:
+        assert model.forget(subject="visitor-1").is_complete
+
+
+@pytest.mark.parametrize(
+    ("words", "places"),
+    [("rob7@mail.org asked", ["entries.sqlite (log)"]), ("row 12 is a secret of a person", [])],
+)
+def test_a_value_that_somebody_wrote_in_the_log_is_found(
+    tmp_path: Path, words: str, places: list[str]
+) -> None:
+    clf = AttnKNNClassifier(attention="distance", calibration=None, n_neighbors=3)
+    told = {"subjects": ["bob", ""] * 4, "payloads": [{"mail": "rob7@mail.org, a person"}, "x"] * 4}
+    clf.fit(rows(8), list("abababab"), **told).save(tmp_path / "model")
+    with open_for_editing(tmp_path / "model") as model:
+        with model.edit(words):
+            model.relabel([1], "a")
+        assert model.forget(subject="bob").found_in == places

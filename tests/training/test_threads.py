@@ -1,0 +1,76 @@
+"""Threads: shares of a batch, each on its own core."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from attnknn.training import threads
+from attnknn.training.threads import in_shares
+
+
+@pytest.fixture
+def three(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+
+
+@pytest.mark.usefixtures("three")
+def test_shares_are_all_rows_in_order():
+    rows, written = torch.arange(8.0), torch.zeros(8)
+    parts = in_shares(lambda a, b: (b.copy_(2 * a), a.tolist())[1], rows, written)
+    assert parts == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    assert torch.equal(written, 2 * rows)
+    assert in_shares(len, rows[:1]) == [1]
+
+
+@pytest.mark.usefixtures("three")
+def test_shares_have_no_gradients_and_pass_errors_on():
+    weight = torch.ones(6, requires_grad=True)
+    assert not any(part.requires_grad for part in in_shares(lambda rows: rows * 2, weight))
+    with pytest.raises(ZeroDivisionError):
+        in_shares(lambda rows: 1 / (len(rows) - 2), weight)
+
+
+@pytest.mark.usefixtures("three")
+def test_an_error_in_one_share_waits_for_the_others():
+    written = torch.zeros(3)
+
+    def work(rows):
+        if rows[0] == 0:
+            raise ZeroDivisionError
+        time.sleep(0.05)
+        written[rows] = 1
+
+    with pytest.raises(ZeroDivisionError):
+        in_shares(work, torch.arange(3))
+    assert written.tolist() == [0, 1, 1]
+
+
+def test_each_helper_has_one_core_and_no_gradients():
+    with ThreadPoolExecutor(1, initializer=threads._work_alone) as pool:
+        assert pool.submit(torch.get_num_threads).result() == 1
+        assert not pool.submit(torch.is_grad_enabled).result()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+@pytest.mark.usefixtures("three")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_forked_process_has_helpers_of_its_own():
+    rows = torch.zeros(6)
+    assert sum(in_shares(len, rows)) == 6
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        os._exit(sum(in_shares(len, rows)))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 6
+
+
+def test_one_thread_works_where_it_was_called(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    monkeypatch.setattr(threads, "ThreadPoolExecutor", None)
+    assert in_shares(len, torch.zeros(4)) == [4]
