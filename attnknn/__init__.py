@@ -11,7 +11,7 @@ if TYPE_CHECKING:
         DistanceAttention,
         KEnsembleAttention,
         LearnedAttention,
-        PeakedAttention,
+        PowerDistanceAttention,
         UniformAttention,
     )
     from attnknn.classifier import AttnKNNClassifier
@@ -35,7 +35,7 @@ _HOMES = {
     "KEnsembleAttention": "attnknn.attention",
     "LearnedAttention": "attnknn.attention",
     "NumpyMemory": "attnknn.memory",
-    "PeakedAttention": "attnknn.attention",
+    "PowerDistanceAttention": "attnknn.attention",
     "PredictionSets": "attnknn.conformal",
     "TableEncoder": "attnknn.encoders",
     "TorchMemory": "attnknn.memory",
@@ -55,7 +55,7 @@ __all__ = [
     "KEnsembleAttention",
     "LearnedAttention",
     "NumpyMemory",
-    "PeakedAttention",
+    "PowerDistanceAttention",
     "PredictionSets",
     "TableEncoder",
     "TorchMemory",

@@ -23,7 +23,7 @@ from attnknn._validation import (
 )
 from attnknn.editing import EditsMixin
 from attnknn.errors import InvalidInputError, NotFittedYetError
-from attnknn.memory.entries import Told, group_codes, make_entries
+from attnknn.memory.entries import RowMetadata, group_codes, make_entries
 from attnknn.promises import PromisesMixin
 from attnknn.records import Booleans, Evidence, Floats, Integers
 
@@ -50,7 +50,7 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
         column of texts, 'image' trains on images; or any scikit-learn transformer or function
     memory : 'auto', 'torch', 'numpy', 'faiss', or a `Memory`
     metric : 'euclidean', 'cosine' or 'inner_product'
-    attention : 'auto' learns the weights and keeps them only if they are better on fresh rows;
+    attention : 'auto' learns the weights and keeps them only if they are better on held-out rows;
         'uniform', 'distance', 'peaked', 'learned', 'k-ensemble', 'adaptive', or an `Attention`
     calibration : 'auto' fits temperature, prior's score and map leave-one-out; 'scores' leaves the
         map out; None fits nothing
@@ -108,7 +108,7 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
         *,
         ids: ArrayLike | None = None,
         groups: ArrayLike | None = None,
-        importance: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
         payloads: Any = None,
         subjects: ArrayLike | None = None,
     ) -> Self:
@@ -120,14 +120,14 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
         y : (n,) labels
         ids : (n,) distinct integers or strings; default 0 to n − 1
         groups : (n,) rows of one group never judge each other leave-one-out
-        importance : (n,) positive; a neighbor of importance 2 has the say of two
+        sample_weight : (n,) positive; a neighbor of sample weight 2 has the say of two
         payloads : (n,) anything to be shown with the evidence
         subjects : (n,) whose the rows are, for `forget(subject=...)`; those of one subject are a
             group, unless `groups` are given
         """
         self._check_settings()
         labels = check_labels(y)
-        told = Told(ids, groups, importance, payloads, subjects).grouped()
+        told = RowMetadata(ids, groups, sample_weight, payloads, subjects).grouped()
         return self._fit(X, labels, np.unique(labels), told)
 
     def partial_fit(self, X: Any, y: Any, classes: ArrayLike | None = None) -> Self:
@@ -144,7 +144,7 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
         unknown = [label for label in labels.tolist() if label not in set(named.tolist())]
         if unknown:
             raise InvalidInputError(f"`classes` must name every label, {unknown[0]!r} is missing.")
-        return self._fit(X, labels, named, Told())
+        return self._fit(X, labels, named, RowMetadata())
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable label of each row of `X`."""
@@ -190,14 +190,14 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
         """Probabilities (N, C) of every entry by the others, in the order they are remembered.
 
         Entries that learned attention or a value head was trained on are judged a little too well;
-        `fresh_` says which entries were not.
+        `held_out_` says which entries were not.
         """
         self._check_remembers("leave_one_out_proba")
-        judged = self._everyone().trusting(self._trust())
-        blocks = range(0, len(judged), ROWS_AT_ONCE)
+        left_out = self._everyone().trusting(self._trust())
+        blocks = range(0, len(left_out), ROWS_AT_ONCE)
         parts = self._parts()
         return np.concatenate(
-            [judged.part(slice(b, b + ROWS_AT_ONCE)).answer(parts).probabilities for b in blocks]
+            [left_out.part(slice(b, b + ROWS_AT_ONCE)).answer(parts).probabilities for b in blocks]
         )
 
     def save(self, path: str | Path, *, ends_edits: bool = False) -> None:
@@ -226,10 +226,10 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
         return self.calibration_.label_noise
 
     @property
-    def fresh_(self) -> NDArray[np.bool_]:
+    def held_out_(self) -> NDArray[np.bool_]:
         """(N,) True for entries that no learned part was trained on."""
-        self._check_fitted("fresh_")
-        return self.memory_.entries.fresh
+        self._check_fitted("held_out_")
+        return self.memory_.entries.held_out
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "memory_")
@@ -247,14 +247,14 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
         check_flag("value_head", self.value_head)
         check_choice("device", self.device, ["auto", "cpu", "cuda", "mps"])
 
-    def _fit(self, X: Any, labels: NDArray[Any], classes: NDArray[Any], told: Told) -> Self:
+    def _fit(self, X: Any, labels: NDArray[Any], classes: NDArray[Any], told: RowMetadata) -> Self:
         with all_or_nothing(self):
             for name in ("_least_next_id", "encoder_training_"):
                 self.__dict__.pop(name, None)
-            rows, fresh = self._learned_rows(X, labels, classes, told.groups)
+            rows, held_out = self._learned_rows(X, labels, classes, told.groups)
             self._remember(rows, labels, classes, told)
             self._drop_caches()  # else the parts are fitted with counts of an earlier fit
-            self._fit_parts(fresh)
+            self._fit_parts(held_out)
             self._fit_views(X)
         return self
 
@@ -284,10 +284,10 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
         self.n_features_in_ = encoder.n_features_in_  # type: ignore[attr-defined]
         if hasattr(self, "feature_names_in_") and not hasattr(encoder, "feature_names_in_"):
             del self.feature_names_in_  # a column of paths names no feature
-        return taught.embeddings, taught.fresh
+        return taught.embeddings, taught.held_out
 
     def _remember(
-        self, rows: NDArray[Any], labels: NDArray[Any], classes: NDArray[Any], told: Told
+        self, rows: NDArray[Any], labels: NDArray[Any], classes: NDArray[Any], told: RowMetadata
     ) -> None:
         from attnknn.memory import make_memory
 
@@ -314,7 +314,7 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
 
         return learns(self.encoder_)
 
-    def _fit_parts(self, fresh: Booleans | None = None) -> None:
+    def _fit_parts(self, held_out: Booleans | None = None) -> None:
         from attnknn.fitting.fitting import FitSettings, fit_parts
 
         settings = FitSettings(
@@ -325,13 +325,13 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
             verbose=self.verbose,
             value_head=self.value_head,
         )
-        outcome = fit_parts(self.memory_, self._counts(), self.attention, settings, fresh)
+        outcome = fit_parts(self.memory_, self._counts(), self.attention, settings, held_out)
         self.attention_ = outcome.parts.attention
         self.calibration_ = outcome.parts.calibration
         self.value_head_ = outcome.parts.value_head
         self.n_neighbors_ = outcome.parts.n_neighbors
         self.fit_report_ = outcome.report
-        self.memory_.entries = replace(self.memory_.entries, fresh=outcome.fresh)
+        self.memory_.entries = replace(self.memory_.entries, held_out=outcome.held_out)
         self._drop_caches()
         self._cache["trust_of_all"] = outcome.parts.trust
         if self.verbose > 1:
@@ -397,13 +397,13 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
         from attnknn.encoders import has_views
 
         self.views_factor_ = 1.0
-        fresh = np.flatnonzero(self.fresh_)
-        if not has_views(self.encoder_) or self.calibration is None or len(fresh) < 2:
+        held_out = np.flatnonzero(self.held_out_)
+        if not has_views(self.encoder_) or self.calibration is None or len(held_out) < 2:
             return
         from attnknn.fitting.views import MOST_ROWS, views_factor
 
         generator = np.random.default_rng(self._seed())
-        rows = np.sort(generator.permutation(fresh)[:MOST_ROWS])
+        rows = np.sort(generator.permutation(held_out)[:MOST_ROWS])
         encoder: Any = self.encoder_
         views = encoder.embeddings(_safe_indexing(X, rows), encoder.views)
         self.views_factor_ = views_factor(self._parts(), rows, views, self._trust())
@@ -439,18 +439,18 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
         """All entries judged by the others; built when first needed, and kept up by edits."""
         from attnknn.leave_one_out import judge
 
-        if "judged" not in self._cache:
+        if "left_out" not in self._cache:
             others, k = self._others(), self.n_neighbors_
-            self._cache["judged"] = judge(self.memory_, self._counts(), k, others=others)
-        return self._cache["judged"]
+            self._cache["left_out"] = judge(self.memory_, self._counts(), k, others=others)
+        return self._cache["left_out"]
 
     def _others(self) -> Any:
         """The nearest others of each entry: built once, then changed by each edit."""
-        from attnknn.memory.neighbor_graph import NearestOthers
+        from attnknn.memory.neighbor_graph import NeighborGraph
 
         others = self._cache.get("others")
         if others is None or not others.is_of(self.memory_) or others.k < self.n_neighbors_:
-            others = self._cache["others"] = NearestOthers(self.memory_, self.n_neighbors_)
+            others = self._cache["others"] = NeighborGraph(self.memory_, self.n_neighbors_)
         return others
 
     def _trust(self) -> Any:

@@ -15,14 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 from attnknn._atomic import all_or_nothing
 from attnknn._validation import check_labels, check_same_kind
 from attnknn.errors import InvalidInputError, InvalidSettingError
-from attnknn.memory.entries import Told, make_entries
+from attnknn.memory.entries import RowMetadata, make_entries
 from attnknn.records import Booleans, Floats, Integers
 
 if TYPE_CHECKING:
     from attnknn.attention import Attention
     from attnknn.calibration import Calibration
     from attnknn.memory import Memory
-    from attnknn.memory.neighbor_graph import NearestOthers
+    from attnknn.memory.neighbor_graph import NeighborGraph
     from attnknn.value_head import ValueHead
 
 
@@ -43,7 +43,7 @@ class EditsMixin:
         def _check_remembers(self, method: str) -> None: ...
         def _check_settings(self) -> None: ...
         def _drop_caches(self) -> None: ...
-        def _fit_parts(self, fresh: Booleans | None = None) -> None: ...
+        def _fit_parts(self, held_out: Booleans | None = None) -> None: ...
         def _has_trained_encoder(self) -> bool: ...
         def _encoded(
             self, X: Any, *, reset: bool, labels: NDArray[Any] | None = None
@@ -56,7 +56,7 @@ class EditsMixin:
         *,
         ids: ArrayLike | None = None,
         groups: ArrayLike | None = None,
-        importance: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
         payloads: Any = None,
         subjects: ArrayLike | None = None,
     ) -> Self:
@@ -75,7 +75,9 @@ class EditsMixin:
             raise InvalidInputError(f"`X` has {len(rows)} rows but `y` has {len(labels)} labels.")
         with self._edit():
             self._admit(labels, self.memory_.prepare(rows))
-            told = Told(ids, groups, importance, payloads, subjects).grouped(self.memory_.entries)
+            told = RowMetadata(ids, groups, sample_weight, payloads, subjects).grouped(
+                self.memory_.entries
+            )
             codes = self._codes(labels)
             entries = make_entries(rows, codes, **vars(told), first_id=self._next_id())
             others = self._kept_others()
@@ -122,14 +124,14 @@ class EditsMixin:
             self.memory_.relabel(wanted, self._codes(labels))
         return self
 
-    def _fade(self, fading: Floats | None) -> Self:
-        """Set what age leaves of the importance of each entry (N,), in the order remembered."""
+    def _set_decay(self, decay: Floats | None) -> Self:
+        """Set what age leaves of the sample weight of each entry (N,), in the order remembered."""
         with self._edit():
-            self.memory_.fade(fading)
+            self.memory_.set_decay(decay)
         return self
 
     def refit(self) -> Self:
-        """Fit attention, calibration and value head anew on what is remembered now.
+        """Fit attention, calibration and value head again on what is remembered now.
 
         The encoder stays: the rows it was fitted on are not kept, only their embeddings.
         """
@@ -141,23 +143,26 @@ class EditsMixin:
         return self
 
     def _refit_parts(self) -> None:
-        """Fit the parts on fresh entries; what the encoder was trained on does not become fresh."""
-        fresh, is_trained = self.memory_.entries.fresh, self._has_trained_encoder()
-        if is_trained and fresh.sum() < 2:
+        """Fit the parts on held-out entries.
+
+        What the encoder was trained on does not become fresh.
+        """
+        held_out, is_trained = self.memory_.entries.held_out, self._has_trained_encoder()
+        if is_trained and held_out.sum() < 2:
             warnings.warn(
                 "The encoder was trained on all entries but "
-                f"{fresh.sum()}, so what is fitted to them is too sure. Add rows, or fit anew.",
+                f"{held_out.sum()}, so what is fitted to them is too sure. Add rows, or fit again.",
                 stacklevel=4,
             )
-        is_mixed = is_trained and 2 <= fresh.sum() < len(fresh)
-        self._fit_parts(fresh if is_mixed else None)
+        is_mixed = is_trained and 2 <= held_out.sum() < len(held_out)
+        self._fit_parts(held_out if is_mixed else None)
         if is_trained:
             entries = self.memory_.entries
-            self.memory_.entries = replace(entries, fresh=entries.fresh & fresh)
+            self.memory_.entries = replace(entries, held_out=entries.held_out & held_out)
 
-    def _kept_others(self) -> NearestOthers | None:
+    def _kept_others(self) -> NeighborGraph | None:
         """The lists of nearest others, if there are some of what is remembered now."""
-        others: NearestOthers | None = self._cache.get("others")
+        others: NeighborGraph | None = self._cache.get("others")
         return others if others is not None and others.is_of(self.memory_) else None
 
     def _codes(self, labels: NDArray[Any]) -> Integers:
@@ -219,7 +224,7 @@ def _with_unseen(classes: NDArray[Any], unseen: list[Any]) -> NDArray[Any]:
     wrong = [label for label in unseen if _whole_numbers([label], np.dtype(wide)) is None]
     raise InvalidInputError(
         "Labels must be whole numbers of at most 64 bits, as the classes that are known, got "
-        f"{(wrong or unseen)[0]!r}. Give another label, or fit anew with labels of one kind."
+        f"{(wrong or unseen)[0]!r}. Give another label, or fit again with labels of one kind."
     )
 
 

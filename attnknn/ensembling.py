@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attnknn.attention.base import Scores, Situation, Weights
+from attnknn.attention.base import NeighborBatch, Scores, Weights
 from attnknn.attention.several import (
     AdaptiveAttention,
     KEnsembleAttention,
@@ -32,39 +32,39 @@ N_STEPS = 200  # of expectation-maximization
 
 
 def fit_mixing(
-    attention: SeveralSizesAttention, situation: Situation, own: Integers, prior: Floats
+    attention: SeveralSizesAttention, batch: NeighborBatch, own: Integers, prior: Floats
 ) -> None:
     """Fit what `attention` mixes its sizes by, at its present temperature and prior's score.
 
     Parameters
     ----------
-    situation : rows that are left out of their own neighbors
+    batch : rows that are left out of their own neighbors
     own : (B,) their observed labels
     prior : (B, C) class frequencies as each row sees them
     """
     if isinstance(attention, KEnsembleAttention):
         if attention.weighting == "fitted":
-            attention.weights_ = mixture_weights(own_shares(attention, situation, own, prior))
+            attention.weights_ = mixture_weights(own_shares(attention, batch, own, prior))
     elif isinstance(attention, AdaptiveAttention):
-        likely = own_shares(attention, situation, own, prior)
+        likely = own_shares(attention, batch, own, prior)
         if attention.rule == "learned":
-            attention.model_ = mixture_model(neighborhood(situation, attention.sizes_), likely)
+            attention.model_ = mixture_model(neighborhood(batch, attention.sizes_), likely)
         elif attention.threshold is None:
-            attention.threshold_ = best_threshold(entropies(situation, attention.sizes_), likely)
+            attention.threshold_ = best_threshold(entropies(batch, attention.sizes_), likely)
         else:
             attention.threshold_ = float(attention.threshold)
 
 
 def own_shares(
-    attention: SeveralSizesAttention, situation: Situation, own: Integers, prior: Floats
+    attention: SeveralSizesAttention, batch: NeighborBatch, own: Integers, prior: Floats
 ) -> Floats:
     """The share (B, H) of each row's own label in the vote over each size by itself."""
-    scores = attention.scores(situation)
-    rows, labels = np.arange(len(own)), situation.neighbors.labels
+    scores = attention.scores(batch)
+    rows, labels = np.arange(len(own)), batch.neighbors.labels
     shares = np.empty((len(own), len(attention.sizes_)))
     for head in range(shares.shape[1]):
         alone = Scores(scores.neighbors[:, [head]], scores.prior[:, [head]])
-        weights = attention.weights(alone, situation)
+        weights = attention.weights(alone, batch)
         shares[:, head] = vote(labels, weights, prior)[rows, own]
     return np.maximum(shares, np.finfo(float).tiny)
 

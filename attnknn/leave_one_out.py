@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from attnknn.attention.base import Attention, Situation
-from attnknn.calibration import Trial
+from attnknn.attention.base import Attention, NeighborBatch
+from attnknn.calibration import CalibrationBatch
 from attnknn.memory.base import Memory
 from attnknn.memory.entries import NO_GROUP
-from attnknn.memory.neighbor_graph import NearestOthers
-from attnknn.pipeline import Answer, Parts, situation_of
+from attnknn.memory.neighbor_graph import NeighborGraph
+from attnknn.pipeline import Answer, Parts, make_neighbor_batch
 from attnknn.records import Booleans, Floats, Integers, Neighbors
 from attnknn.vote import class_prior
 
@@ -22,20 +22,20 @@ ROWS_AT_ONCE = 8192
 
 
 @dataclass(frozen=True)
-class Judged:
+class LeaveOneOutBatch:
     """Entries and the others that judge them.
 
     Parameters
     ----------
     rows : (B,) positions of the entries in the memory
-    situation : what attention sees of them, each left out of its own neighbors
+    batch : what attention sees of them, each left out of its own neighbors
     own : (B,) their observed labels
     groups : (B,) theirs; -1 is no group
     counts : (C,) entries per class
     """
 
     rows: Integers
-    situation: Situation
+    batch: NeighborBatch
     own: Integers
     groups: Integers
     counts: Integers
@@ -48,46 +48,46 @@ class Judged:
         """Class frequencies (B, C) as each entry sees them: without itself."""
         return class_prior(self.counts, self.own)
 
-    def part(self, chosen: Any) -> Judged:
+    def part(self, chosen: Any) -> LeaveOneOutBatch:
         """Some of the entries."""
         return replace(
             self,
             rows=self.rows[chosen],
-            situation=self.situation.rows(chosen),
+            batch=self.batch.rows(chosen),
             own=self.own[chosen],
             groups=self.groups[chosen],
         )
 
-    def nearest(self, k: int) -> Judged:
+    def nearest(self, k: int) -> LeaveOneOutBatch:
         """The same entries judged by their `k` nearest others only."""
-        return replace(self, situation=self.situation.nearest(k))
+        return replace(self, batch=self.batch.nearest(k))
 
-    def asking(self, may_judge: Booleans) -> Judged:
+    def asking(self, may_judge: Booleans) -> LeaveOneOutBatch:
         """The same entries judged by those others only that `may_judge` (N,)."""
-        positions = self.situation.neighbors.positions
-        return replace(self, situation=self.situation.asking(may_judge[positions]))
+        positions = self.batch.neighbors.positions
+        return replace(self, batch=self.batch.asking(may_judge[positions]))
 
-    def trusting(self, trust: Trust | None) -> Judged:
+    def trusting(self, trust: Trust | None) -> LeaveOneOutBatch:
         """The same with the trust of each judge, the judged entry having no say in it."""
         if trust is None:
             return self
-        values = trust.without(self.rows, self.situation.neighbors)
-        return replace(self, situation=replace(self.situation, trust=values))
+        values = trust.without(self.rows, self.batch.neighbors)
+        return replace(self, batch=replace(self.batch, trust=values))
 
-    def trial(self, attention: Attention) -> Trial:
+    def calibration_batch(self, attention: Attention) -> CalibrationBatch:
         """These entries as calibration wants them."""
-        return Trial(
-            scores=attention.scores(self.situation),
-            log_importance=np.log(self.situation.importance),
-            labels=self.situation.neighbors.labels,
-            mask=self.situation.neighbors.mask,
+        return CalibrationBatch(
+            scores=attention.scores(self.batch),
+            log_sample_weight=np.log(self.batch.sample_weight),
+            labels=self.batch.neighbors.labels,
+            mask=self.batch.neighbors.mask,
             own=self.own,
             prior=self.prior,
         )
 
     def answer(self, parts: Parts) -> Answer:
         """What the fitted parts say of these entries."""
-        return parts.finish(self.situation.nearest(parts.n_neighbors), self.prior)
+        return parts.finish(self.batch.nearest(parts.n_neighbors), self.prior)
 
 
 def judge(
@@ -95,8 +95,8 @@ def judge(
     counts: Integers,
     k: int,
     rows: Integers | None = None,
-    others: NearestOthers | None = None,
-) -> Judged:
+    others: NeighborGraph | None = None,
+) -> LeaveOneOutBatch:
     """The entries at `rows` (default: all) with their `k` nearest others.
 
     Parameters
@@ -107,7 +107,7 @@ def judge(
     --------
     >>> from attnknn.memory import NumpyMemory, make_entries
     >>> memory = NumpyMemory().remember(make_entries([[0.0], [1.0], [5.0]], [0, 0, 1]))
-    >>> judge(memory, np.array([2, 1]), k=1).situation.neighbors.positions.ravel().tolist()
+    >>> judge(memory, np.array([2, 1]), k=1).batch.neighbors.positions.ravel().tolist()
     [1, 0, 1]
     """
     if rows is None:
@@ -117,13 +117,13 @@ def judge(
         neighbors = memory.search_prepared(queries, max(1, min(k, len(memory) - 1)), exclude=rows)
     else:
         neighbors = others.neighbors(memory, k, rows)
-    situation = situation_of(queries, neighbors, memory)
+    batch = make_neighbor_batch(queries, neighbors, memory)
     entries = memory.entries
-    return Judged(rows, situation, entries.labels[rows], entries.groups[rows], counts)
+    return LeaveOneOutBatch(rows, batch, entries.labels[rows], entries.groups[rows], counts)
 
 
 @dataclass(frozen=True)
-class Verdicts:
+class LeaveOneOutPredictions:
     """What the others say of some entries.
 
     Parameters
@@ -142,9 +142,9 @@ class Verdicts:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def part(self, chosen: Any) -> Verdicts:
+    def part(self, chosen: Any) -> LeaveOneOutPredictions:
         """The verdicts on some of the entries."""
-        return Verdicts(
+        return LeaveOneOutPredictions(
             self.rows[chosen], self.own[chosen], self.probabilities[chosen], self.distances[chosen]
         )
 
@@ -164,12 +164,12 @@ def mean_of_nearest(distances: Floats, n: int) -> Floats:
     return np.asarray(distances[:, :n].mean(axis=1))
 
 
-def verdicts(judged: Judged, parts: Parts) -> Verdicts:
+def leave_one_out_predictions(left_out: LeaveOneOutBatch, parts: Parts) -> LeaveOneOutPredictions:
     """The verdicts of the fitted parts on judged entries, block by block."""
-    blocks = range(0, max(1, len(judged)), ROWS_AT_ONCE)
-    found = [judged.part(slice(b, b + ROWS_AT_ONCE)).answer(parts).probabilities for b in blocks]
-    distances = judged.situation.neighbors.distances
-    return Verdicts(judged.rows, judged.own, np.concatenate(found), distances)
+    blocks = range(0, max(1, len(left_out)), ROWS_AT_ONCE)
+    found = [left_out.part(slice(b, b + ROWS_AT_ONCE)).answer(parts).probabilities for b in blocks]
+    distances = left_out.batch.neighbors.distances
+    return LeaveOneOutPredictions(left_out.rows, left_out.own, np.concatenate(found), distances)
 
 
 class Trust:
@@ -185,10 +185,10 @@ class Trust:
     first_look : fitted distance attention
     """
 
-    def __init__(self, everyone: Judged, first_look: Attention) -> None:
-        situation = everyone.situation.nearest(TRUST_WIDTH)
-        weights = first_look.weigh(situation)
-        self.table: Neighbors = situation.neighbors
+    def __init__(self, everyone: LeaveOneOutBatch, first_look: Attention) -> None:
+        batch = everyone.batch.nearest(TRUST_WIDTH)
+        weights = first_look.weigh(batch)
+        self.table: Neighbors = batch.neighbors
         self.weights = weights.neighbors  # (N, K)
         self.prior_weight = weights.prior  # (N,)
         self.own, self.groups, self.counts = everyone.own, everyone.groups, everyone.counts

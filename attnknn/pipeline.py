@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnknn.attention.base import Attention, Situation, Weights
+from attnknn.attention.base import Attention, NeighborBatch, Weights
 from attnknn.calibration import Calibration
 from attnknn.memory.base import Memory
 from attnknn.records import Floats, Integers, Neighbors
@@ -50,29 +50,29 @@ class Parts:
         """Answers for prepared queries (B, D) that are not entries."""
         neighbors = self.memory.search_prepared(queries, self.n_neighbors)
         trust = None if self.trust is None else self.trust[neighbors.positions]
-        situation = situation_of(queries, neighbors, self.memory, trust)
-        return self.finish(situation, class_prior(self.counts))
+        batch = make_neighbor_batch(queries, neighbors, self.memory, trust)
+        return self.finish(batch, class_prior(self.counts))
 
-    def finish(self, situation: Situation, prior: Floats) -> Answer:
+    def finish(self, batch: NeighborBatch, prior: Floats) -> Answer:
         """Weigh and vote, the search being done."""
-        weights = self.attention.weigh(situation)
-        shares = vote(situation.neighbors.labels, weights, prior)
+        weights = self.attention.weigh(batch)
+        shares = vote(batch.neighbors.labels, weights, prior)
         probabilities = self.calibration.probabilities(shares)
         head = self.value_head
         if head is not None:
-            probabilities = head.probabilities(situation, weights, shares, probabilities)
-        return Answer(situation.neighbors, weights, prior, shares, probabilities, head is None)
+            probabilities = head.probabilities(batch, weights, shares, probabilities)
+        return Answer(batch.neighbors, weights, prior, shares, probabilities, head is None)
 
 
-def situation_of(
+def make_neighbor_batch(
     queries: NDArray[np.float32], neighbors: Neighbors, memory: Memory, trust: Floats | None = None
-) -> Situation:
+) -> NeighborBatch:
     """What attention looks at when `memory` gave these `neighbors`."""
-    return Situation(
+    return NeighborBatch(
         queries=queries,
         neighbors=neighbors,
         squared=squared(neighbors.distances, memory.metric_),
-        importance=memory.entries.importance_now[neighbors.positions],
+        sample_weight=memory.entries.effective_weight[neighbors.positions],
         entries=memory.entries.embeddings,
         trust=trust,
         is_relative=memory.metric_ == "inner_product",

@@ -18,21 +18,21 @@ from attnknn.records import Booleans, Floats, Integers
 if TYPE_CHECKING:
     from attnknn.calibration import Calibration
     from attnknn.conformal import PredictionSets, SetScore
-    from attnknn.conformal.coverage_spec import Promise
+    from attnknn.conformal.coverage_spec import CoverageSpec
     from attnknn.conformal.decisions import Decisions
-    from attnknn.leave_one_out import Trust, Verdicts
+    from attnknn.leave_one_out import LeaveOneOutPredictions, Trust
     from attnknn.memory import Memory
     from attnknn.pipeline import Answer
 
 RISK = Limits(above=0, below=1, may_be_none=True)
 CONFIDENCE = Limits(least=0, below=1, may_be_none=True)
-STRANGENESS = Limits(least=0, below=1)
+NOVELTY = Limits(least=0, below=1)
 METHODS = ("leave_one_out", "split", "jackknife+")
-MOST_JUDGED = 20_000  # fresh entries: a share of 0.9 is then known to 0.002
+MOST_LEFT_OUT = 20_000  # held-out entries: a share of 0.9 is then known to 0.002
 
 
 class PromisesMixin:
-    """Sets and decisions, from what the others say of each fresh entry."""
+    """Sets and decisions, from what the others say of each held-out entry."""
 
     memory_: Memory
     calibration_: Calibration
@@ -73,12 +73,13 @@ class PromisesMixin:
         ----------
         coverage : the share of sets that are to hold the right label; higher makes larger sets
         by_class : reach it for the rows of each class, and not only over all rows
-        method : 'leave_one_out' takes every fresh entry for an example, judged by the others. Close
+        method : 'leave_one_out' takes every held-out entry for an example, judged by the others.
+            Close
             to `coverage` in practice, no guarantee by itself. If the classifier models label noise,
             this is the coverage of the true label.
             'split' takes `calibration_rows`. Guarantee: at least `coverage`, if rows to come are
             like these, and for labels like theirs: wrong ones among them make sets larger.
-            'jackknife+' answers anew without each fresh entry. Guarantee: at least
+            'jackknife+' answers again without each held-out entry. Guarantee: at least
             1 − 2 (1 − `coverage`), in practice about `coverage`, if rows to come are like the fresh
             entries and the fitted parts were fitted on other rows; for labels as observed
         score : 'lac' makes the smallest sets, 'aps' larger ones where the classifier is unsure,
@@ -98,7 +99,7 @@ class PromisesMixin:
         [[0], [1, 2]]
         """
         from attnknn.conformal import PredictionSets, members
-        from attnknn.conformal.coverage_spec import make_promise
+        from attnknn.conformal.coverage_spec import make_coverage_spec
 
         self._check_remembers("predict_set")
         check_choice("method", method, METHODS)
@@ -106,18 +107,16 @@ class PromisesMixin:
             raise InvalidSettingError(
                 "`calibration_rows` goes with `method='split'`: give both, or neither."
             )
-        promise = make_promise(coverage, by_class, score, random_state)
+        spec = make_coverage_spec(coverage, by_class, score, random_state)
         limits = None
         if method == "jackknife+":
-            inside = self._members_by_jackknife(X, promise)
+            inside = self._members_by_jackknife(X, spec)
         else:
-            limits = self._thresholds(promise, calibration_rows)
+            limits = self._thresholds(spec, calibration_rows)
             views = self._views(X, "predict_set")
-            scores = promise.scores_of_queries(self._probabilities(views), views[0])
+            scores = spec.scores_of_queries(self._probabilities(views), views[0])
             inside = members(scores, limits)
-        return PredictionSets(
-            inside, self.classes_, promise.coverage, promise.by_class, method, limits
-        )
+        return PredictionSets(inside, self.classes_, spec.coverage, spec.by_class, method, limits)
 
     def decide(
         self,
@@ -125,7 +124,7 @@ class PromisesMixin:
         max_risk: float | None = None,
         *,
         min_confidence: float | None = None,
-        max_strangeness: float = 0.01,
+        novelty_level: float = 0.01,
         n_nearest: int = 1,
     ) -> Decisions:
         """For each row of `X` its label, or the reason to abstain.
@@ -133,11 +132,11 @@ class PromisesMixin:
         Parameters
         ----------
         max_risk : of the answers that are given at most this share is to be wrong; lower abstains
-            more often. Chosen on fresh entries judged by the others so that a bound (Clopper and
+            more often. Chosen on held-out entries judged by the others so that a bound (Clopper and
             Pearson, 95 % sure over all confidences tried) stays below; for rows like these. If the
             classifier models label noise, wrong is what differs from the true label
         min_confidence : abstain below this probability; with `max_risk` the stricter one counts
-        max_strangeness : at most this share of rows like the fresh entries is called unlike
+        novelty_level : at most this share of rows like the held-out entries is called unlike
             anything remembered, which is guaranteed; higher abstains more often, 0 never for this
             reason
         n_nearest : strange is what is far from its so many nearest entries, by the mean distance,
@@ -156,13 +155,13 @@ class PromisesMixin:
         >>> decisions.reasons
         ['', 'unsure between 1 and 2', 'unlike anything remembered']
         """
-        from attnknn.conformal.decisions import decide, familiarity
+        from attnknn.conformal.decisions import decide, novelty_p_values
 
         self._check_remembers("decide")
         for name, value, limits in (
             ("max_risk", max_risk, RISK),
             ("min_confidence", min_confidence, CONFIDENCE),
-            ("max_strangeness", max_strangeness, STRANGENESS),
+            ("novelty_level", novelty_level, NOVELTY),
         ):
             if not limits.allow(value):
                 raise InvalidSettingError(f"`{name}` must be {limits}, got {value!r}.")
@@ -170,16 +169,16 @@ class PromisesMixin:
             raise InvalidSettingError(
                 f"`n_nearest` can be at most `n_neighbors_` ({self.n_neighbors_}), got {n_nearest}."
             )
-        least = self._least_confidence(max_risk, min_confidence, max_strangeness, n_nearest)
-        known = self._verdicts().nearest(n_nearest)
-        _warn_if_nothing_is_strange(max_strangeness, len(known))
+        least = self._least_confidence(max_risk, min_confidence, novelty_level, n_nearest)
+        known = self._leave_one_out_predictions().nearest(n_nearest)
+        _warn_if_nothing_is_novel(novelty_level, len(known))
         probabilities, nearest = self._answered_with_distance(X, n_nearest)
         return decide(
             probabilities,
-            familiarity(nearest, known),
+            novelty_p_values(nearest, known),
             self.classes_,
             min_confidence=least,
-            max_strangeness=max_strangeness,
+            novelty_level=novelty_level,
         )
 
     def _answered_with_distance(self, X: Any, n_nearest: int) -> tuple[Floats, Floats]:
@@ -198,25 +197,28 @@ class PromisesMixin:
         self,
         max_risk: float | None,
         min_confidence: float | None,
-        max_strangeness: float,
+        novelty_level: float,
         n_nearest: int,
     ) -> float:
         """What is asked for, or what the allowed risk takes among entries that are not strange."""
-        from attnknn.conformal.decisions import confidence_for_risk, familiarity_of_entries
+        from attnknn.conformal.decisions import confidence_for_risk, novelty_p_values_of_entries
 
         least = 0.0 if min_confidence is None else float(min_confidence)
         if max_risk is None:
             return least
-        key = ("confidence", max_risk, max_strangeness, n_nearest)
+        key = ("confidence", max_risk, novelty_level, n_nearest)
         if key not in self._cache:
-            judged = self._verdicts()
-            is_familiar = familiarity_of_entries(judged.nearest(n_nearest)) > max_strangeness
-            answered = judged.part(is_familiar)
+            left_out = self._leave_one_out_predictions()
+            is_known = novelty_p_values_of_entries(left_out.nearest(n_nearest)) > novelty_level
+            answered = left_out.part(is_known)
             self._cache[key] = confidence_for_risk(answered, max_risk, self._confusions())
         return max(least, self._cache[key])
 
-    def _thresholds(self, promise: Promise, rows: tuple[Any, ArrayLike] | None) -> Floats:
-        """Thresholds (C,) by rows that the user gives or, once per state, by the fresh entries."""
+    def _thresholds(self, spec: CoverageSpec, rows: tuple[Any, ArrayLike] | None) -> Floats:
+        """Thresholds (C,) by rows that the user gives or, once per state.
+
+        By the held-out entries.
+        """
         if rows is not None:
             X, y = _pair(rows)
             own = self._known_codes(check_labels(y))
@@ -225,24 +227,26 @@ class PromisesMixin:
                 raise InvalidInputError(
                     f"`calibration_rows` has {len(probabilities)} rows but {len(own)} labels."
                 )
-            return promise.thresholds(promise.scores_of_examples(probabilities), own, self.classes_)
-        if promise not in self._cache:
-            fresh = self._fresh_among_all() if promise.by_class else None
-            judged = self._verdicts(everyone=promise.by_class, trained_on=fresh is not None)
-            ids = self.memory_.entries.ids[judged.rows]
-            scores = promise.scores_of_examples(judged.probabilities, ids)
-            self._cache[promise] = promise.thresholds(
-                scores, judged.own, self.classes_, self._confusions(), fresh
+            return spec.thresholds(spec.scores_of_examples(probabilities), own, self.classes_)
+        if spec not in self._cache:
+            held_out = self._held_out_among_all() if spec.by_class else None
+            left_out = self._leave_one_out_predictions(
+                everyone=spec.by_class, trained_on=held_out is not None
             )
-        return self._cache[promise]
+            ids = self.memory_.entries.ids[left_out.rows]
+            scores = spec.scores_of_examples(left_out.probabilities, ids)
+            self._cache[spec] = spec.thresholds(
+                scores, left_out.own, self.classes_, self._confusions(), held_out
+            )
+        return self._cache[spec]
 
-    def _fresh_among_all(self) -> Booleans | None:
+    def _held_out_among_all(self) -> Booleans | None:
         """Which entries (N,) are fresh, where the others can help to tell classes apart.
 
         An encoder draws the rows that it was trained on to their classes: those cannot.
         """
-        fresh = self.memory_.entries.fresh
-        return None if fresh.all() or self._has_trained_encoder() else fresh
+        held_out = self.memory_.entries.held_out
+        return None if held_out.all() or self._has_trained_encoder() else held_out
 
     def _confusions(self) -> Floats | None:
         """Chance (C, C) of each label (column) for each true one (row), as the entries are now.
@@ -252,13 +256,13 @@ class PromisesMixin:
         from attnknn.calibration import MOST_NEIGHBORS_TO_SEE_NOISE, confusions_now
 
         if "confusions" not in self._cache:
-            judged = self._verdicts(by_nearest=MOST_NEIGHBORS_TO_SEE_NOISE)
+            left_out = self._leave_one_out_predictions(by_nearest=MOST_NEIGHBORS_TO_SEE_NOISE)
             self._cache["confusions"] = confusions_now(
-                self.calibration_, judged.probabilities, judged.own
+                self.calibration_, left_out.probabilities, left_out.own
             )
         return self._cache["confusions"]
 
-    def _members_by_jackknife(self, X: Any, promise: Promise) -> Booleans:
+    def _members_by_jackknife(self, X: Any, spec: CoverageSpec) -> Booleans:
         from attnknn.conformal.jackknife import Jackknife
 
         views = self._views(X, "predict_set")
@@ -267,51 +271,51 @@ class PromisesMixin:
                 "`method='jackknife+'` asks about each row once, but this encoder averages "
                 f"{len(views)} views. Use `method='split'`, or an encoder with one view."
             )
-        judged = self._verdicts(everyone=promise.by_class)
-        promise.check_examples(judged.own, self.classes_)
-        ids = self.memory_.entries.ids[judged.rows]
-        scores = promise.scores_of_examples(judged.probabilities, ids)
-        own_scores = scores[np.arange(len(judged)), judged.own]
-        jackknife = Jackknife(self._parts(), judged, own_scores, promise.score, self._trust())
+        left_out = self._leave_one_out_predictions(everyone=spec.by_class)
+        spec.check_examples(left_out.own, self.classes_)
+        ids = self.memory_.entries.ids[left_out.rows]
+        scores = spec.scores_of_examples(left_out.probabilities, ids)
+        own_scores = scores[np.arange(len(left_out)), left_out.own]
+        jackknife = Jackknife(self._parts(), left_out, own_scores, spec.score, self._trust())
         return jackknife.members(
             views[0],
-            promise.coverage,
-            by_class=promise.by_class,
-            uniform=promise.uniform_of_queries(views[0]),
+            spec.coverage,
+            by_class=spec.by_class,
+            uniform=spec.uniform_of_queries(views[0]),
         )
 
-    def _verdicts(
+    def _leave_one_out_predictions(
         self, *, everyone: bool = False, trained_on: bool = False, by_nearest: int | None = None
-    ) -> Verdicts:
-        """What the others say of fresh entries: of a sample of them, or of `everyone`.
+    ) -> LeaveOneOutPredictions:
+        """What the others say of held-out entries: of a sample of them, or of `everyone`.
 
         With `trained_on` also of those that are not fresh; `by_nearest` asks only so many of the
         others.
         """
-        from attnknn.leave_one_out import verdicts
+        from attnknn.leave_one_out import leave_one_out_predictions
 
         entries = self.memory_.entries
-        rows = np.flatnonzero(entries.fresh | trained_on)
-        is_sample = len(rows) > MOST_JUDGED and not everyone
+        rows = np.flatnonzero(entries.held_out | trained_on)
+        is_sample = len(rows) > MOST_LEFT_OUT and not everyone
         k = min(by_nearest or self.n_neighbors_, self.n_neighbors_)
-        key = ("verdicts", is_sample, trained_on, k)
+        key = ("leave_one_out_predictions", is_sample, trained_on, k)
         if key not in self._cache:
             rows = self._some(rows) if is_sample else rows
             parts = replace(self._parts(), n_neighbors=k)
-            self._cache[key] = verdicts(self._judged(rows), parts)
+            self._cache[key] = leave_one_out_predictions(self._left_out(rows), parts)
         return self._cache[key]
 
     def _some(self, rows: Integers) -> Integers:
         """A sample that depends on the ids of the entries, and not on their order."""
         ordered = rows[np.argsort(self.memory_.entries.ids[rows])]
-        chosen = np.random.default_rng(0).choice(len(rows), MOST_JUDGED, replace=False)
+        chosen = np.random.default_rng(0).choice(len(rows), MOST_LEFT_OUT, replace=False)
         return np.sort(ordered[chosen])
 
-    def _judged(self, rows: Integers) -> Any:
+    def _left_out(self, rows: Integers) -> Any:
         from attnknn.leave_one_out import judge
 
         trust = self._trust()
-        if trust is not None or "judged" in self._cache:
+        if trust is not None or "left_out" in self._cache:
             return self._everyone().part(rows).trusting(trust)
         return judge(self.memory_, self._counts(), self.n_neighbors_, rows)
 
@@ -335,11 +339,12 @@ def _pair(rows: Any) -> tuple[Any, Any]:
     return rows[0], rows[1]
 
 
-def _warn_if_nothing_is_strange(max_strangeness: float, n_fresh: int) -> None:
-    if 0 < max_strangeness < 1 / (n_fresh + 1):
+def _warn_if_nothing_is_novel(novelty_level: float, n_held_out: int) -> None:
+    if 0 < novelty_level < 1 / (n_held_out + 1):
         warnings.warn(
-            f"With {n_fresh} fresh examples no row is told to be unlike anything remembered at "
-            f"`max_strangeness={max_strangeness}`: it takes {math.ceil(1 / max_strangeness) - 1}. "
-            f"Give 0, or at least {1 / (n_fresh + 1):.2g}.",
+            f"With {n_held_out} held-out examples no row is told to be unlike anything "
+            f"remembered at "
+            f"`novelty_level={novelty_level}`: it takes {math.ceil(1 / novelty_level) - 1}. "
+            f"Give 0, or at least {1 / (n_held_out + 1):.2g}.",
             stacklevel=3,
         )

@@ -22,11 +22,11 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 from attnknn import AttnKNNClassifier
-from attnknn.research import datasets
 from attnknn.encoders import make_encoder
 from attnknn.insight.audit import Audit, audit
 from attnknn.metrics import ece_by_class
 from attnknn.records import Booleans, Floats, Integers
+from attnknn.research import datasets
 from attnknn.research.evaluation.protocol import versions
 from attnknn.research.evaluation.stress import symmetric_noise
 from experiments.bars import Bar
@@ -70,7 +70,7 @@ def measure(dataset: datasets.Dataset, rate: float, seed: int, attention: str) -
         "fit_seconds": round(fitted - started, 2),
         "audit_seconds": round(audited - fitted, 2),
         "all": scores_of(found, is_wrong, dataset.y_train, slice(None)),
-        **_by_freshness(found, is_wrong, dataset.y_train),
+        **_by_held_out(found, is_wrong, dataset.y_train),
         "cleanlab_auroc": cleanlab_scores(clf.leave_one_out_proba(), observed, is_wrong),
     }
 
@@ -88,19 +88,19 @@ def scores_of(
         "label_noise": found.label_noise,
         "ece": float(ece_by_class(truth.astype(int), np.column_stack([1 - wrong, wrong]))[1]),
         "auroc": float(roc_auc_score(truth, wrong)),
-        "suspicion_auroc": float(roc_auc_score(truth, found.suspicion[chosen])),
+        "label_error_auroc": float(roc_auc_score(truth, found.label_error_score[chosen])),
         "value_auroc": float(roc_auc_score(truth, -found.value[chosen])),
         "suggested_right": float(np.mean(found.suggested[chosen][bad] == true[chosen][bad])),
     }
 
 
-def _by_freshness(found: Audit, is_wrong: Booleans, true: Integers) -> dict[str, Any]:
+def _by_held_out(found: Audit, is_wrong: Booleans, true: Integers) -> dict[str, Any]:
     """The same for entries that learned attention was trained on, and for the others."""
-    if found.fresh.all():
+    if found.held_out.all():
         return {}
     return {
-        "fresh": scores_of(found, is_wrong, true, found.fresh),
-        "trained_on": scores_of(found, is_wrong, true, ~found.fresh),
+        "held_out": scores_of(found, is_wrong, true, found.held_out),
+        "trained_on": scores_of(found, is_wrong, true, ~found.held_out),
     }
 
 

@@ -24,10 +24,10 @@ import numpy as np
 from scipy.stats import binom
 
 from attnknn import AttnKNNClassifier
-from attnknn.research import datasets
 from attnknn.encoders import make_encoder
 from attnknn.metrics import set_coverage, set_size
 from attnknn.records import Booleans, Integers
+from attnknn.research import datasets
 from attnknn.research.evaluation.protocol import versions
 from experiments.bars import Bar
 from experiments.pages import ROOT
@@ -84,7 +84,7 @@ def plan_edits(y: Integers, n_classes: int, seed: int, n_wrong: int = N_WRONG) -
 
 
 def load(name: str, seed: int) -> datasets.Dataset:
-    """A data set by name; shuffled, its training and test rows are mixed and drawn anew."""
+    """A data set by name; shuffled, its training and test rows are mixed and drawn again."""
     dataset = datasets.load(name.removesuffix(SHUFFLED).removesuffix(SPLIT))
     if not name.endswith(SHUFFLED):
         return replace(dataset, name=name)
@@ -161,7 +161,7 @@ def sets_of(clf: AttnKNNClassifier, X: Any, y: Integers, seed: int, way: Way) ->
     """How often sets hold the label, and how large they are; APS randomized."""
     return {
         "entries": len(clf.memory_),
-        "fresh": int(clf.fresh_.sum()),
+        "held_out": int(clf.held_out_.sum()),
         "label_noise": clf.label_noise_,
         "accuracy": float(np.mean(clf.predict(X) == y)),
         **{

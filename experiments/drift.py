@@ -21,10 +21,10 @@ import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
 from attnknn import AttnKNNClassifier
-from attnknn.research import datasets
 from attnknn.insight.drift import DriftMonitor, Watched
-from attnknn.insight.drift.strand import Strand
+from attnknn.insight.drift.score_stream import ScoreStream
 from attnknn.records import Floats, Integers
+from attnknn.research import datasets
 from attnknn.research.evaluation.protocol import versions
 from attnknn.research.evaluation.stress import symmetric_noise
 from experiments.pages import ROOT, replace_between
@@ -101,8 +101,8 @@ def _quiet(
     seen = monitor.watch(X[order], y[order])
     return {
         "alarm": seen.alarm is not None,
-        "rows": float(seen.rows.log_capital.max()),
-        "labels": float(seen.labels.log_capital.max()),
+        "rows": float(seen.rows.log_martingale.max()),
+        "labels": float(seen.labels.log_martingale.max()),
     }
 
 
@@ -145,8 +145,8 @@ def measure_normal(n_columns: int, n_entries: int, trials: int) -> dict[str, Any
             ("entries", _nearest(index, remembered, 2)),  # the nearest entry is the entry itself
             ("own rows", _nearest(index, own, 1)),
         ):
-            seen = Strand(known, 100.0, seed).watch(stream)
-            most[name].append(float(seen.log_capital.max()))
+            seen = ScoreStream(known, 100.0, seed).watch(stream)
+            most[name].append(float(seen.log_martingale.max()))
     sizes = {"columns": n_columns, "entries": n_entries, "rows": NORMAL_ROWS}
     return {"dataset": "normal", "versions": versions(), **sizes, "most": most}
 

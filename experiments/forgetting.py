@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 
 from attnknn import AttnKNNClassifier
-from attnknn.research import datasets
 from attnknn.encoders import make_encoder
 from attnknn.insight.forgetting import drop_least_valuable, keep_newest
 from attnknn.metrics import accuracy, nll
+from attnknn.research import datasets
 from attnknn.research.evaluation.protocol import versions
 from experiments.pages import ROOT
 from experiments.single import carry_out, leave_report
@@ -79,7 +79,7 @@ def _by_budget(
         done = policy(left, round(budget * len(clf.memory_)))
         found[f"{budget:.0%}"] = {
             "seconds": round(time.perf_counter() - started, 1),
-            "leave_one_out_accuracy_lost": done.fresh.accuracy_lost,
+            "leave_one_out_accuracy_lost": done.held_out.accuracy_lost,
             **scores_of(left, asked),
             **{f"refit_{name}": v for name, v in scores_of(copy(left).refit(), asked).items()},
         }

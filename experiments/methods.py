@@ -52,10 +52,8 @@ TABLE_METHODS = {
             ),
         ),
         Method(
-            "peaked",
-            lambda seed: AttnKNNClassifier(
-                encoder="tabular", attention="peaked", random_state=seed
-            ),
+            "power",
+            lambda seed: AttnKNNClassifier(encoder="tabular", attention="power", random_state=seed),
         ),
         Method("attnknn", lambda seed: AttnKNNClassifier(encoder="tabular", random_state=seed)),
         Method(

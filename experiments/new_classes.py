@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnknn import AttnKNNClassifier
-from attnknn.research import datasets
 from attnknn.records import Floats, Integers
+from attnknn.research import datasets
 from attnknn.research.evaluation.intervals import Interval, mean_interval, paired_interval
 from attnknn.research.evaluation.protocol import versions
 from experiments.bars import Bar

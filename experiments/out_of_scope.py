@@ -21,8 +21,8 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 from attnknn import AttnKNNClassifier
-from attnknn.research import datasets
 from attnknn.records import Booleans, Floats, Integers
+from attnknn.research import datasets
 from attnknn.research.evaluation.protocol import versions
 from experiments.bars import Bar
 from experiments.pages import ROOT
@@ -32,9 +32,9 @@ RESULTS = Path(__file__).parent / "results" / "out_of_scope"
 DATASET = "clinc150"
 LEAST_AUROC = 0.965
 N_RESAMPLES = 1000
-STRANGE_CLASSES = 30  # kept out of memory where measures are compared on training rows
+NOVEL_CLASSES = 30  # kept out of memory where measures are compared on training rows
 MEAN_OF = (2, 3, 5, 10)  # nearest distances
-MAX_STRANGENESS = (0.01, 0.05)
+NOVELTY_LEVEL = (0.01, 0.05)
 PARTS = {
     "test": "test rows",
     "calibration": "calibration part",
@@ -45,50 +45,48 @@ PARTS = {
 def measures(clf: AttnKNNClassifier, X: Any) -> dict[str, Floats]:
     """How strange each row is, by several measures; the library's own comes first."""
     distances, _ = clf.kneighbors(X, max(MEAN_OF))
-    decisions, by_two = (clf.decide(X, max_strangeness=0, n_nearest=n) for n in (1, 2))
+    decisions, by_two = (clf.decide(X, novelty_level=0, n_nearest=n) for n in (1, 2))
     return {
         "nearest distance": distances[:, 0],
         **{f"mean of {k} distances": distances[:, :k].mean(axis=1) for k in MEAN_OF},
         "1 − confidence": 1 - decisions.confidence,
-        "1 − familiarity": 1 - decisions.familiarity,
-        "1 − familiarity, n_nearest=2": 1 - by_two.familiarity,
+        "1 − familiarity": 1 - decisions.novelty_p_values,
+        "1 − familiarity, n_nearest=2": 1 - by_two.novelty_p_values,
     }
 
 
-def aurocs(
-    known: dict[str, Floats], strange: dict[str, Floats], seed: int
-) -> dict[str, list[float]]:
+def aurocs(known: dict[str, Floats], novel: dict[str, Floats], seed: int) -> dict[str, list[float]]:
     """For each measure its AUROC and a 95 % interval: both groups of rows are resampled."""
     rng = np.random.default_rng(seed)
-    n_known, n_strange = len(known["nearest distance"]), len(strange["nearest distance"])
-    is_strange = np.repeat([False, True], [n_known, n_strange])
+    n_known, n_novel = len(known["nearest distance"]), len(novel["nearest distance"])
+    is_novel = np.repeat([False, True], [n_known, n_novel])
     draws = [
         np.concatenate(
-            [rng.integers(0, n_known, n_known), n_known + rng.integers(0, n_strange, n_strange)]
+            [rng.integers(0, n_known, n_known), n_known + rng.integers(0, n_novel, n_novel)]
         )
         for _ in range(N_RESAMPLES)
     ]
     return {
-        name: _with_interval(is_strange, np.concatenate([known[name], strange[name]]), draws)
+        name: _with_interval(is_novel, np.concatenate([known[name], novel[name]]), draws)
         for name in known
     }
 
 
-def _with_interval(is_strange: Booleans, values: Floats, draws: list[Integers]) -> list[float]:
-    resampled = [auroc(is_strange, values[draw]) for draw in draws]
+def _with_interval(is_novel: Booleans, values: Floats, draws: list[Integers]) -> list[float]:
+    resampled = [auroc(is_novel, values[draw]) for draw in draws]
     ends = np.quantile(resampled, [0.025, 0.975])
-    return [float(roc_auc_score(is_strange, values)), *map(float, ends)]
+    return [float(roc_auc_score(is_novel, values)), *map(float, ends)]
 
 
-def auroc(is_strange: Booleans, values: Floats) -> float:
+def auroc(is_novel: Booleans, values: Floats) -> float:
     """The same number as scikit-learn's, from ranks; quick enough for many resamples.
 
     >>> auroc(np.array([False, False, True]), np.array([0.1, 0.4, 0.3]))
     0.5
     """
-    known, strange = np.sort(values[~is_strange]), values[is_strange]
-    below = np.searchsorted(known, strange, side="left")
-    as_far = np.searchsorted(known, strange, side="right")
+    known, novel = np.sort(values[~is_novel]), values[is_novel]
+    below = np.searchsorted(known, novel, side="left")
+    as_far = np.searchsorted(known, novel, side="right")
     return float((below + as_far).mean() / 2 / len(known))
 
 
@@ -108,8 +106,8 @@ def measure(dataset: datasets.Dataset, seed: int) -> dict[str, Any]:
         "test": aurocs(measures(clf, inside), measures(clf, outside), seed),
         "calibration": aurocs(*(measures(clf, rows) for rows in others), seed),
         "refused": {
-            str(most): [float((of.familiarity <= most).mean()) for of in decisions]
-            for most in MAX_STRANGENESS
+            str(most): [float((of.novelty_p_values <= most).mean()) for of in decisions]
+            for most in NOVELTY_LEVEL
         },
         "training": on_training_rows(dataset.X_train, dataset.y_train, seed),
     }
@@ -121,13 +119,13 @@ def on_training_rows(X: Any, y: Integers, seed: int) -> dict[str, list[float]]:
     By distance attention: distances do not depend on the attention, and confidence little.
     """
     rng = np.random.default_rng(seed)
-    strangers = rng.permutation(np.unique(y))[:STRANGE_CLASSES]
-    is_strange = np.isin(y, strangers)
-    is_asked = ~is_strange & (rng.random(len(y)) < 0.2)
-    is_kept = ~is_strange & ~is_asked
+    novel = rng.permutation(np.unique(y))[:NOVEL_CLASSES]
+    is_novel = np.isin(y, novel)
+    is_asked = ~is_novel & (rng.random(len(y)) < 0.2)
+    is_kept = ~is_novel & ~is_asked
     clf = AttnKNNClassifier(64, attention="distance", random_state=seed)
     clf.fit(X[is_kept], y[is_kept])
-    return aurocs(measures(clf, X[is_asked]), measures(clf, X[is_strange]), seed)
+    return aurocs(measures(clf, X[is_asked]), measures(clf, X[is_novel]), seed)
 
 
 def bars(reports: list[dict[str, Any]]) -> Iterator[Bar]:

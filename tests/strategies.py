@@ -14,17 +14,17 @@ from attnknn import (
     DistanceAttention,
     KEnsembleAttention,
     LearnedAttention,
-    PeakedAttention,
+    PowerDistanceAttention,
     UniformAttention,
 )
-from attnknn.attention import Situation
+from attnknn.attention import NeighborBatch
 from attnknn.memory import NumpyMemory, make_entries
-from attnknn.pipeline import situation_of
+from attnknn.pipeline import make_neighbor_batch
 
 ATTENTIONS = {  # quick ones of every kind
     "uniform": UniformAttention(),
     "distance": DistanceAttention(),
-    "peaked": PeakedAttention(),
+    "power": PowerDistanceAttention(),
     "learned": LearnedAttention(epochs=1, batch_size=64),
     "k-ensemble": KEnsembleAttention(),
     "adaptive": AdaptiveAttention(),
@@ -48,7 +48,7 @@ class Table:
     X: NDArray[np.float64]
     y: NDArray[np.int64]
     queries: NDArray[np.float64]
-    importance: NDArray[np.float64]
+    sample_weight: NDArray[np.float64]
 
 
 @st.composite
@@ -65,11 +65,11 @@ def tables(draw: Any, *, least_rows: int = 2, most_rows: int = 24, ties: bool = 
             return generator.integers(-2, 3, size=(count, width)).astype(float)
         return generator.normal(size=(count, width))
 
-    importance = generator.uniform(0.5, 3.0, n) if draw(st.booleans()) else np.ones(n)
-    return Table(rows(n), generator.integers(0, n_classes, n), rows(5), importance)
+    sample_weight = generator.uniform(0.5, 3.0, n) if draw(st.booleans()) else np.ones(n)
+    return Table(rows(n), generator.integers(0, n_classes, n), rows(5), sample_weight)
 
 
-def situation(
+def batch(
     n_entries: int = 40,
     n_queries: int = 7,
     k: int = 6,
@@ -79,7 +79,7 @@ def situation(
     seed: int = 0,
     metric: str = "euclidean",
     leaves_out: bool = False,
-) -> Situation:
+) -> NeighborBatch:
     """What attention would see; with `leaves_out` the queries are entries, and some places empty.
 
     Then the entries are in few groups and some queries have fewer others than `k`.
@@ -88,8 +88,8 @@ def situation(
     vectors = generator.normal(size=(n_entries, width))
     labels = generator.integers(0, n_classes, n_entries)
     groups = np.minimum(np.arange(n_entries), n_entries // 2) if leaves_out else None
-    importance = generator.uniform(0.5, 2.0, n_entries)
-    entries = make_entries(vectors, labels, groups=groups, importance=importance)
+    sample_weight = generator.uniform(0.5, 2.0, n_entries)
+    entries = make_entries(vectors, labels, groups=groups, sample_weight=sample_weight)
     memory = NumpyMemory().remember(entries, metric)
     if leaves_out:
         rows = np.arange(n_entries - n_queries, n_entries)
@@ -99,4 +99,4 @@ def situation(
         queries = memory.prepare(generator.normal(size=(n_queries, width)))
         found = memory.search_prepared(queries, k)
     trust = generator.uniform(size=found.positions.shape)
-    return situation_of(queries, found, memory, trust)
+    return make_neighbor_batch(queries, found, memory, trust)

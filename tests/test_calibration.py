@@ -14,7 +14,7 @@ from attnknn.attention import DistanceAttention, Scores, Weights
 from attnknn.attention.base import softmax_weights
 from attnknn.calibration import (
     Calibration,
-    Trial,
+    CalibrationBatch,
     as_it_is,
     confusions_now,
     fit,
@@ -28,7 +28,7 @@ from attnknn.vote import vote
 
 def simulated(
     n: int = 2500, k: int = 6, n_classes: int = 4, *, sharpness: float = 1.0, seed: int = 0
-) -> Trial:
+) -> CalibrationBatch:
     """Rows whose true labels are drawn from their own shares at temperature 2, prior's score -1.
 
     With `sharpness` other than 1 they are drawn from the shares to that power.
@@ -37,7 +37,7 @@ def simulated(
     squared = np.sort(generator.gamma(1.0, 6.0, (n, k)), axis=1)
     labels = generator.integers(0, n_classes, (n, k))
     prior = np.full((n, n_classes), 1 / n_classes)
-    trial = Trial(
+    batch = CalibrationBatch(
         Scores(-squared[:, None], np.zeros((n, 1))),
         np.zeros((n, k)),
         labels,
@@ -45,23 +45,23 @@ def simulated(
         np.zeros(n, dtype=np.int64),
         prior,
     )
-    shares = shares_of(trial, 2.0, -1.0)
+    shares = shares_of(batch, 2.0, -1.0)
     chances = Calibration(exponent=sharpness).probabilities(shares)
     own = (generator.random((n, 1)) > chances.cumsum(axis=1)).sum(axis=1)
-    return replace(trial, own=np.minimum(own, n_classes - 1))
+    return replace(batch, own=np.minimum(own, n_classes - 1))
 
 
-def shares_of(trial: Trial, temperature: float, prior_score: float) -> np.ndarray:
-    scores = trial.scores.neighbors / temperature + trial.log_importance[:, None]
-    neighbors, prior = softmax_weights(scores, trial.scores.prior + prior_score)
-    return vote(trial.labels, Weights(neighbors[:, 0], prior[:, 0]), trial.prior)
+def shares_of(batch: CalibrationBatch, temperature: float, prior_score: float) -> np.ndarray:
+    scores = batch.scores.neighbors / temperature + batch.log_sample_weight[:, None]
+    neighbors, prior = softmax_weights(scores, batch.scores.prior + prior_score)
+    return vote(batch.labels, Weights(neighbors[:, 0], prior[:, 0]), batch.prior)
 
 
-def noised(trial: Trial, chances: np.ndarray, seed: int = 1) -> Trial:
+def noised(batch: CalibrationBatch, chances: np.ndarray, seed: int = 1) -> CalibrationBatch:
     """Labels seen through a matrix of confusions, true by observed."""
     generator = np.random.default_rng(seed)
-    seen = (generator.random((len(trial.own), 1)) > chances[trial.own].cumsum(axis=1)).sum(axis=1)
-    return replace(trial, own=seen)
+    seen = (generator.random((len(batch.own), 1)) > chances[batch.own].cumsum(axis=1)).sum(axis=1)
+    return replace(batch, own=seen)
 
 
 def symmetric(noise: float, n_classes: int = 4) -> np.ndarray:
@@ -76,13 +76,13 @@ def test_temperature_and_prior_are_recovered():
 
 
 def test_the_exponent_is_recovered_where_the_scores_are_given():
-    trial = simulated(sharpness=2.5)
+    batch = simulated(sharpness=2.5)
     given_scores = {"temperature": 2.0, "prior_score": -1.0}
-    fitted = fit(trial, label_noise=None, fixed=given_scores)
+    fitted = fit(batch, label_noise=None, fixed=given_scores)
     assert fitted.calibration.exponent == pytest.approx(2.5, rel=0.1)
     assert (fitted.temperature, fitted.prior_score) == (2.0, -1.0)
     assert (
-        fit(trial, label_noise=None, fixed=given_scores, fits_map=False).calibration.exponent == 1
+        fit(batch, label_noise=None, fixed=given_scores, fits_map=False).calibration.exponent == 1
     )
 
 
@@ -94,10 +94,10 @@ def test_what_the_user_set_is_respected():
 
 
 def test_thirty_percent_of_wrong_labels_are_found():
-    trial = noised(simulated(6000, sharpness=4.0), symmetric(0.3))
-    fitted = fit(trial)
+    batch = noised(simulated(6000, sharpness=4.0), symmetric(0.3))
+    fitted = fit(batch)
     assert fitted.calibration.label_noise == pytest.approx(0.3, abs=0.03)
-    assert fit(trial, label_noise=None).calibration.label_noise == 0.0
+    assert fit(batch, label_noise=None).calibration.label_noise == 0.0
 
 
 def test_clean_labels_show_no_noise():
@@ -111,8 +111,8 @@ def test_symmetric_noise_is_kept_when_asked_for():
 
 @pytest.mark.parametrize("transition", [None, symmetric(0.3)])
 def test_noise_that_is_known_is_held_and_the_rest_is_fitted(transition):
-    trial = noised(simulated(6000), symmetric(0.3))
-    fitted = fit_under(Calibration(label_noise=0.3, transition=transition), trial)
+    batch = noised(simulated(6000), symmetric(0.3))
+    fitted = fit_under(Calibration(label_noise=0.3, transition=transition), batch)
     assert fitted.calibration.label_noise == pytest.approx(0.3, abs=1e-6)
     assert fitted.calibration.exponent == pytest.approx(1.0, abs=0.15)
     assert fitted.temperature == pytest.approx(2.0, rel=0.2)
@@ -130,11 +130,11 @@ def test_confusions_by_class_are_found():
 
 
 def test_the_losses_of_a_fit_are_those_of_its_calibration():
-    trial = noised(simulated(500, sharpness=3.0), symmetric(0.3))
+    batch = noised(simulated(500, sharpness=3.0), symmetric(0.3))
     for noise in (None, "symmetric", "by_class"):
-        fitted = fit(trial, label_noise=noise)
-        shares = shares_of(trial, fitted.temperature, fitted.prior_score)
-        assert np.allclose(fitted.calibration.losses(shares, trial.own), fitted.losses, atol=1e-9)
+        fitted = fit(batch, label_noise=noise)
+        shares = shares_of(batch, fitted.temperature, fitted.prior_score)
+        assert np.allclose(fitted.calibration.losses(shares, batch.own), fitted.losses, atol=1e-9)
         assert fitted.loss == pytest.approx(fitted.losses.mean())
 
 
@@ -147,14 +147,14 @@ def total(found):
 @pytest.mark.parametrize("by_class", [False, True])
 @pytest.mark.parametrize("mixes", [False, True])
 def test_gradients_agree_with_finite_differences(free, by_class, mixes, rng):
-    trial = noised(simulated(60), symmetric(0.2))
-    trial.mask[:5, 3:] = False
+    batch = noised(simulated(60), symmetric(0.2))
+    batch.mask[:5, 3:] = False
     if mixes:
-        both = np.repeat(trial.scores.neighbors, 2, axis=1)
+        both = np.repeat(batch.scores.neighbors, 2, axis=1)
         both[:, 0, 2:] = -np.inf
         scores = Scores(both, np.zeros((60, 2)), rng.dirichlet([1, 1], 60))
-        trial = replace(trial, scores=scores)
-    problem = Likelihood(trial, {})
+        batch = replace(batch, scores=scores)
+    problem = Likelihood(batch, {})
     transition = symmetric(0.3) if by_class else None
     start = np.array([0.4, -0.7, 0.3, -1.0])
     _, gradient, _ = problem._losses(start, free, transition)
@@ -198,16 +198,16 @@ def test_a_new_class_is_taken_to_be_labeled_right():
 
 
 def test_one_class_fits_without_a_noise_of_labels():
-    trial = simulated(50)
-    alone = replace(trial, labels=trial.labels * 0, own=trial.own * 0, prior=np.ones((50, 1)))
+    batch = simulated(50)
+    alone = replace(batch, labels=batch.labels * 0, own=batch.own * 0, prior=np.ones((50, 1)))
     for noise in ("auto", "symmetric", "by_class"):
         assert fit(alone, label_noise=noise).calibration == Calibration()
 
 
 def test_where_no_neighbor_is_right_the_prior_gets_all_the_say():
-    trial = simulated(50)
-    stranger = replace(trial, own=np.full(50, 3), labels=trial.labels % 3)
-    fitted = fit(stranger, label_noise=None)
+    batch = simulated(50)
+    novel = replace(batch, own=np.full(50, 3), labels=batch.labels % 3)
+    fitted = fit(novel, label_noise=None)
     assert fitted.losses == pytest.approx(np.full(50, np.log(4)), abs=1e-3)
 
 
@@ -224,45 +224,45 @@ def test_large_problems_are_fitted_on_a_sample(rng):
 
 
 def test_neighbors_that_were_not_found_move_nothing():
-    trial = simulated(200)
+    batch = simulated(200)
     scores = Scores(
-        np.pad(trial.scores.neighbors, ((0, 0), (0, 0), (0, 2)), constant_values=-9e9),
-        trial.scores.prior,
+        np.pad(batch.scores.neighbors, ((0, 0), (0, 0), (0, 2)), constant_values=-9e9),
+        batch.scores.prior,
     )
     padded = replace(
-        trial,
+        batch,
         scores=scores,
-        log_importance=np.pad(trial.log_importance, ((0, 0), (0, 2))),
-        labels=np.pad(trial.labels, ((0, 0), (0, 2))),
-        mask=np.pad(trial.mask, ((0, 0), (0, 2))),
+        log_sample_weight=np.pad(batch.log_sample_weight, ((0, 0), (0, 2))),
+        labels=np.pad(batch.labels, ((0, 0), (0, 2))),
+        mask=np.pad(batch.mask, ((0, 0), (0, 2))),
     )
-    one, two = fit(trial, label_noise=None), fit(padded, label_noise=None)
+    one, two = fit(batch, label_noise=None), fit(padded, label_noise=None)
     assert two.loss == pytest.approx(one.loss, abs=1e-9)
 
 
 def test_the_fit_moves_with_the_unit_of_distance():
-    trial = simulated(800)
-    wider = replace(trial, scores=replace(trial.scores, neighbors=trial.scores.neighbors * 1e6))
-    one, two = fit(trial, label_noise=None), fit(wider, label_noise=None)
+    batch = simulated(800)
+    wider = replace(batch, scores=replace(batch.scores, neighbors=batch.scores.neighbors * 1e6))
+    one, two = fit(batch, label_noise=None), fit(wider, label_noise=None)
     assert two.temperature == pytest.approx(one.temperature * 1e6, rel=0.02)
     assert two.loss == pytest.approx(one.loss, abs=1e-4)
     assert DistanceAttention().temperature is None
 
 
 def test_few_rows_leave_temperature_and_exponent_near_home():
-    trial = simulated(30)
-    sure = replace(trial, own=trial.labels[:, 0])  # the nearest is always right: sharper is better
+    batch = simulated(30)
+    sure = replace(batch, own=batch.labels[:, 0])  # the nearest is always right: sharper is better
     fitted = fit(sure, label_noise=None, start=(1.0, 0.0))
     assert 1e-2 < fitted.temperature < 1e2
     assert fitted.calibration.exponent < 12
 
 
 def test_scores_left_as_they_are_have_the_losses_of_their_shares():
-    trial = simulated(40)
-    fitted = as_it_is(trial)
+    batch = simulated(40)
+    fitted = as_it_is(batch)
     assert (fitted.temperature, fitted.prior_score) == (1.0, 0.0)
-    shares = Likelihood(trial, {}).shares(1.0, 0.0)
-    assert fitted.losses == pytest.approx(-np.log(shares[np.arange(40), trial.own]))
+    shares = Likelihood(batch, {}).shares(1.0, 0.0)
+    assert fitted.losses == pytest.approx(-np.log(shares[np.arange(40), batch.own]))
 
 
 @pytest.mark.parametrize("kind", ["symmetric", "by class"])

@@ -221,9 +221,9 @@ def test_votes_keep_their_accuracy_whatever_the_head_does():
     assert verdict_of("noise", kept(0.5, 0.5)) == FAILS
     assert verdict_of("noise", kept(0.9, 0.5)) == MIXED
     assert verdict_of("noise", kept(0.87, 0.87, FEW)) == UNDECIDED
-    judged = JUDGES["noise"](kept(0.5, 0.5))
-    assert judged.lines[0].startswith("data 0, CNN head: 33.3% [")
-    assert "of 2" in judged.parts[0].counts
+    left_out = JUDGES["noise"](kept(0.5, 0.5))
+    assert left_out.lines[0].startswith("data 0, CNN head: 33.3% [")
+    assert "of 2" in left_out.parts[0].counts
     assert JUDGES["imbalance"] is JUDGES["noise"]
 
 
@@ -377,8 +377,8 @@ def test_each_part_of_the_theory_is_judged():
     rows = [{**row, "distance to all": 0.0} for row in nowhere.first.rows]
     nowhere = Sheets((replace(nowhere.first, rows=tuple(rows)),))
     assert JUDGES["theory"]({"digits": nowhere}).parts[2].verdict == UNDECIDED
-    judged = JUDGES["theory"]({"digits": theory_sheets(3.0, 50, -0.5)})
-    assert [part.verdict for part in judged.parts] == [FAILS, HOLDS, FAILS]
+    left_out = JUDGES["theory"]({"digits": theory_sheets(3.0, 50, -0.5)})
+    assert [part.verdict for part in left_out.parts] == [FAILS, HOLDS, FAILS]
 
 
 def test_votes_of_an_experiment_are_alike_within_half_a_point():

@@ -62,7 +62,10 @@ FAILING_EDITS = {
     "a missing label": (InvalidInputError, lambda clf, X, y: clf.add(X[:1], [None])),
     "a missing number": (ValueError, lambda clf, X, y: clf.add([[np.nan] * 4], [7])),
     "a number beyond float32": (InvalidInputError, lambda clf, X, y: clf.add([[1e300] * 4], [7])),
-    "no importance": (InvalidInputError, lambda clf, X, y: clf.add(X[:1], [7], importance=[0.0])),
+    "no sample weight": (
+        InvalidInputError,
+        lambda clf, X, y: clf.add(X[:1], [7], sample_weight=[0.0]),
+    ),
     "groups of text": (InvalidInputError, lambda clf, X, y: clf.add(X[:1], [7], groups=["a"])),
     "too few payloads": (InvalidInputError, lambda clf, X, y: clf.add(X[:2], [7, 7], payloads=[1])),
     "a fit of rows without labels": (ValueError, lambda clf, X, y: clf.fit(X[:5, :2], y[:4])),
@@ -222,13 +225,13 @@ def trained(n=60, **settings):
     return AttnKNNClassifier(encoder=encoder, random_state=0, **settings).fit(*blobs(n))
 
 
-def test_refit_makes_no_row_fresh_that_the_encoder_was_trained_on():
+def test_refit_makes_no_row_held_out_that_the_encoder_was_trained_on():
     clf = trained()
-    clf.forget(clf.memory_.entries.ids[clf.fresh_])
+    clf.forget(clf.memory_.entries.ids[clf.held_out_])
     with pytest.warns(UserWarning, match="trained on all entries but 0"):
         clf.refit()
-    assert not clf.fresh_.any()
-    with pytest.raises(InvalidInputError, match="fresh"):
+    assert not clf.held_out_.any()
+    with pytest.raises(InvalidInputError, match="held-out"):
         clf.predict_set(blobs(5)[0])
 
 
@@ -237,9 +240,9 @@ def test_refit_when_none_is_left_that_the_encoder_was_trained_on(attention):
     clf = trained(attention=attention)
     first = clf.memory_.entries.ids
     clf.add(*blobs(60, seed=1)).forget(first)
-    assert clf.fresh_.all()
+    assert clf.held_out_.all()
     clf.refit()
-    assert clf.fresh_.sum() == (60 if attention == "distance" else 12)
+    assert clf.held_out_.sum() == (60 if attention == "distance" else 12)
 
 
 def test_edits_of_an_emptied_memory_keep_its_origin():
@@ -252,12 +255,12 @@ def test_edits_of_an_emptied_memory_keep_its_origin():
     assert np.allclose(emptied.predict_proba(X), grown.predict_proba(X), atol=1e-6)
 
 
-def test_entries_added_later_are_fresh():
+def test_entries_added_later_are_held_out():
     X, y = blobs(60)
     clf = AttnKNNClassifier(8, attention=ATTENTIONS["learned"], random_state=0).fit(X, y)
     clf.add(X[:3], y[:3])
-    assert clf.fresh_[60:].all()
-    assert not clf.fresh_[:60].all()
+    assert clf.held_out_[60:].all()
+    assert not clf.held_out_[:60].all()
 
 
 class TestKeptLists:

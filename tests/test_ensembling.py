@@ -78,8 +78,8 @@ def losses(attention, X, y, test_X, test_y):
 def test_adaptive_attention_looks_at_few_where_few_can_tell():
     X, y = regions()
     _, clf = losses(AdaptiveAttention(sizes=(3, 64), rule="learned"), X, y, X, y)
-    judged = clf._everyone()
-    few = clf.attention_.mixing(judged.situation)[:, 0]
+    left_out = clf._everyone()
+    few = clf.attention_.mixing(left_out.batch)[:, 0]
     is_left = X[:, 0] < 300
     assert few[is_left].mean() > few[~is_left].mean() + 0.02
 
@@ -108,19 +108,21 @@ def test_every_way_of_mixing_reaches_the_answer():
 def test_the_temperature_is_fitted_after_averaging():
     X, y = blobs(200)
     clf = AttnKNNClassifier(32, attention=KEnsembleAttention((2, 32)), random_state=0).fit(X, y)
-    judged = clf._everyone()
-    trial = judged.trial(clf.attention_)
-    assert trial.scores.mixing.shape == (200, 2)
+    left_out = clf._everyone()
+    calibration_batch = left_out.calibration_batch(clf.attention_)
+    assert calibration_batch.scores.mixing.shape == (200, 2)
     from attnknn.calibration import fit
 
-    assert clf.attention_.temperature_ == pytest.approx(fit(trial).temperature, rel=1e-3)
+    assert clf.attention_.temperature_ == pytest.approx(
+        fit(calibration_batch).temperature, rel=1e-3
+    )
 
 
 def test_mixing_by_hand_is_left_alone():
     X, y = blobs(60)
     clf = AttnKNNClassifier(16, attention=KEnsembleAttention((2, 16)), random_state=0).fit(X, y)
-    judged = clf._everyone()
-    fit_mixing(clf.attention_, judged.situation, judged.own, judged.prior)
+    left_out = clf._everyone()
+    fit_mixing(clf.attention_, left_out.batch, left_out.own, left_out.prior)
     assert clf.attention_.weights_.tolist() == [0.5, 0.5]
     adaptive = AdaptiveAttention((2, 16), threshold=0.25)
     clf = AttnKNNClassifier(16, attention=adaptive, random_state=0).fit(X, y)

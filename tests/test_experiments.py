@@ -216,7 +216,7 @@ def test_what_edits_change_is_planned_apart():
     assert (np.flatnonzero(plan.observed != y) == np.sort(plan.wrong)).all()
 
 
-def test_how_well_strangers_are_told_comes_with_an_interval(rng):
+def test_how_well_novelrs_are_told_comes_with_an_interval(rng):
     places = rng.normal(size=(40, 8))
     X = (places[:, None] + 0.3 * rng.normal(size=(40, 15, 8))).reshape(-1, 8)
     found = out_of_scope.on_training_rows(X, np.repeat(np.arange(40), 15), seed=0)

@@ -16,8 +16,8 @@ from attnknn.pipeline import Parts
 
 def remembered(n=14, groups=None, seed=0):
     X, y = blobs(n, 3, seed=seed, spread=1.5)
-    importance = np.random.default_rng(seed).uniform(0.5, 2, n)
-    entries = make_entries(X, y, groups=groups, importance=importance)
+    sample_weight = np.random.default_rng(seed).uniform(0.5, 2, n)
+    entries = make_entries(X, y, groups=groups, sample_weight=sample_weight)
     return NumpyMemory().remember(entries), np.bincount(y)
 
 
@@ -40,9 +40,9 @@ def without(memory, gone):
 def test_an_entry_is_judged_as_if_it_had_never_been():
     memory, counts = remembered()
     attention = first_look()
-    judged = judge(memory, counts, 13)
+    left_out = judge(memory, counts, 13)
     parts = Parts(memory, attention, Calibration(), 13, counts)
-    answers = judged.answer(parts).probabilities
+    answers = left_out.answer(parts).probabilities
     for row in range(14):
         smaller, fewer = without(memory, [row])
         parts = Parts(smaller, attention, Calibration(), 13, fewer)
@@ -55,8 +55,8 @@ def test_others_that_may_not_judge_are_as_if_they_had_never_been():
     attention = first_look()
     may_judge = np.arange(14) % 3 > 0
     asked = judge(memory, counts, 13).asking(may_judge)
-    weights = attention.weigh(asked.situation)
-    found = asked.situation.neighbors
+    weights = attention.weigh(asked.batch)
+    found = asked.batch.neighbors
     assert (found.mask.dtype, found.positions.dtype) == (bool, np.int64)
     assert (np.diff(found.mask.astype(int)) <= 0).all()  # the empty come last
     assert np.isinf(found.distances[~found.mask]).all()
@@ -73,7 +73,7 @@ def test_others_that_may_not_judge_are_as_if_they_had_never_been():
 def test_no_entry_is_its_own_neighbor_even_among_copies():
     X = np.zeros((6, 2))
     memory = NumpyMemory().remember(make_entries(X, np.zeros(6)))
-    found = judge(memory, np.array([6]), 5).situation.neighbors
+    found = judge(memory, np.array([6]), 5).batch.neighbors
     assert not (found.positions == np.arange(6)[:, None]).any()
     assert found.mask.all()
 
@@ -88,10 +88,10 @@ def test_trust_without_a_row_is_trust_after_the_row_is_gone(label):
     everyone = judge(memory, counts, 99)  # all others: no neighbor can move up
     trust = Trust(everyone, first_look())
     part = everyone.part(np.array([row]))
-    seen = trust.without(part.rows, part.situation.neighbors)[0]
+    seen = trust.without(part.rows, part.batch.neighbors)[0]
     smaller, fewer = without(memory, [row])
     really = Trust(judge(smaller, fewer, 99), first_look()).of_all
-    judges = part.situation.neighbors.positions[0]
+    judges = part.batch.neighbors.positions[0]
     assert np.allclose(seen, really[judges - (judges > row)], atol=1e-12)
 
 
@@ -110,15 +110,15 @@ def test_a_group_does_not_vouch_for_the_judges_of_its_members():
     everyone = judge(memory, counts, 99)
     part = everyone.part(np.array([0]))
     no_prior = first_look(prior_score=-60.0)  # class frequencies do move with a label
-    seen = Trust(everyone, no_prior).without(part.rows, part.situation.neighbors)[0]
-    found = part.situation.neighbors
+    seen = Trust(everyone, no_prior).without(part.rows, part.batch.neighbors)[0]
+    found = part.batch.neighbors
     assert set(found.positions[0][found.mask[0]]) == set(range(3, 14))
     # Whatever the labels of the group are, the judges' trust stays the same.
     memory.relabel([1, 2], (memory.entries.labels[[1, 2]] + 1) % 3)
     counts = np.bincount(memory.entries.labels)
     other = judge(memory, counts, 99).part(np.array([0]))
     again = Trust(judge(memory, counts, 99), no_prior)
-    moved = again.without(other.rows, other.situation.neighbors)[0]
+    moved = again.without(other.rows, other.batch.neighbors)[0]
     assert np.allclose(seen[found.mask[0]], moved[found.mask[0]], atol=1e-9)
 
 
@@ -136,17 +136,17 @@ def test_trust_is_the_same_in_small_blocks(monkeypatch):
     memory, counts = remembered(40)
     everyone = judge(memory, counts, 10)
     trust = Trust(everyone, first_look())
-    whole = trust.without(everyone.rows, everyone.situation.neighbors)
+    whole = trust.without(everyone.rows, everyone.batch.neighbors)
     monkeypatch.setattr("attnknn.leave_one_out.BLOCK", 1)
-    assert np.array_equal(trust.without(everyone.rows, everyone.situation.neighbors), whole)
+    assert np.array_equal(trust.without(everyone.rows, everyone.batch.neighbors), whole)
 
 
 def test_an_entry_with_nobody_to_ask_gets_the_prior():
     X, y = blobs(6)
     clf = AttnKNNClassifier(5, attention="distance").fit(X, y, groups=np.zeros(6, dtype=int))
-    judged = clf._everyone()
-    assert not judged.situation.neighbors.mask.any()
-    assert np.allclose(judged.answer(clf._parts()).shares, judged.prior)
+    left_out = clf._everyone()
+    assert not left_out.batch.neighbors.mask.any()
+    assert np.allclose(left_out.answer(clf._parts()).shares, left_out.prior)
 
 
 def test_parts_of_the_judged_keep_in_step():
@@ -155,7 +155,7 @@ def test_parts_of_the_judged_keep_in_step():
     part = everyone.part(np.array([3, 1]))
     assert part.own.tolist() == everyone.own[[3, 1]].tolist()
     assert part.groups.tolist() == [1, 0]
-    assert part.nearest(2).situation.squared.shape == (2, 2)
+    assert part.nearest(2).batch.squared.shape == (2, 2)
 
 
 @pytest.mark.parametrize("has_groups", [False, True])
@@ -164,7 +164,7 @@ def test_what_a_row_vouches_for_is_what_plain_loops_find(has_groups):
     groups = np.arange(40) // 3 if has_groups else None
     memory = NumpyMemory().remember(make_entries(X, y, groups=groups))
     everyone = judge(memory, np.bincount(y), 8)
-    trust, judges = Trust(everyone, first_look()), everyone.situation.neighbors.positions
+    trust, judges = Trust(everyone, first_look()), everyone.batch.neighbors.positions
     say, vouched = trust._say_of(everyone.rows, judges)
     assert say.any()
     for row, place in np.ndindex(judges.shape):

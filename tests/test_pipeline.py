@@ -33,7 +33,7 @@ METRICS = ["euclidean", "inner_product"]  # cosine refuses rows of zeros
 def fitted(table: Table, name: str, **settings) -> AttnKNNClassifier:
     settings = {"n_neighbors": 8, "random_state": 0} | settings
     clf = AttnKNNClassifier(attention=SCALARS[name], **settings)
-    return clf.fit(table.X, table.y, importance=table.importance)
+    return clf.fit(table.X, table.y, sample_weight=table.sample_weight)
 
 
 everyone = pytest.mark.parametrize("name", SCALARS)
@@ -84,9 +84,9 @@ def test_the_order_of_the_entries_does_not_matter(name, table, seed):
     order = np.random.default_rng(seed).permutation(len(table.y))
     settings = {"attention": SCALARS[name], "random_state": 0}
     plain = AttnKNNClassifier(8, **settings)
-    plain.fit(table.X, table.y, importance=table.importance, ids=np.arange(len(order)))
+    plain.fit(table.X, table.y, sample_weight=table.sample_weight, ids=np.arange(len(order)))
     mixed = AttnKNNClassifier(8, **settings, calibration=None)
-    mixed.fit(table.X[order], table.y[order], importance=table.importance[order], ids=order)
+    mixed.fit(table.X[order], table.y[order], sample_weight=table.sample_weight[order], ids=order)
     # What is fitted goes through sums in another order, and so may round otherwise: it is shared.
     for part in ("attention_", "calibration_", "n_neighbors_"):
         setattr(mixed, part, getattr(plain, part))
@@ -101,10 +101,12 @@ def test_the_order_of_the_entries_does_not_matter(name, table, seed):
 @given(table=tables(least_rows=4), data=st.data())
 def test_add_then_forget_is_as_never(name, table, data):
     n_first = data.draw(st.integers(2, len(table.y) - 1))
-    first = Table(table.X[:n_first], table.y[:n_first], table.queries, table.importance[:n_first])
+    first = Table(
+        table.X[:n_first], table.y[:n_first], table.queries, table.sample_weight[:n_first]
+    )
     clf = fitted(first, name)
     before = clf.predict_proba(table.queries)
-    clf.add(table.X[n_first:], table.y[n_first:], importance=table.importance[n_first:])
+    clf.add(table.X[n_first:], table.y[n_first:], sample_weight=table.sample_weight[n_first:])
     clf.forget(np.arange(n_first, len(table.y)))
     after = clf.predict_proba(table.queries)
     assert after[:, : before.shape[1]].shape == before.shape
@@ -122,7 +124,7 @@ def test_forgetting_equals_never_having_been_told(name, table):
     # Classes that only the forgotten rows had stay known.
     part.partial_fit(table.X[~gone], table.y[~gone], classes=whole.classes_)
     part.n_neighbors_ = whole.n_neighbors_
-    part.memory_.entries.importance[:] = table.importance[~gone]
+    part.memory_.entries.sample_weight[:] = table.sample_weight[~gone]
     assert np.allclose(
         whole.predict_proba(table.queries), part.predict_proba(table.queries), atol=1e-6
     )
@@ -140,7 +142,7 @@ def test_relabel_everything_to_one_class_and_that_class_wins(name, table):
 def test_a_row_is_never_its_own_neighbor_leave_one_out_nor_is_its_group(table, k, grouped):
     groups = np.arange(len(table.y)) // 2 if grouped else None
     clf = AttnKNNClassifier(k, attention="uniform").fit(table.X, table.y, groups=groups)
-    found = clf._everyone().situation.neighbors
+    found = clf._everyone().batch.neighbors
     own = np.arange(len(table.y))[:, None]
     kin = own // 2 if grouped else own
     theirs = found.positions // 2 if grouped else found.positions
@@ -148,11 +150,11 @@ def test_a_row_is_never_its_own_neighbor_leave_one_out_nor_is_its_group(table, k
 
 
 @given(table=tables(ties=False))
-def test_importance_two_is_two_copies_in_the_same_place(table):
+def test_sample_weight_two_is_two_copies_in_the_same_place(table):
     made = DistanceAttention(1.0, -3.0)
     n = len(table.y)
     heavy = AttnKNNClassifier(n, attention=made, calibration=None)
-    heavy.fit(table.X, table.y, importance=np.r_[2.0, np.ones(n - 1)])
+    heavy.fit(table.X, table.y, sample_weight=np.r_[2.0, np.ones(n - 1)])
     twice = AttnKNNClassifier(n + 1, attention=made, calibration=None)
     twice.fit(np.vstack([table.X, table.X[:1]]), np.append(table.y, table.y[0]))
     for one, two in zip(heavy.explain(table.queries), twice.explain(table.queries), strict=True):

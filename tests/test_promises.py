@@ -154,39 +154,41 @@ def test_where_many_vote_the_nearest_tell_the_noise_of_now():
     clf.relabel(np.arange(1200), y)
     assert clf._confusions()[0, 0] > 0.97
     assert set_coverage(truth, clf.predict_set(test, 0.9).members) > 0.87
-    decisions = clf.decide(test, max_risk=0.1, max_strangeness=0)
+    decisions = clf.decide(test, max_risk=0.1, novelty_level=0)
     assert (decisions.predicted != truth)[decisions.is_answered].mean() < 0.1
 
 
-def test_by_class_entries_that_were_trained_on_help_where_fresh_ones_are_few():
+def test_by_class_entries_that_were_trained_on_help_where_held_out_ones_are_few():
     X, y = blobs(420, n_classes=6, spread=1.0)
     test, truth = blobs(3000, n_classes=6, spread=1.0, seed=1)
     clf = AttnKNNClassifier(16, attention=ATTENTIONS["learned"], random_state=0).fit(X, y)
-    assert np.bincount(y[clf.fresh_]).min() < 19 < np.bincount(y).min()
+    assert np.bincount(y[clf.held_out_]).min() < 19 < np.bincount(y).min()
     sets = clf.predict_set(test, 0.95, by_class=True)
     held = sets.members[np.arange(3000), truth]
-    assert held.mean() == pytest.approx(0.95, abs=0.055)  # 63 fresh rows: 0.027 is their chance
+    assert held.mean() == pytest.approx(0.95, abs=0.055)  # 63 held-out rows: 0.027 is their chance
     assert min(held[truth == c].mean() for c in range(6)) > 0.88
     with pytest.raises(InvalidInputError, match=r"at least 99 examples of each class; `.` has 70"):
         clf.predict_set(test, 0.99, by_class=True)
-    with pytest.raises(InvalidInputError, match="19 fresh examples of each class"):
+    with pytest.raises(InvalidInputError, match="19 held-out examples of each class"):
         clf.predict_set(test, 0.95, by_class=True, method="jackknife+")
 
 
-def test_only_fresh_entries_are_examples():
+def test_only_held_out_entries_are_examples():
     clf = fitted(attention="learned")
-    assert 0 < clf.fresh_.sum() < 90
-    assert (clf._verdicts().rows == np.flatnonzero(clf.fresh_)).all()
-    judged = clf.leave_one_out_proba()[clf.fresh_]
-    assert clf._verdicts().probabilities == pytest.approx(judged, abs=1e-6)
+    assert 0 < clf.held_out_.sum() < 90
+    assert (clf._leave_one_out_predictions().rows == np.flatnonzero(clf.held_out_)).all()
+    left_out = clf.leave_one_out_proba()[clf.held_out_]
+    assert clf._leave_one_out_predictions().probabilities == pytest.approx(left_out, abs=1e-6)
 
 
-def test_of_very_many_fresh_entries_a_sample_is_judged(monkeypatch):
-    monkeypatch.setattr("attnknn.promises.MOST_JUDGED", 40)
+def test_of_very_many_held_out_entries_a_sample_is_judged(monkeypatch):
+    monkeypatch.setattr("attnknn.promises.MOST_LEFT_OUT", 40)
     clf = fitted()
     clf.predict_set(blobs(3)[0], 0.9)
-    assert len(clf._verdicts()) == 40
-    assert len(clf._verdicts(everyone=True)) == 90  # the rarest class needs all it has
+    assert len(clf._leave_one_out_predictions()) == 40
+    assert (
+        len(clf._leave_one_out_predictions(everyone=True)) == 90
+    )  # the rarest class needs all it has
 
 
 def test_what_cannot_be_promised_is_refused_in_words():
@@ -194,11 +196,13 @@ def test_what_cannot_be_promised_is_refused_in_words():
     X, y = blobs(9)
     with pytest.raises(
         InvalidInputError,
-        match=r"`coverage=0.99` by class needs at least 99 fresh examples of each class; `\d` has "
-        r"30. Ask for less coverage, or use `by_class=False`.",
+        match=r"`coverage=0.99` by class needs at least 99 held-out examples of each class; `\d` "
+        r"has 30. Ask for less coverage, or use `by_class=False`.",
     ):
         clf.predict_set(X, 0.99, by_class=True)
-    with pytest.raises(InvalidInputError, match="needs at least 99 fresh examples; there are 90"):
+    with pytest.raises(
+        InvalidInputError, match="needs at least 99 held-out examples; there are 90"
+    ):
         clf.predict_set(X, 0.99)
     with pytest.raises(InvalidInputError, match="has 30"):
         clf.predict_set(X, 0.99, by_class=True, method="jackknife+")

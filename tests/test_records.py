@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from strategies import blobs, situation
+from strategies import batch, blobs
 
 from attnknn import AttnKNNClassifier
 from attnknn.records import Neighbors
@@ -20,7 +20,7 @@ def evidence():
 
 
 def test_neighbors_are_cut_to_the_nearest():
-    found = situation(k=6).neighbors
+    found = batch(k=6).neighbors
     cut = found.nearest(2)
     assert cut.distances.tolist() == found.distances[:, :2].tolist()
     assert found.nearest(99) is found

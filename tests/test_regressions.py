@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from strategies import blobs, situation
+from strategies import batch, blobs
 
 from attnknn import AdaptiveAttention, AttnKNNClassifier, DistanceAttention, LearnedAttention
 from attnknn.attention.learned import support_of
@@ -43,7 +43,7 @@ def test_the_label_bias_differs_between_neighbors():
     labels = np.array([[0, 0, 0, 1]])
     support = support_of(labels, np.full((1, 4), 0.25), 2)
     assert support[0, 0] - support[0, 3] > 0.5
-    seen = situation(n_entries=80, k=16)
+    seen = batch(n_entries=80, k=16)
     shares = support_of(seen.neighbors.labels, np.full((7, 16), 1 / 16), 3)
     assert (np.ptp(shares, axis=1) > 0.05).all()
 
@@ -53,15 +53,15 @@ def test_a_label_that_no_neighbor_has_gives_a_finite_loss_with_a_slope():
 
     X, y = blobs(60)
     clf = AttnKNNClassifier(8, attention=LearnedAttention(epochs=1), random_state=0).fit(X, y)
-    judged = clf._everyone().trusting(clf._trust())
-    stranger = type(judged)(
-        judged.rows,
-        judged.situation,
+    left_out = clf._everyone().trusting(clf._trust())
+    novel = type(left_out)(
+        left_out.rows,
+        left_out.batch,
         np.full(60, 3),
-        judged.groups,
+        left_out.groups,
         np.array([20, 20, 20, 2]),
     )
-    classroom = _Classroom(clf.attention_, stranger, clf.calibration_, torch.Generator())
+    classroom = _Classroom(clf.attention_, novel, clf.calibration_, torch.Generator())
     loss = classroom.loss(torch.arange(60))
     loss.backward()
     assert torch.isfinite(loss)
@@ -126,8 +126,8 @@ def test_a_place_without_a_neighbor_is_masked_and_never_a_label(kind):
     assert found.mask.tolist() == [[True, False, False]]
     assert found.labels.min() >= 0
     assert found.distances[0, 1:].tolist() == [np.inf, np.inf]
-    weights = DistanceAttention().weigh(situation(leaves_out=True, n_entries=12, k=9))
-    mask = situation(leaves_out=True, n_entries=12, k=9).neighbors.mask
+    weights = DistanceAttention().weigh(batch(leaves_out=True, n_entries=12, k=9))
+    mask = batch(leaves_out=True, n_entries=12, k=9).neighbors.mask
     assert (weights.neighbors[~mask] == 0).all()
 
 

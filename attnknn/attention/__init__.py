@@ -7,8 +7,8 @@ from typing import cast
 
 from sklearn.base import clone
 
-from attnknn.attention.base import Attention, Scores, Situation, Weights
-from attnknn.attention.distance import DistanceAttention, PeakedAttention, UniformAttention
+from attnknn.attention.base import Attention, NeighborBatch, Scores, Weights
+from attnknn.attention.distance import DistanceAttention, PowerDistanceAttention, UniformAttention
 from attnknn.attention.learned import LearnedAttention
 from attnknn.attention.several import (
     AdaptiveAttention,
@@ -24,10 +24,10 @@ __all__ = [
     "DistanceAttention",
     "KEnsembleAttention",
     "LearnedAttention",
-    "PeakedAttention",
+    "NeighborBatch",
+    "PowerDistanceAttention",
     "Scores",
     "SeveralSizesAttention",
-    "Situation",
     "UniformAttention",
     "Weights",
     "make_attention",
@@ -36,7 +36,7 @@ __all__ = [
 ATTENTIONS: dict[str, Callable[[], Attention]] = {
     "uniform": UniformAttention,
     "distance": DistanceAttention,
-    "peaked": PeakedAttention,
+    "power": PowerDistanceAttention,
     "learned": LearnedAttention,
     "k-ensemble": KEnsembleAttention,
     "adaptive": AdaptiveAttention,

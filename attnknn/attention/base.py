@@ -15,7 +15,7 @@ from attnknn.records import Booleans, Floats, Integers, Neighbors
 
 
 @dataclass(frozen=True)
-class Situation:
+class NeighborBatch:
     """What attention looks at: queries and their neighbors.
 
     Parameters
@@ -23,7 +23,7 @@ class Situation:
     queries : (B, D) prepared by the memory
     neighbors : the K nearest entries of each
     squared : (B, K) squared distances (for cosine and inner product: the same up to a constant)
-    importance : (B, K)
+    sample_weight : (B, K)
     entries : (N, D) all prepared embeddings of the memory; `neighbors.positions` are its rows
     trust : (B, K) how far the surroundings of each neighbor agree with its label, or None
     is_relative : whether `squared` is measured from the nearest, as of inner products it is
@@ -32,33 +32,33 @@ class Situation:
     queries: NDArray[np.float32]
     neighbors: Neighbors
     squared: Floats
-    importance: Floats
+    sample_weight: Floats
     entries: NDArray[np.float32]
     trust: Floats | None = None
     is_relative: bool = False
 
-    def rows(self, chosen: Any) -> Situation:
+    def rows(self, chosen: Any) -> NeighborBatch:
         """The situation of some of the queries."""
         return replace(
             self,
             queries=self.queries[chosen],
             neighbors=self.neighbors.rows(chosen),
             squared=self.squared[chosen],
-            importance=self.importance[chosen],
+            sample_weight=self.sample_weight[chosen],
             trust=None if self.trust is None else self.trust[chosen],
         )
 
-    def nearest(self, k: int) -> Situation:
+    def nearest(self, k: int) -> NeighborBatch:
         """The situation with the `k` nearest neighbors only."""
         return replace(
             self,
             neighbors=self.neighbors.nearest(k),
             squared=self.squared[:, :k],
-            importance=self.importance[:, :k],
+            sample_weight=self.sample_weight[:, :k],
             trust=None if self.trust is None else self.trust[:, :k],
         )
 
-    def asking(self, may_answer: Booleans) -> Situation:
+    def asking(self, may_answer: Booleans) -> NeighborBatch:
         """The situation with those neighbors only that `may_answer` (B, K), nearest first."""
         has_say = self.neighbors.mask & may_answer
         order = np.argsort(~has_say, axis=1, kind="stable")
@@ -81,7 +81,7 @@ class Situation:
                 moved(has_say),
             ),
             squared=squared,
-            importance=moved(self.importance, 1.0),
+            sample_weight=moved(self.sample_weight, 1.0),
             trust=None if self.trust is None else moved(self.trust),
         )
 
@@ -124,8 +124,8 @@ class Attention(ABC, BaseEstimator):
     needs_trust: bool = False
 
     @abstractmethod
-    def scores(self, situation: Situation) -> Scores:
-        """Scores before temperature, importance and the prior's score are applied."""
+    def scores(self, batch: NeighborBatch) -> Scores:
+        """Scores before temperature, sample weight and the prior's score are applied."""
 
     def admit_class(self, embeddings: NDArray[np.float32]) -> None:
         """Make room for one more class, whose first entries have these embeddings."""
@@ -140,15 +140,15 @@ class Attention(ABC, BaseEstimator):
         """A copy that an edit may change."""
         return copy(self)
 
-    def weigh(self, situation: Situation) -> Weights:
+    def weigh(self, batch: NeighborBatch) -> Weights:
         """The weights of the neighbors and of the prior, heads averaged, in float64."""
-        return self.weights(self.scores(situation), situation)
+        return self.weights(self.scores(batch), batch)
 
-    def weights(self, scores: Scores, situation: Situation) -> Weights:
+    def weights(self, scores: Scores, batch: NeighborBatch) -> Weights:
         """The weights that these scores give."""
         neighbors = scores.neighbors / self.temperature_
-        neighbors = neighbors + np.log(situation.importance)[:, None, :]
-        neighbors = np.where(situation.neighbors.mask[:, None, :], neighbors, -np.inf)
+        neighbors = neighbors + np.log(batch.sample_weight)[:, None, :]
+        neighbors = np.where(batch.neighbors.mask[:, None, :], neighbors, -np.inf)
         heads = softmax_weights(neighbors, scores.prior + self.prior_score_)
         return mixed(*heads, scores.mixing)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from attnknn._validation import Limits, check_limits
-from attnknn.attention.base import Attention, Scores, Situation
+from attnknn.attention.base import Attention, NeighborBatch, Scores
 from attnknn.errors import InvalidSettingError
 
 LIMITS = {
@@ -26,16 +26,16 @@ class UniformAttention(Attention):
     def __init__(self, prior_weight: float = 0.0) -> None:
         self.prior_weight = prior_weight
 
-    def scores(self, situation: Situation) -> Scores:
+    def scores(self, batch: NeighborBatch) -> Scores:
         """Zero for each neighbor; the prior's makes its weight `prior_weight`."""
         if not 0 <= self.prior_weight < 1:
             raise InvalidSettingError(
                 f"`prior_weight` must be from 0 to below 1, got {self.prior_weight!r}."
             )
-        voters = (situation.importance * situation.neighbors.mask).sum(axis=1)
+        voters = (batch.sample_weight * batch.neighbors.mask).sum(axis=1)
         with np.errstate(divide="ignore"):
             prior = np.log(voters * self.prior_weight / (1 - self.prior_weight))
-        return Scores(np.zeros_like(situation.squared)[:, None, :], prior[:, None])
+        return Scores(np.zeros_like(batch.squared)[:, None, :], prior[:, None])
 
 
 class DistanceAttention(Attention):
@@ -52,14 +52,14 @@ class DistanceAttention(Attention):
         self.temperature = temperature
         self.prior_score = prior_score
 
-    def scores(self, situation: Situation) -> Scores:
+    def scores(self, batch: NeighborBatch) -> Scores:
         """Minus the squared distances, and zero for the prior."""
         check_limits(self, LIMITS)
-        squared = np.where(situation.neighbors.mask, situation.squared, 0.0)
+        squared = np.where(batch.neighbors.mask, batch.squared, 0.0)
         return Scores(-squared[:, None, :], np.zeros((len(squared), 1)))
 
 
-class PeakedAttention(DistanceAttention):
+class PowerDistanceAttention(DistanceAttention):
     """By distance, in a shape that is fitted too: score = −(distance²)^power / temperature.
 
     With power 1 this is distance attention. Below, the nearest stand out more and the far ones keep
@@ -88,9 +88,9 @@ class PeakedAttention(DistanceAttention):
         super().__init__(temperature, prior_score)
         self.power = power
 
-    def scores(self, situation: Situation) -> Scores:
+    def scores(self, batch: NeighborBatch) -> Scores:
         """Minus the squared distances to the power, and zero for the prior."""
         check_limits(self, POWER)
-        plain = super().scores(situation)
+        plain = super().scores(batch)
         power = self.power_ if self.power is None else self.power
         return Scores(-((-plain.neighbors) ** power), plain.prior)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnknn._validation import Limits, check_limits
-from attnknn.attention.base import Attention, Scores, Situation
+from attnknn.attention.base import Attention, NeighborBatch, Scores
 from attnknn.errors import InvalidSettingError, NotFittedYetError
 from attnknn.records import Floats, Integers
 from attnknn.training.threads import SMALL, one_thread_if
@@ -128,23 +128,23 @@ class LearnedAttention(Attention):
                 f"got {self.temperature_bounds!r}."
             )
 
-    def scores(self, situation: Situation) -> Scores:
+    def scores(self, batch: NeighborBatch) -> Scores:
         """What the trained module says, heads apart."""
         import torch
 
         if not hasattr(self, "module_"):
             raise NotFittedYetError("Train `LearnedAttention` before `scores`: fit a classifier.")
-        entries = self._projected(situation.entries)
-        width = situation.neighbors.positions.shape[1] * entries[0].numel()
-        if len(situation.queries) * width < FEW and not self.module_.shape.self_attention:
-            return self._scores_of_few(situation, entries)
-        features = features_of(situation, self.first_look_)
+        entries = self._projected(batch.entries)
+        width = batch.neighbors.positions.shape[1] * entries[0].numel()
+        if len(batch.queries) * width < FEW and not self.module_.shape.self_attention:
+            return self._scores_of_few(batch, entries)
+        features = features_of(batch, self.first_look_)
         step = max(1, BLOCK // max(1, width))
-        is_small = len(situation.queries) * width < SMALL
+        is_small = len(batch.queries) * width < SMALL
         with torch.inference_mode(), one_thread_if(is_small):
             parts = [
-                self._score_block(features, entries, situation.neighbors.positions, start, step)
-                for start in range(0, len(situation.queries), step)
+                self._score_block(features, entries, batch.neighbors.positions, start, step)
+                for start in range(0, len(batch.queries), step)
             ]
         return Scores(*(np.concatenate(p).astype(np.float64) for p in zip(*parts, strict=True)))
 
@@ -163,11 +163,11 @@ class LearnedAttention(Attention):
         """Class `order[i]` becomes class i; prototypes move along."""
         self.module_ = self.module_.reordered(order)
 
-    def _scores_of_few(self, situation: Situation, entries: Any) -> Scores:
+    def _scores_of_few(self, batch: NeighborBatch, entries: Any) -> Scores:
         from attnknn.attention.numpy_scorer import settled
 
-        support = first_support(situation, self.first_look_)
-        return settled(self.module_).scores(situation, support, entries.numpy())
+        support = first_support(batch, self.first_look_)
+        return settled(self.module_).scores(batch, support, entries.numpy())
 
     def _score_block(
         self, features: Features, entries: Any, positions: Integers, start: int, step: int
@@ -212,29 +212,29 @@ def support_of(labels: Integers, weights: Floats, n_classes: int) -> Floats:
     return np.divide(same, others, out=np.zeros_like(same), where=others > 1e-300)
 
 
-def first_support(situation: Situation, first_look: Attention) -> Floats:
+def first_support(batch: NeighborBatch, first_look: Attention) -> Floats:
     """The support (B, K) of the neighbors by the weights of a first look by distance."""
-    labels = situation.neighbors.labels
-    weights = first_look.weigh(situation).neighbors
+    labels = batch.neighbors.labels
+    weights = first_look.weigh(batch).neighbors
     return support_of(labels, weights, int(labels.max(initial=0)) + 1)
 
 
-def features_of(situation: Situation, first_look: Attention) -> Features:
+def features_of(batch: NeighborBatch, first_look: Attention) -> Features:
     """The situation as tensors, with the support that a first look by distance gives."""
     import torch
 
     from attnknn.attention.scores import Features
 
-    neighbors = situation.neighbors
-    support = first_support(situation, first_look)
-    squared = np.where(neighbors.mask, situation.squared, 0.0)
-    trust = np.zeros_like(squared) if situation.trust is None else situation.trust
+    neighbors = batch.neighbors
+    support = first_support(batch, first_look)
+    squared = np.where(neighbors.mask, batch.squared, 0.0)
+    trust = np.zeros_like(squared) if batch.trust is None else batch.trust
 
     def tensor(array: Floats) -> Any:
         return torch.from_numpy(array.astype(np.float32))
 
     return Features(
-        queries=torch.from_numpy(situation.queries),
+        queries=torch.from_numpy(batch.queries),
         squared=tensor(squared),
         labels=torch.from_numpy(neighbors.labels),
         mask=torch.from_numpy(neighbors.mask),

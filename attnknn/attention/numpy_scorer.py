@@ -15,13 +15,13 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnknn.attention.base import Scores, Situation
+from attnknn.attention.base import NeighborBatch, Scores
 from attnknn.attention.scores import KNOTS, PRIOR_REACH, NeighborScores
 from attnknn.records import Floats
 
 
 @dataclass(frozen=True)
-class Settled:
+class NumpyScorer:
     """A trained module as arrays, with everything done that is the same for all queries.
 
     Parts that the module does not have are None. Neighbors are not mixed among themselves.
@@ -48,18 +48,18 @@ class Settled:
     prior: Floats
     query_prior: tuple[Floats, Floats] | None
 
-    def scores(self, situation: Situation, support: Floats, entries: NDArray[np.float32]) -> Scores:
+    def scores(self, batch: NeighborBatch, support: Floats, entries: NDArray[np.float32]) -> Scores:
         """Scores of the neighbors, given their support (B, K) and projected entries (N, H, E)."""
-        queries, neighbors = situation.queries, situation.neighbors
-        squared = np.where(neighbors.mask, situation.squared, 0.0)[:, None] / self.unit
+        queries, neighbors = batch.queries, batch.neighbors
+        squared = np.where(neighbors.mask, batch.squared, 0.0)[:, None] / self.unit
         learned = self._learned(queries, entries[neighbors.positions])
         scores = -learned / self.unit - self.slope * squared
         if self.bends is not None:
             scores -= _distance_bias(squared, self.bends)
         if self.support is not None:
             scores += self.support * support[:, None]
-        if self.trust is not None and situation.trust is not None:
-            scores += self.trust * situation.trust[:, None]
+        if self.trust is not None and batch.trust is not None:
+            scores += self.trust * batch.trust[:, None]
         if self.prototypes is not None:
             directions, slope = self.prototypes
             cosines = _directions(queries) @ directions
@@ -80,10 +80,10 @@ class Settled:
         return prior
 
 
-_known: WeakKeyDictionary[NeighborScores, Settled] = WeakKeyDictionary()
+_known: WeakKeyDictionary[NeighborScores, NumpyScorer] = WeakKeyDictionary()
 
 
-def settled(module: NeighborScores) -> Settled:
+def settled(module: NeighborScores) -> NumpyScorer:
     """A module that is no longer trained as arrays; made once, and kept as long as the module."""
     found = _known.get(module)
     if found is None:
@@ -91,14 +91,14 @@ def settled(module: NeighborScores) -> Settled:
     return found
 
 
-def _settle(module: NeighborScores) -> Settled:
+def _settle(module: NeighborScores) -> NumpyScorer:
     has = module.shape
 
     def column(name: str, is_there: bool) -> Any:
         return _array(getattr(module, name))[:, None] if is_there else None
 
     with torch.no_grad():
-        return Settled(
+        return NumpyScorer(
             unit=float(module.unit),
             projection=_array(module.scaled_projection.flatten(0, 1).T),
             slope=_array(F.softplus(module.raw_slope))[:, None],

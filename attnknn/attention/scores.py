@@ -213,7 +213,7 @@ def learned_distances(
     """Squared distances (B, H, K) of projected queries (B, H, E) to entries[positions].
 
     In blocks: tensors above 32 MB are handed back to the system after every use, and fetching
-    their pages anew costs more than the arithmetic.
+    their pages again costs more than the arithmetic.
     """
     step = max(1, BLOCK // (positions.shape[1] * entries[0].numel()))
     parts = zip(queries.split(step), positions.split(step), mask.split(step), strict=True)

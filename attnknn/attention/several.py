@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from attnknn._validation import check_at_least, check_choice
-from attnknn.attention.base import Attention, Scores, Situation
+from attnknn.attention.base import Attention, NeighborBatch, Scores
 from attnknn.errors import InvalidSettingError
 from attnknn.records import Floats, Integers
 
@@ -45,16 +45,16 @@ class SeveralSizesAttention(Attention):
             )
         self.sizes_ = sizes
 
-    def scores(self, situation: Situation) -> Scores:
+    def scores(self, batch: NeighborBatch) -> Scores:
         """Minus the squared distances, in each head those of its nearest few."""
-        squared = np.where(situation.neighbors.mask, situation.squared, 0.0)
+        squared = np.where(batch.neighbors.mask, batch.squared, 0.0)
         place = np.arange(squared.shape[1])
         beyond = place >= np.array(self.sizes_)[:, None]  # (H, K)
         scores = np.where(beyond, -np.inf, -squared[:, None, :])
-        return Scores(scores, np.zeros(scores.shape[:2]), self.mixing(situation))
+        return Scores(scores, np.zeros(scores.shape[:2]), self.mixing(batch))
 
     @abstractmethod
-    def mixing(self, situation: Situation) -> Floats | None:
+    def mixing(self, batch: NeighborBatch) -> Floats | None:
         """The say (B, H) of each size for each query; None: all alike."""
 
 
@@ -94,9 +94,9 @@ class KEnsembleAttention(SeveralSizesAttention):
         super().settle(n_neighbors)
         self.weights_ = np.full(len(self.sizes_), 1.0 / len(self.sizes_))
 
-    def mixing(self, situation: Situation) -> Floats:
+    def mixing(self, batch: NeighborBatch) -> Floats:
         """The same weights for every query."""
-        return np.tile(self.weights_, (len(situation.queries), 1))
+        return np.tile(self.weights_, (len(batch.queries), 1))
 
 
 class AdaptiveAttention(SeveralSizesAttention):
@@ -149,12 +149,12 @@ class AdaptiveAttention(SeveralSizesAttention):
         self.__dict__.pop("threshold_", None)
         self.__dict__.pop("model_", None)
 
-    def mixing(self, situation: Situation) -> Floats | None:
+    def mixing(self, batch: NeighborBatch) -> Floats | None:
         """One size for each query, or a mixture of them."""
         if hasattr(self, "threshold_"):
-            return chosen_by_entropy(entropies(situation, self.sizes_), self.threshold_)
+            return chosen_by_entropy(entropies(batch, self.sizes_), self.threshold_)
         if hasattr(self, "model_"):
-            return mixed_by_model(neighborhood(situation, self.sizes_), self.model_)
+            return mixed_by_model(neighborhood(batch, self.sizes_), self.model_)
         return None
 
 
@@ -176,15 +176,15 @@ def mixed_by_model(features: Floats, model: Floats) -> Floats:
     return powers / powers.sum(axis=1, keepdims=True)
 
 
-def neighborhood(situation: Situation, sizes: tuple[int, ...]) -> Floats:
+def neighborhood(batch: NeighborBatch, sizes: tuple[int, ...]) -> Floats:
     """What the mixture looks at (B, 2 H): entropies, and how the distances rise."""
-    return np.hstack([entropies(situation, sizes), _rises(situation, sizes)])
+    return np.hstack([entropies(batch, sizes), _rises(batch, sizes)])
 
 
-def entropies(situation: Situation, sizes: tuple[int, ...]) -> Floats:
+def entropies(batch: NeighborBatch, sizes: tuple[int, ...]) -> Floats:
     """Entropy (B, H), in nats, of the plain vote of the nearest few, for each of the sizes."""
-    neighbors = situation.neighbors
-    say = np.where(neighbors.mask, situation.importance, 0.0)
+    neighbors = batch.neighbors
+    say = np.where(neighbors.mask, batch.sample_weight, 0.0)
     columns = [_entropy(neighbors.labels[:, :size], say[:, :size]) for size in sizes]
     return np.column_stack(columns) if len(say) else np.zeros((0, len(sizes)))
 
@@ -198,16 +198,16 @@ def _entropy(labels: Integers, say: Floats) -> Floats:
     return np.abs((weights * logs).sum(axis=1))
 
 
-def _rises(situation: Situation, sizes: tuple[int, ...]) -> Floats:
+def _rises(batch: NeighborBatch, sizes: tuple[int, ...]) -> Floats:
     """How much farther (B, H) the last neighbor of each size is than the first, from 0 to 1.
 
     The squared distance of the first, taken off, and the rise over all neighbors, divided by, make
     it the same for any unit of distance.
     """
-    found = situation.neighbors.mask
+    found = batch.neighbors.mask
     last_found = np.maximum(found.sum(axis=1) - 1, 0)
     lasts = np.minimum(np.array(sizes)[None, :] - 1, last_found[:, None])
-    squared: Any = np.where(found, situation.squared, 0.0)
+    squared: Any = np.where(found, batch.squared, 0.0)
     rise = np.take_along_axis(squared, lasts, axis=1) - squared[:, :1]
     whole = np.take_along_axis(squared, last_found[:, None], axis=1) - squared[:, :1]
     return np.divide(rise, whole, out=np.ones_like(rise), where=whole > 0)

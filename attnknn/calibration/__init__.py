@@ -12,15 +12,15 @@ from attnknn.calibration.fitting import (
     rule_of_thumb,
     sample_of,
 )
-from attnknn.calibration.likelihood import Calibration, Fitted, Trial
+from attnknn.calibration.likelihood import Calibration, CalibrationBatch, Fitted
 
 __all__ = [
     "LEAST_NOISE",
     "MOST_NEIGHBORS_TO_SEE_NOISE",
     "Calibration",
+    "CalibrationBatch",
     "Fitted",
     "LabelNoise",
-    "Trial",
     "as_it_is",
     "confusions_now",
     "fit",

@@ -1,4 +1,4 @@
-"""Fits temperatures, the prior's score, the map and the label noise on fresh rows.
+"""Fits temperatures, the prior's score, the map and the label noise on held-out rows.
 
 The map takes shares to probabilities, p_c ∝ share_c^exponent, and keeps their order. The observed
 label of a row is its true one with probability 1 − ε and another one otherwise: what is fitted is
@@ -15,10 +15,10 @@ import numpy as np
 from attnknn.calibration.likelihood import (
     TINY,
     Calibration,
+    CalibrationBatch,
     Fitted,
     Free,
     Likelihood,
-    Trial,
     most_noise,
 )
 from attnknn.records import Floats, Integers
@@ -46,7 +46,7 @@ def sample_of(
 
 
 def fit(
-    trial: Trial,
+    batch: CalibrationBatch,
     *,
     label_noise: LabelNoise | None = "auto",
     fits_map: bool = True,
@@ -62,12 +62,12 @@ def fit(
     start : temperature and prior's score, or an earlier fit, to start from; None finds a start
     fixed : 'temperature' or 'prior_score' that the user has set
     """
-    if trial.prior.shape[1] < 2:
+    if batch.prior.shape[1] < 2:
         label_noise = None  # with one class no label can be wrong
-    problem = Likelihood(trial, fixed or {})
+    problem = Likelihood(batch, fixed or {})
     if label_noise == "symmetric" and isinstance(start, Fitted):
         return problem.solve(Free(exponent=fits_map, noise=True), start)
-    kept = problem.solve(Free(), start or _best_start(trial, fixed or {}))
+    kept = problem.solve(Free(), start or _best_start(batch, fixed or {}))
     richer = kept
     if fits_map:
         richer = problem.solve(Free(exponent=True), kept)
@@ -83,16 +83,16 @@ def fit(
 
 def fit_under(
     noise: Calibration,
-    trial: Trial,
+    batch: CalibrationBatch,
     *,
     fits_map: bool = True,
     fixed: dict[str, float] | None = None,
 ) -> Fitted:
     """Fit temperature, prior's score and exponent under label noise that is known already."""
     fixed = fixed or {}
-    problem = Likelihood(trial, fixed | {"label_noise": noise.label_noise})
+    problem = Likelihood(batch, fixed | {"label_noise": noise.label_noise})
     free = Free(exponent=fits_map, noise=True)
-    return problem.solve(free, _best_start(trial, fixed), noise.transition)
+    return problem.solve(free, _best_start(batch, fixed), noise.transition)
 
 
 def confusions_now(calibration: Calibration, probabilities: Floats, own: Integers) -> Floats | None:
@@ -106,7 +106,7 @@ def confusions_now(calibration: Calibration, probabilities: Floats, own: Integer
 
     Parameters
     ----------
-    probabilities : (n, C) of the true labels of fresh rows, judged by the others
+    probabilities : (n, C) of the true labels of held-out rows, judged by the others
     own : (n,) their labels now
 
     >>> sure = np.array([[0.99, 0.01], [0.01, 0.99]])
@@ -148,15 +148,15 @@ def _most_likely_strength(
     return strength, float(np.log(np.maximum(chance + strength * change, TINY)).sum())
 
 
-def as_it_is(trial: Trial) -> Fitted:
+def as_it_is(batch: CalibrationBatch) -> Fitted:
     """No fit: scores that are trained already, with no map and no noise."""
-    shares = Likelihood(trial, {}).shares(1.0, 0.0)
-    return Fitted(1.0, 0.0, Calibration(), Calibration().losses(shares, trial.own))
+    shares = Likelihood(batch, {}).shares(1.0, 0.0)
+    return Fitted(1.0, 0.0, Calibration(), Calibration().losses(shares, batch.own))
 
 
-def rule_of_thumb(trial: Trial, fixed: dict[str, float]) -> Fitted:
+def rule_of_thumb(batch: CalibrationBatch, fixed: dict[str, float]) -> Fitted:
     """Scalars without a fit: a temperature of a fifth of the typical score, a faint prior."""
-    temperature, prior_score = _starts(trial)[1]
+    temperature, prior_score = _starts(batch)[1]
     temperature = fixed.get("temperature", temperature)
     prior_score = fixed.get("prior_score", prior_score)
     return Fitted(temperature, prior_score, Calibration(), np.zeros(0))
@@ -173,16 +173,16 @@ def is_better(simple: Fitted, rich: Fitted) -> bool:
     return bool(gains.mean() > BEYOND_NOISE * error and gains.sum() > LEAST_GAIN)
 
 
-def _best_start(trial: Trial, fixed: dict[str, float]) -> Fitted:
+def _best_start(batch: CalibrationBatch, fixed: dict[str, float]) -> Fitted:
     """The best of several starts on a part of the rows: the loss has flat and steep valleys."""
-    step = max(1, len(trial.own) // ROWS_TO_START)
-    problem = Likelihood(trial.rows(slice(None, None, step)), fixed)
-    return min((problem.solve(Free(), start) for start in _starts(trial)), key=lambda f: f.loss)
+    step = max(1, len(batch.own) // ROWS_TO_START)
+    problem = Likelihood(batch.rows(slice(None, None, step)), fixed)
+    return min((problem.solve(Free(), start) for start in _starts(batch)), key=lambda f: f.loss)
 
 
-def _starts(trial: Trial) -> list[tuple[float, float]]:
+def _starts(batch: CalibrationBatch) -> list[tuple[float, float]]:
     """Temperatures at three shares of the typical score, the prior level with a far neighbor."""
-    scores = -trial.scores.neighbors[trial.has_say]
+    scores = -batch.scores.neighbors[batch.has_say]
     typical = float(scores.mean()) if scores.size else 1.0
     typical = typical if np.isfinite(typical) and typical > 0 else 1.0
     return [(typical * share, -1.0 / share) for share in (0.05, 0.2, 1.0)]
@@ -207,7 +207,7 @@ def _expected_confusions(
     """Twenty steps of expectation-maximization; each class starts with one symmetric example."""
     shares = problem.shares(fitted.temperature, fitted.prior_score)
     probabilities = fitted.calibration.probabilities(shares)
-    own = problem.trial.own
+    own = problem.batch.own
     for _ in range(20):
         blame = probabilities * transition.T[own]  # (B, C): who may have been behind this label
         blame /= blame.sum(axis=1, keepdims=True)

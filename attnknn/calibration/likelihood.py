@@ -1,4 +1,4 @@
-"""The log-loss of fresh rows as a function of a few scalars, with its gradient written out.
+"""The log-loss of held-out rows as a function of a few scalars, with its gradient written out.
 
 NumPy on purpose: torch's threads wait for each other on work this small.
 """
@@ -110,19 +110,19 @@ def surprise_of_any(observed: Floats, prior: Floats) -> float:
 
 
 @dataclass(frozen=True)
-class Trial:
+class CalibrationBatch:
     """Fresh rows with the scores of their neighbors: what calibration is fitted on.
 
     Parameters
     ----------
     scores : as attention gives them, before temperature and prior's score
-    log_importance, labels, mask : (B, K) of the neighbors
+    log_sample_weight, labels, mask : (B, K) of the neighbors
     own : (B,) observed label codes of the rows
     prior : (B, C) class frequencies, each row's own label taken out
     """
 
     scores: Scores
-    log_importance: Floats
+    log_sample_weight: Floats
     labels: Integers
     mask: Booleans
     own: Integers
@@ -133,27 +133,27 @@ class Trial:
         """(B, H, K) where a neighbor was found and its head gives it a say."""
         return self.mask[:, None] & ~np.isneginf(self.scores.neighbors)
 
-    def rows(self, chosen: Any) -> Trial:
+    def rows(self, chosen: Any) -> CalibrationBatch:
         """The same trial for some of the rows."""
-        return Trial(
+        return CalibrationBatch(
             Scores(
                 self.scores.neighbors[chosen],
                 self.scores.prior[chosen],
                 None if self.scores.mixing is None else self.scores.mixing[chosen],
             ),
-            self.log_importance[chosen],
+            self.log_sample_weight[chosen],
             self.labels[chosen],
             self.mask[chosen],
             self.own[chosen],
             self.prior[chosen],
         )
 
-    def nearest(self, k: int) -> Trial:
+    def nearest(self, k: int) -> CalibrationBatch:
         """The same trial with the `k` nearest neighbors only."""
         return replace(
             self,
             scores=replace(self.scores, neighbors=self.scores.neighbors[:, :, :k]),
-            log_importance=self.log_importance[:, :k],
+            log_sample_weight=self.log_sample_weight[:, :k],
             labels=self.labels[:, :k],
             mask=self.mask[:, :k],
         )
@@ -185,11 +185,11 @@ class Free:
 class Likelihood:
     """The log-loss of a trial as a function of at most four numbers, with its gradient."""
 
-    def __init__(self, trial: Trial, fixed: dict[str, float]) -> None:
-        self.trial, self.fixed = trial, fixed
-        self.n_others = max(trial.prior.shape[1] - 1, 1)
-        starts = range(0, max(len(trial.own), 1), ROWS_PER_BLOCK)
-        self.blocks = [_Block(trial.rows(slice(at, at + ROWS_PER_BLOCK))) for at in starts]
+    def __init__(self, batch: CalibrationBatch, fixed: dict[str, float]) -> None:
+        self.batch, self.fixed = batch, fixed
+        self.n_others = max(batch.prior.shape[1] - 1, 1)
+        starts = range(0, max(len(batch.own), 1), ROWS_PER_BLOCK)
+        self.blocks = [_Block(batch.rows(slice(at, at + ROWS_PER_BLOCK))) for at in starts]
 
     def solve(
         self,
@@ -241,7 +241,7 @@ class Likelihood:
         numbers = self._named(values)
         exponent = numbers.exponent if free.exponent else 1.0
         noise = numbers.noise if free.noise else 0.0
-        surprise_weight = 1 / max(len(self.trial.own), 1)
+        surprise_weight = 1 / max(len(self.batch.own), 1)
         parts = [
             block.losses(
                 block.vote(numbers.temperature, numbers.prior_score),
@@ -339,19 +339,19 @@ class _Part:
 class _Block:
     """Some rows of a trial: few enough for the processor's cache."""
 
-    def __init__(self, trial: Trial) -> None:
-        self.trial = trial
-        missing = ~trial.has_say
-        self.scores = np.where(missing, 0.0, trial.scores.neighbors)
-        self.importance = np.where(missing, -np.inf, trial.log_importance[:, None])
-        self.own_place = (np.arange(len(trial.own)), trial.own)
-        self.n_others = max(trial.prior.shape[1] - 1, 1)
+    def __init__(self, batch: CalibrationBatch) -> None:
+        self.batch = batch
+        missing = ~batch.has_say
+        self.scores = np.where(missing, 0.0, batch.scores.neighbors)
+        self.sample_weight = np.where(missing, -np.inf, batch.log_sample_weight[:, None])
+        self.own_place = (np.arange(len(batch.own)), batch.own)
+        self.n_others = max(batch.prior.shape[1] - 1, 1)
 
     def vote(self, temperature: float, prior_score: float) -> _Votes:
         scaled = self.scores / temperature
-        heads = softmax_weights(scaled + self.importance, self.trial.scores.prior + prior_score)
-        weights = mixed(*heads, self.trial.scores.mixing)
-        shares = np.maximum(vote(self.trial.labels, weights, self.trial.prior), TINY)
+        heads = softmax_weights(scaled + self.sample_weight, self.batch.scores.prior + prior_score)
+        weights = mixed(*heads, self.batch.scores.mixing)
+        shares = np.maximum(vote(self.batch.labels, weights, self.batch.prior), TINY)
         return _Votes(scaled, heads, shares)
 
     def losses(self, votes: _Votes, by: _Map, surprise_weight: float) -> _Part:
@@ -364,21 +364,21 @@ class _Block:
         likely /= sums  # (B, C) probabilities of the true labels
         observed = self._observed(likely, by)
         by_power = self._by_power(likely, observed, by)
-        prior = self.trial.prior  # its rows sum to one
+        prior = self.batch.prior  # its rows sum to one
         surprise = surprise_weight * (np.log(sums).sum() - _dot(prior, powers))
         by_power += surprise_weight * (likely - prior)
         by_share = by_power / votes.shares
         by_share *= by.exponent
         own = likely[self.own_place]
         by_noise = -(((1 - own) / self.n_others - own) / observed).sum()
-        by_scores = _by_scores(self.trial, votes.heads, by_share, votes.scaled)
+        by_scores = _by_scores(self.batch, votes.heads, by_share, votes.scaled)
         gradient = np.array([*by_scores, _dot(by_power, logs), by_noise])
         return _Part(-np.log(observed), gradient, float(surprise))
 
     def _observed(self, likely: Floats, by: _Map) -> Floats:
         """The chance (B,) of the labels that were observed."""
         if by.transition is not None:
-            chance = (likely * by.transition.T[self.trial.own]).sum(axis=1)
+            chance = (likely * by.transition.T[self.batch.own]).sum(axis=1)
         else:
             own = likely[self.own_place]
             chance = (1 - by.noise) * own + by.noise * (1 - own) / self.n_others
@@ -387,7 +387,7 @@ class _Block:
     def _by_power(self, likely: Floats, observed: Floats, by: _Map) -> Floats:
         """Derivative (B, C) of the losses by exponent × log share."""
         if by.transition is not None:
-            pull = by.transition.T[self.trial.own] / observed[:, None]
+            pull = by.transition.T[self.batch.own] / observed[:, None]
             return -likely * (pull - (likely * pull).sum(axis=1, keepdims=True))
         own = likely[self.own_place]
         pull = (1 - by.noise - by.noise / self.n_others) * own / observed
@@ -402,7 +402,7 @@ def _dot(first: Floats, second: Floats) -> float:
 
 
 def _by_scores(
-    trial: Trial, heads: tuple[Floats, Floats], by_share: Floats, scaled: Floats
+    batch: CalibrationBatch, heads: tuple[Floats, Floats], by_share: Floats, scaled: Floats
 ) -> tuple[float, float]:
     """Derivatives of the summed loss by log temperature and by the prior's score.
 
@@ -413,12 +413,12 @@ def _by_scores(
     scaled : (B, H, K) scores over temperature
     """
     neighbors, prior = heads
-    gain = np.take_along_axis(by_share, trial.labels, axis=1)[:, None]  # (B, 1, K)
-    prior_gain = np.einsum("bc,bc->b", by_share, trial.prior)[:, None]  # (B, 1)
+    gain = np.take_along_axis(by_share, batch.labels, axis=1)[:, None]  # (B, 1, K)
+    prior_gain = np.einsum("bc,bc->b", by_share, batch.prior)[:, None]  # (B, 1)
     mean_gain = (neighbors * gain).sum(axis=2) + prior * prior_gain  # (B, H)
     by_temperature = -(neighbors * (gain - mean_gain[:, :, None]) * scaled).sum(axis=2)
     by_prior = prior * (prior_gain - mean_gain)
-    say = trial.scores.mixing if trial.scores.mixing is not None else 1.0 / prior.shape[1]
+    say = batch.scores.mixing if batch.scores.mixing is not None else 1.0 / prior.shape[1]
     return float((by_temperature * say).sum()), float((by_prior * say).sum())
 
 

@@ -31,7 +31,7 @@ OPTIONS = {
     "`pool='mean'`": "--pool mean",
     "`clip_grad_norm`": "--clip_grad_norm",
     "rate `lr`": "rate --lr",
-    "`max_strangeness=": "`--max-strangeness ",
+    "`max_strangeness=": "`--novelty-level ",
     "`n_nearest`": "--n-nearest",
     "`may_empty_classes=True`": "--empty-classes",
     "`n` must be": "--keep-newest or --budget must be",

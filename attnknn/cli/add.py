@@ -31,8 +31,8 @@ def add(
     """Remember the labeled rows of ROWS too.
 
     Votes follow at once; what was fitted stays as it is until `attnknn refit`. Columns have the
-    roles that they had in the fit: ids, groups, subjects, importance, what is shown. Without an id
-    column new rows are counted on. `attnknn undo` takes it back.
+    roles that they had in the fit: ids, groups, subjects, sample weight, what is shown. Without an
+    id column new rows are counted on. `attnknn undo` takes it back.
     """
     from attnknn.cli.editing import LabelReader, edit, open_model
     from attnknn.cli.files import open_rows

@@ -75,7 +75,7 @@ def table_of(found: Audit, payloads: NDArray[Any] | None, limit: int) -> pd.Data
     pairs = list(zip(frame["id"], frame["duplicates"], strict=True))
     nearly = zip(frame["id"], frame["near_duplicates"], strict=True)
     table = frame[
-        ["id", "label", "suggested", "suggested_probability", "wrong", "suspicion", "value"]
+        ["id", "label", "suggested", "suggested_probability", "wrong", "label_error_score", "value"]
     ].assign(
         conflict_with=[_shown(other_label(*pair), label) for pair in pairs],
         duplicate_of=[_shown(others(*pair)) for pair in pairs],

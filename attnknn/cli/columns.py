@@ -1,4 +1,4 @@
-"""Columns with a role become labels, ids, groups and importance; each error names its place."""
+"""Columns with a role become labels, ids, groups and sample weight; each error names its place."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def subjects_of(part: Part, name: str) -> NDArray[Any]:
     return np.array(names, dtype=object)
 
 
-def importance_of(part: Part, name: str) -> Floats:
+def sample_weight_of(part: Part, name: str) -> Floats:
     """Positive numbers, one per row."""
     column = part.table[name].astype(object)
     numbers = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FILE = click.Path(path_type=Path)
 NONE = "none"
 ENCODERS = ("identity", "tabular", "learned-tabular", "tfidf", "text", "image")
-ATTENTIONS = ("auto", "uniform", "distance", "peaked", "learned", "k-ensemble", "adaptive")
+ATTENTIONS = ("auto", "uniform", "distance", "power", "learned", "k-ensemble", "adaptive")
 
 
 def _choice(*names: str) -> click.Choice[str]:
@@ -44,7 +44,7 @@ def _size(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int
 @click.option("--id-column", help="Column that names the rows.")
 @click.option("--group-column", help="Rows of one group never judge each other.")
 @click.option("--subject-column", help="Whose a row is, for `attnknn forget --subject`.")
-@click.option("--importance-column", help="A row of importance 2 has the say of two.")
+@click.option("--sample-weight-column", help="A row of sample weight 2 has the say of two.")
 @click.option(
     "--payload-columns", help="Columns that `explain` shows, as a,b,c. [default: first 6]"
 )
@@ -170,7 +170,7 @@ def _fit_and_save(
         rows.y,
         ids=rows.ids,
         groups=rows.groups,
-        importance=rows.importance,
+        sample_weight=rows.sample_weight,
         payloads=rows.payloads,
         subjects=rows.subjects,
     )
@@ -225,7 +225,7 @@ def _roles(source: Source, options: dict[str, Any]) -> Roles:
         id=options["id_column"] or "",
         group=options["group_column"] or "",
         subject=options["subject_column"] or "",
-        importance=options["importance_column"] or "",
+        sample_weight=options["sample_weight_column"] or "",
         payload=() if options["no_payload"] else shown,
         dropped=_listed(options["drop_columns"], source.columns),
         categorical=_listed(options["categorical"], source.columns),

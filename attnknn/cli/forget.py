@@ -30,7 +30,7 @@ POLICIES = ("keep_newest", "budget", "half_life")
 @click.option("--receipt", type=FILE, help="With --subject: write the receipt as JSON too.")
 @click.option("--keep-newest", type=AT_LEAST_ONE, help="Forget all but so many, the oldest first.")
 @click.option("--budget", type=AT_LEAST_ONE, help="Forget all but so many, the least useful first.")
-@click.option("--half-life", type=ABOVE_ZERO, help="So many newer entries halve the importance.")
+@click.option("--half-life", type=ABOVE_ZERO, help="So many newer entries halve the sample weight.")
 @click.option("--empty-classes", is_flag=True, help="A class may lose its last entry too.")
 @click.option("--dry-run", is_flag=True, help="Show what a policy would cost; change nothing.")
 @by_option

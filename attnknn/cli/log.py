@@ -25,8 +25,10 @@ def log(model: Path, edit: int | None, as_json: bool) -> None:
     else:
         rows = [entry.to_dict() for entry in touched_by(model, edit)]
         columns = ["id", "before", "after"]
-        if any({line["importance_before"], line["importance_after"]} - {None, 1} for line in rows):
-            columns += ["importance_before", "importance_after"]
+        if any(
+            {line["sample_weight_before"], line["sample_weight_after"]} - {None, 1} for line in rows
+        ):
+            columns += ["sample_weight_before", "sample_weight_after"]
     if as_json:
         for row in rows:
             click.echo(json.dumps(row))

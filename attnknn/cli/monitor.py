@@ -116,7 +116,7 @@ def _monitor(asked: Asked, state: Path | None, false_alarms: float | None) -> Dr
     if false_alarms not in (None, watcher.false_alarms):
         raise click.UsageError(
             f"{state} was begun with --false-alarms {watcher.false_alarms:g}: leave the option "
-            "out, or begin anew with another file."
+            "out, or begin again with another file."
         )
     return watcher
 
@@ -149,9 +149,9 @@ def _table(asked: Asked, part: Part, seen: Watched) -> Any:
         {
             name: values,
             "p_row": seen.rows.p_values,
-            "log_capital_rows": seen.rows.log_capital,
+            "log_martingale_rows": seen.rows.log_martingale,
             "p_label": seen.labels.p_values,
-            "log_capital_labels": seen.labels.log_capital,
+            "log_martingale_labels": seen.labels.log_martingale,
         }
     )
 

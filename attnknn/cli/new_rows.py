@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from attnknn.cli.columns import groups_of, ids_of, importance_of, subjects_of
+from attnknn.cli.columns import groups_of, ids_of, sample_weight_of, subjects_of
 from attnknn.cli.editing import LabelReader
 from attnknn.cli.files import Part
 from attnknn.cli.files.base import check_column
@@ -21,7 +21,7 @@ def new_rows(asked: Asked, target: str | None, labels: LabelReader) -> Iterator[
     """The rows of a file, part by part; `target` is the column of the labels, or as in `fit`."""
     source, notes = asked.queries.source, asked.queries.notes
     roles = replace(Roles.of(notes), target=target_of(source, notes, target))
-    for name in (roles.group, roles.importance, roles.subject):
+    for name in (roles.group, roles.sample_weight, roles.subject):
         if name:
             check_column(source, name)
     for part, X in asked.parts():
@@ -30,7 +30,9 @@ def new_rows(asked: Asked, target: str | None, labels: LabelReader) -> Iterator[
             labels.read_column(part, roles.target),
             ids=_ids(asked, part, roles.id),
             groups=groups_of(part, roles.group) if roles.group else None,
-            importance=importance_of(part, roles.importance) if roles.importance else None,
+            sample_weight=sample_weight_of(part, roles.sample_weight)
+            if roles.sample_weight
+            else None,
             payloads=_payloads(asked, part, roles),
             subjects=subjects_of(part, roles.subject) if roles.subject else None,
         )

@@ -42,7 +42,7 @@ SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 )
 @click.option("--min-confidence", type=SHARE, help="Abstain below this probability.")
 @click.option(
-    "--max-strangeness",
+    "--novelty-level",
     type=SHARE,
     help="Abstain where at most this share of rows like the remembered ones is as far from them, "
     "as 0.05. [default: 0.01 with --max-risk or --min-confidence]",
@@ -63,7 +63,7 @@ def predict(
     coverage: float | None,
     max_risk: float | None,
     min_confidence: float | None,
-    max_strangeness: float | None,
+    novelty_level: float | None,
     n_nearest: int,
     separator: str | None,
 ) -> None:
@@ -73,7 +73,7 @@ def predict(
     carry the id column that the model was fitted with, the name of an image, or the number of the
     row.
 
-    With --max-risk, --min-confidence or --max-strangeness rows are left unanswered, with the
+    With --max-risk, --min-confidence or --novelty-level rows are left unanswered, with the
     reason: unsure between two classes, or unlike anything remembered.
     """
     import pandas as pd
@@ -84,9 +84,9 @@ def predict(
     chosen = style_of(out, style)
     check_out(out, rows)
     asked = ask(model, rows, separator)
-    asks = _given(max_risk=max_risk, min_confidence=min_confidence, max_strangeness=max_strangeness)
+    asks = _given(max_risk=max_risk, min_confidence=min_confidence, novelty_level=novelty_level)
     if n_nearest > 1 and not asks:
-        raise click.UsageError("--n-nearest goes with --max-strangeness, which is not given.")
+        raise click.UsageError("--n-nearest goes with --novelty-level, which is not given.")
     n_rows = n_abstained = 0
     with open_writer(out, chosen) as writer, patience(f"Reading {rows.name}") as tell:
         for part, X in asked.parts():

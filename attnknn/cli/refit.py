@@ -1,4 +1,4 @@
-"""`attnknn refit`: fit a stored model anew on what it remembers now."""
+"""`attnknn refit`: fit a stored model again on what it remembers now."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILE = click.Path(path_type=Path)
 @click.argument("model", type=FILE)
 @by_option
 def refit(model: Path, by: str | None) -> None:
-    """Fit attention and calibration of MODEL anew on what it remembers now.
+    """Fit attention and calibration of MODEL again on what it remembers now.
 
     It pays after many edits: votes follow them at once, what was fitted does not. The encoder stays
     as it is, since the rows it was fitted on are not kept. `attnknn undo` takes it back.
@@ -25,6 +25,6 @@ def refit(model: Path, by: str | None) -> None:
 
     with open_model(model, by) as opened:
         n_entries = len(opened.classifier.memory_)
-        with patience(f"Fitting {n_entries:,} entries"), edit(opened, "Fitted anew") as classifier:
+        with patience(f"Fitting {n_entries:,} entries"), edit(opened, "Fitted again") as classifier:
             classifier.refit()
         click.echo(str(opened.classifier.fit_report_))

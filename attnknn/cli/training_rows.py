@@ -1,4 +1,4 @@
-"""A file becomes what `fit` takes: rows, labels, ids, groups, importance and payloads."""
+"""A file becomes what `fit` takes: rows, labels, ids, groups, sample weight and payloads."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from attnknn.cli.columns import (
     groups_of,
     ids_of,
-    importance_of,
     labels_of,
     refuse_gaps,
     refuse_infinite,
+    sample_weight_of,
     subjects_of,
     texts_of,
 )
@@ -48,7 +48,7 @@ class Roles:
     target: str
     id: str = ""
     group: str = ""
-    importance: str = ""
+    sample_weight: str = ""
     payload: tuple[str, ...] | None = None
     dropped: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class Roles:
             target=notes.get("target", ""),
             id=notes.get("id_column", ""),
             group=notes.get("group_column", ""),
-            importance=notes.get("importance_column", ""),
+            sample_weight=notes.get("sample_weight_column", ""),
             payload=_noted(notes, "payload_columns"),
             dropped=_noted(notes, "dropped_columns") or (),
             text=notes.get("text", ""),
@@ -79,7 +79,7 @@ class Roles:
         single = {
             "text": self.text,
             "group_column": self.group,
-            "importance_column": self.importance,
+            "sample_weight_column": self.sample_weight,
             "subject_column": self.subject,
         }
         return {
@@ -92,7 +92,7 @@ class Roles:
     @property
     def named(self) -> list[str]:
         """Every column that was named."""
-        single = [self.target, self.id, self.group, self.subject, self.importance, self.text]
+        single = [self.target, self.id, self.group, self.subject, self.sample_weight, self.text]
         several = [*(self.payload or ()), *self.dropped, *self.categorical]
         return [name for name in [*single, *several] if name]
 
@@ -108,7 +108,7 @@ class Roles:
         return [*([self.text] if self.text else []), *others][:SHOWN_COLUMNS]
 
     def _without_role(self, columns: list[str]) -> list[str]:
-        others = {self.target, self.id, self.group, self.subject, self.importance, *self.dropped}
+        others = {self.target, self.id, self.group, self.subject, self.sample_weight, *self.dropped}
         return [name for name in columns if name not in others]
 
 
@@ -135,7 +135,7 @@ class TrainingRows:
     y: NDArray[Any]
     ids: NDArray[Any] | None
     groups: NDArray[Any] | None
-    importance: NDArray[Any] | None
+    sample_weight: NDArray[Any] | None
     payloads: list[str] | None
     subjects: NDArray[Any] | None = None
 
@@ -158,7 +158,7 @@ def read_training_rows(source: Source, roles: Roles, *, allows_gaps: bool = True
         y=labels_of(whole, roles.target),
         ids=ids_of(whole, roles.id) if roles.id else None,
         groups=groups_of(whole, roles.group) if roles.group else None,
-        importance=importance_of(whole, roles.importance) if roles.importance else None,
+        sample_weight=sample_weight_of(whole, roles.sample_weight) if roles.sample_weight else None,
         payloads=payloads_of(whole, shown, roles.text, source.default_id),
         subjects=subjects_of(whole, roles.subject) if roles.subject else None,
     )

@@ -20,7 +20,7 @@ SHARE = Limits(above=0, below=1)
 
 
 @dataclass(frozen=True)
-class Promise:
+class CoverageSpec:
     """Sets that hold the right label for this share of rows, of all or of each class.
 
     `seed` randomizes the score; None does not.
@@ -61,26 +61,32 @@ class Promise:
         own: Integers,
         classes: NDArray[Any],
         confusions: Floats | None = None,
-        fresh: Booleans | None = None,
+        held_out: Booleans | None = None,
     ) -> Floats:
         """The threshold (C,) of each class, or an error where examples are too few."""
-        self.check_examples(own, classes, confusions, fresh)
+        self.check_examples(own, classes, confusions, held_out)
         found = thresholds(
-            scores, own, self.coverage, by_class=self.by_class, confusions=confusions, fresh=fresh
+            scores,
+            own,
+            self.coverage,
+            by_class=self.by_class,
+            confusions=confusions,
+            held_out=held_out,
         )
-        if fresh is not None and not np.isfinite(found).all():
-            self._refuse_small(int(np.isinf(found).argmax()), own, classes, fresh)
+        if held_out is not None and not np.isfinite(found).all():
+            self._refuse_small(int(np.isinf(found).argmax()), own, classes, held_out)
         return found
 
     def _refuse_small(
-        self, code: int, own: Integers, classes: NDArray[Any], fresh: Booleans
+        self, code: int, own: Integers, classes: NDArray[Any], held_out: Booleans
     ) -> None:
-        """The error for a class that does not reach as far as the fresh rows of all classes."""
+        """The error for a class that does not reach as far as the held-out rows of all classes."""
         mine = own == code
         raise InvalidInputError(
-            f"`coverage={self.coverage}` by class needs {fewest_examples(self.coverage)} fresh "
+            f"`coverage={self.coverage}` by class needs {fewest_examples(self.coverage)} held-out "
             f"examples of `{classes[code]}`, or more of it in all; it has "
-            f"{int((mine & fresh).sum())} fresh ones of {int(mine.sum())}. Add some, ask for less "
+            f"{int((mine & held_out).sum())} held-out ones of {int(mine.sum())}. Add "
+            f"some, ask for less "
             "coverage, or use `by_class=False`."
         )
 
@@ -89,30 +95,30 @@ class Promise:
         own: Integers,
         classes: NDArray[Any],
         confusions: Floats | None = None,
-        fresh: Booleans | None = None,
+        held_out: Booleans | None = None,
     ) -> None:
         """An error where judged rows with these labels are too few for the promise.
 
         Parameters
         ----------
-        fresh : (n,) which of them are; None: all
+        held_out : (n,) which of them are; None: all
         """
         fewest = fewest_examples(self.coverage)
         if self.by_class:
             counts = label_weights(own, len(classes), confusions).sum(axis=0)
             rarest = int(counts.argmin())
-            of = "fresh examples of" if fresh is None else "examples of"
+            of = "held-out examples of" if held_out is None else "examples of"
             if counts[rarest] < fewest:
                 raise InvalidInputError(
                     f"`coverage={self.coverage}` by class needs at least {fewest} {of} each class; "
                     f"`{classes[rarest]}` has {max(counts[rarest], 0):.0f}. Ask for less coverage, "
                     "or use `by_class=False`."
                 )
-        n_fresh = len(own) if fresh is None else int(fresh.sum())
-        if n_fresh < fewest:
+        n_held_out = len(own) if held_out is None else int(held_out.sum())
+        if n_held_out < fewest:
             raise InvalidInputError(
-                f"`coverage={self.coverage}` needs at least {fewest} fresh examples; there are "
-                f"{n_fresh}. Ask for less coverage."
+                f"`coverage={self.coverage}` needs at least {fewest} held-out examples; there are "
+                f"{n_held_out}. Ask for less coverage."
             )
 
 
@@ -122,16 +128,16 @@ def _uniform(content: bytes, key: bytes) -> float:
     return (int.from_bytes(digest, "big") >> 11) / 2**53
 
 
-def make_promise(
+def make_coverage_spec(
     coverage: float, by_class: bool, score: str | SetScore, random_state: Any
-) -> Promise:
+) -> CoverageSpec:
     """The promise that these settings ask for, or an error that names the wrong one.
 
-    >>> make_promise(0.9, False, "lac", None)
-    Promise(coverage=0.9, by_class=False, score=Lac(), seed=None)
+    >>> make_coverage_spec(0.9, False, "lac", None)
+    CoverageSpec(coverage=0.9, by_class=False, score=Lac(), seed=None)
     """
     if not SHARE.allow(coverage):
         raise InvalidSettingError(f"`coverage` must be {SHARE}, got {coverage!r}.")
     check_flag("by_class", by_class)
     seed = None if random_state is None else check_random_state(random_state).randint(2**31 - 1)
-    return Promise(float(coverage), bool(by_class), make_score(score), seed)
+    return CoverageSpec(float(coverage), bool(by_class), make_score(score), seed)

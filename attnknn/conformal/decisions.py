@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnknn.errors import InvalidInputError
-from attnknn.leave_one_out import Verdicts
+from attnknn.leave_one_out import LeaveOneOutPredictions
 from attnknn.records import Booleans, Floats, Integers
 
 SURE = 0.95  # of a bound on the risk
 N_THRESHOLDS = 20  # confidences tried
 N_RISKS = 60  # tried where the one asked for cannot be promised
-STRANGE = "unlike anything remembered"
+NOVEL = "unlike anything remembered"
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Decisions:
     is_answered : (n,) whether the label is given
     reasons : (n,) empty where it is; else 'unsure between A and B' or 'unlike anything remembered'
     confidence : (n,) probability of `predicted`
-    familiarity : (n,) share of the fresh entries that are at least as far from all others; small
-        for a row unlike anything remembered. The conformal p-value of the distance
+    novelty_p_values : (n,) share of the held-out entries that are at least as far from all others;
+        small for a row unlike anything remembered. The conformal p-value of the distance
     min_confidence : below it the classifier abstains
 
     >>> decisions = Decisions(
@@ -44,7 +44,7 @@ class Decisions:
     is_answered: Booleans
     reasons: list[str]
     confidence: Floats
-    familiarity: Floats
+    novelty_p_values: Floats
     min_confidence: float
 
     def labels(self) -> list[Any]:
@@ -58,23 +58,23 @@ class Decisions:
 
 def decide(
     probabilities: Floats,
-    familiarity: Floats,
+    novelty_p_values: Floats,
     classes: NDArray[Any],
     *,
     min_confidence: float,
-    max_strangeness: float,
+    novelty_level: float,
 ) -> Decisions:
     """Answer rows of enough confidence and familiarity."""
     order = np.argsort(-probabilities, axis=1, kind="stable")
     confidence = probabilities.max(axis=1)
-    is_strange = familiarity <= max_strangeness
-    is_answered = (confidence >= min_confidence) & ~is_strange
+    is_novel = novelty_p_values <= novelty_level
+    is_answered = (confidence >= min_confidence) & ~is_novel
     reasons = [
-        "" if answered else STRANGE if strange else _unsure(classes[best[:2]])
-        for answered, strange, best in zip(is_answered, is_strange, order, strict=True)
+        "" if answered else NOVEL if novel else _unsure(classes[best[:2]])
+        for answered, novel, best in zip(is_answered, is_novel, order, strict=True)
     ]
     return Decisions(
-        classes[order[:, 0]], is_answered, reasons, confidence, familiarity, min_confidence
+        classes[order[:, 0]], is_answered, reasons, confidence, novelty_p_values, min_confidence
     )
 
 
@@ -82,11 +82,12 @@ def _unsure(best: NDArray[Any]) -> str:
     return "unsure" if len(best) < 2 else f"unsure between {best[0]} and {best[1]}"
 
 
-def familiarity(nearest: Floats, known: Floats) -> Floats:
-    """Share (B,) of fresh entries, the row counted with them, at least as far from all others.
+def novelty_p_values(nearest: Floats, known: Floats) -> Floats:
+    """Share (B,) of held-out entries, the row counted with them, at least as far from all others.
 
-    Of rows like the fresh entries at most a share t has a familiarity of t or less, if row and
-    fresh entries are exchangeable. Were the row remembered too, the distance of a fresh entry could
+    Of rows like the held-out entries at most a share t has a familiarity of t or less, if row and
+    held-out entries are exchangeable. Were the row remembered too, the distance of a held-out
+    entry could
     only fall; so this share is at least the p-value of the full conformal test. With the *nearest*
     entry alone the two are equal: no entry is nearer to the row than `nearest`, so whoever is at
     least that far from the others stays so. And it is the distance by which one added example makes
@@ -95,26 +96,30 @@ def familiarity(nearest: Floats, known: Floats) -> Floats:
     Parameters
     ----------
     nearest : (B,) distance of each row to the nearest entry, or its mean over some of them
-    known : (n,) the same of each fresh entry to the others
+    known : (n,) the same of each held-out entry to the others
 
-    >>> familiarity(np.array([0.5, 3.0]), np.array([1.0, 2.0, 2.0, 4.0])).tolist()
+    >>> novelty_p_values(np.array([0.5, 3.0]), np.array([1.0, 2.0, 2.0, 4.0])).tolist()
     [1.0, 0.4]
     """
     as_far = len(known) - np.searchsorted(np.sort(known), nearest, side="left")
     return (1 + as_far) / (1 + len(known))
 
 
-def familiarity_of_entries(known: Floats) -> Floats:
-    """The same (n,) for each fresh entry among the others.
+def novelty_p_values_of_entries(known: Floats) -> Floats:
+    """The same (n,) for each held-out entry among the others.
 
-    >>> familiarity_of_entries(np.array([1.0, 2.0, 4.0])).round(2).tolist()
+    >>> novelty_p_values_of_entries(np.array([1.0, 2.0, 4.0])).round(2).tolist()
     [1.0, 0.67, 0.33]
     """
     return (len(known) - np.searchsorted(np.sort(known), known, side="left")) / len(known)
 
 
 def confidence_for_risk(
-    judged: Verdicts, max_risk: float, confusions: Floats | None = None, *, sure: float = SURE
+    left_out: LeaveOneOutPredictions,
+    max_risk: float,
+    confusions: Floats | None = None,
+    *,
+    sure: float = SURE,
 ) -> float:
     """The least confidence at which answers are wrong with a chance of at most `max_risk`.
 
@@ -129,30 +134,33 @@ def confidence_for_risk(
     Where observed labels are wrong the risk is that of the true label: the bound on disagreement
     with observed ones, less what annotators alone would cause.
     """
-    found = _confidence_for(judged, max_risk, confusions, sure)
+    found = _confidence_for(left_out, max_risk, confusions, sure)
     if math.isfinite(found):
         return found
     risks = np.geomspace(max_risk, 1, N_RISKS)[1:-1]
-    shown = (r for r in risks if math.isfinite(_confidence_for(judged, r, confusions, sure)))
+    shown = (r for r in risks if math.isfinite(_confidence_for(left_out, r, confusions, sure)))
     least = next(shown, None)
     told = "no risk can be shown" if least is None else f"{least:.2g} could be"
     raise InvalidInputError(
-        f"`max_risk={max_risk}` cannot be promised from {len(judged)} fresh examples; {told}. "
+        f"`max_risk={max_risk}` cannot be promised from {len(left_out)} held-out examples; {told}. "
         "Allow more, or give `min_confidence`."
     )
 
 
 def _confidence_for(
-    judged: Verdicts, max_risk: float, confusions: Floats | None, sure: float
+    left_out: LeaveOneOutPredictions, max_risk: float, confusions: Floats | None, sure: float
 ) -> float:
     """The same, or infinity where no confidence passes."""
-    confidence, predicted = judged.probabilities.max(axis=1), judged.probabilities.argmax(axis=1)
+    confidence, predicted = (
+        left_out.probabilities.max(axis=1),
+        left_out.probabilities.argmax(axis=1),
+    )
     limits = _limits(confidence, max_risk, 1 - sure)
     found, budget = math.inf, 0.0
     for limit in limits:
         budget += (1 - sure) / len(limits)
         answered = confidence >= limit
-        n_wrong = int((predicted != judged.own)[answered].sum())
+        n_wrong = int((predicted != left_out.own)[answered].sum())
         bound = upper_bound(n_wrong, int(answered.sum()), budget)
         bound = _of_true_labels(bound, predicted[answered], confusions)
         if bound <= max_risk:

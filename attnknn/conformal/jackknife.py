@@ -33,10 +33,10 @@ from numpy.typing import NDArray
 
 from attnknn.conformal.scores import SetScore
 from attnknn.conformal.sets import ROUNDING
-from attnknn.leave_one_out import Trust, Verdicts
+from attnknn.leave_one_out import LeaveOneOutPredictions, Trust
 from attnknn.memory.entries import NO_GROUP
 from attnknn.memory.exclusion import Exclusion
-from attnknn.pipeline import Parts, situation_of
+from attnknn.pipeline import Parts, make_neighbor_batch
 from attnknn.records import Booleans, Floats, Integers, Neighbors
 from attnknn.vote import class_prior
 
@@ -49,13 +49,13 @@ class Jackknife:
 
     Parameters
     ----------
-    judged : the entries that are left out in turn, and the verdicts on them
+    left_out : the entries that are left out in turn, and the verdicts on them
     own_scores : (n,) the score of each one's own label
     trust : of all entries, where the attention asks for it
     """
 
     parts: Parts
-    judged: Verdicts
+    left_out: LeaveOneOutPredictions
     own_scores: Floats
     score: SetScore
     trust: Trust | None = None
@@ -70,9 +70,9 @@ class Jackknife:
     ) -> Booleans:
         """Which labels (B, C) are in the sets of prepared queries (B, D)."""
         wins = self.wins(queries, by_class=by_class, uniform=uniform)
-        counts = np.full(wins.shape[1], len(self.judged))
+        counts = np.full(wins.shape[1], len(self.left_out))
         if by_class:
-            counts = np.bincount(self.judged.own, minlength=wins.shape[1])
+            counts = np.bincount(self.left_out.own, minlength=wins.shape[1])
         return wins < coverage * (counts + 1) - ROUNDING
 
     def wins(
@@ -83,7 +83,7 @@ class Jackknife:
         By class, only entries of that label are counted.
         """
         memory, n_classes = self.parts.memory, len(self.parts.counts)
-        extra = int(Exclusion(memory.entries.groups).sizes(self.judged.rows).max(initial=1))
+        extra = int(Exclusion(memory.entries.groups).sizes(self.left_out.rows).max(initial=1))
         found = memory.search_prepared(queries, self.parts.n_neighbors + extra)
         wins = np.zeros((len(queries), n_classes), dtype=np.int64)
         for pairs in self._blocks(found):
@@ -106,7 +106,7 @@ class Jackknife:
 
     @cached_property
     def _sorted_scores(self) -> list[Floats]:
-        own, scores = self.judged.own, self.own_scores
+        own, scores = self.left_out.own, self.own_scores
         return [np.sort(scores[own == c]) for c in range(len(self.parts.counts))]
 
     def _blocks(self, found: Neighbors) -> Iterator[list[_Pair]]:
@@ -122,8 +122,8 @@ class Jackknife:
             yield block
 
     def _pairs(self, query: int, found: Neighbors) -> list[_Pair]:
-        touching = np.isin(self.judged.rows, self._touching(query, found))
-        own, near, far = self.judged.own, np.flatnonzero(touching), np.flatnonzero(~touching)
+        touching = np.isin(self.left_out.rows, self._touching(query, found))
+        own, near, far = self.left_out.own, np.flatnonzero(touching), np.flatnonzero(~touching)
         labels, first = np.unique(own[far], return_index=True)
         alone = [_Pair(query, int(place), int(own[place])) for place in near]
         together = [
@@ -151,12 +151,12 @@ class Jackknife:
         """Scores (P, C) of the query of each pair by the memory without its entry."""
         parts = self.parts
         asked = np.array([pair.query for pair in pairs])
-        left_out = self.judged.rows[[pair.place for pair in pairs]]
+        left_out = self.left_out.rows[[pair.place for pair in pairs]]
         neighbors = self._without(queries[asked], found.rows(asked), left_out)
         trust = None if self.trust is None else self.trust.without(left_out, neighbors)
-        situation = situation_of(queries[asked], neighbors, parts.memory, trust)
+        batch = make_neighbor_batch(queries[asked], neighbors, parts.memory, trust)
         own = parts.memory.entries.labels[left_out]
-        probabilities = parts.finish(situation, class_prior(parts.counts, own)).probabilities
+        probabilities = parts.finish(batch, class_prior(parts.counts, own)).probabilities
         return self.score.of_all(probabilities, None if uniform is None else uniform[asked])
 
     def _without(
@@ -168,7 +168,7 @@ class Jackknife:
         is_gone = found.positions == left_out[:, None]
         group = groups[left_out][:, None]
         is_gone |= (groups[found.positions] == group) & (group != NO_GROUP)
-        asked = situation_of(queries, found, memory).asking(~is_gone)
+        asked = make_neighbor_batch(queries, found, memory).asking(~is_gone)
         return asked.neighbors.nearest(self.parts.n_neighbors)
 
 

@@ -13,14 +13,17 @@ so each judged row counts for every label c with the weight T⁻¹[observed, c] 
 sets to hold wrong labels too, and make them far too large.
 
 Fresh rows may be too few for thresholds by class. Then all rows, fresh or not, say how scores are
-spread within each class, and the fresh ones of all classes together say how far to go: the level of
+spread within each class, and the held-out ones of all classes together say how far to go: the
+level of
 a row is the share of its class that scores at most as much, and the threshold of each class stands
-where enough fresh rows stay below in level. Rows that attention was trained on score too well, but
-alike in all classes; over all rows coverage is that of fresh rows alone, by class nearly so.
+where enough held-out rows stay below in level. Rows that attention was trained on score too well,
+but alike in all classes; over all rows coverage is that of held-out rows alone, by class nearly so.
 
-A class of fresh rows alone, such as one that was added, needs no others and goes by its own rows.
+A class of held-out rows alone, such as one that was added, needs no others and goes by its own
+rows.
 The level may exceed `coverage`, and a class of few rows may not reach so far. Its threshold is then
-its largest score, if enough of its rows are fresh: of m fresh rows and one more, each is as likely
+its largest score, if enough of its rows are fresh: of m held-out rows and one more, each is as
+likely
 as any other to score most, so the one more stays below with a chance of m / (m + 1) at least.
 """
 
@@ -79,7 +82,7 @@ def thresholds(
     *,
     by_class: bool = False,
     confusions: Floats | None = None,
-    fresh: Booleans | None = None,
+    held_out: Booleans | None = None,
 ) -> Floats:
     """The threshold (C,) of each class: one for all, or each by the rows of that class.
 
@@ -89,7 +92,7 @@ def thresholds(
     own : (n,) their observed labels
     confusions : (C, C) chance of each observed label (column) for each true one (row); None takes
         the observed labels for true
-    fresh : (n,) by class only: rows that say how far to go, where the others only say how scores
+    held_out : (n,) by class only: rows that say how far to go, where the others only say how scores
         are spread; None: all are. A class that is too small to go so far, and has too few fresh
         rows of its own, gets infinity
 
@@ -103,28 +106,28 @@ def thresholds(
     weights = label_weights(own, n_classes, confusions)
     if not by_class:
         return np.full(n_classes, _of_those_that_count(scores, weights, coverage))
-    if fresh is None:
+    if held_out is None:
         of_class = [(scores[:, c], weights[:, c]) for c in range(n_classes)]
         return np.array([_of_those_that_count(*those, coverage) for those in of_class])
-    return _with_help(scores, weights, own, coverage, fresh)
+    return _with_help(scores, weights, own, coverage, held_out)
 
 
 def _with_help(
-    scores: Floats, weights: Floats, own: Integers, coverage: float, fresh: Booleans
+    scores: Floats, weights: Floats, own: Integers, coverage: float, held_out: Booleans
 ) -> Floats:
     """The thresholds (C,) by class where rows that are not fresh help those that are."""
     n_classes = scores.shape[1]
-    has_help = np.bincount(own[~fresh], minlength=n_classes) > 0
-    level = _level(scores[:, has_help], weights[:, has_help], coverage, fresh)
+    has_help = np.bincount(own[~held_out], minlength=n_classes) > 0
+    level = _level(scores[:, has_help], weights[:, has_help], coverage, held_out)
     found = np.array(
         [
             _of_those_that_count(scores[:, c], weights[:, c], level)
             if has_help[c]
-            else _of_those_that_count(scores[fresh, c], weights[fresh, c], coverage)
+            else _of_those_that_count(scores[held_out, c], weights[held_out, c], coverage)
             for c in range(n_classes)
         ]
     )
-    has_enough = weights[fresh].sum(axis=0) > fewest_examples(coverage) - TOLERANCE
+    has_enough = weights[held_out].sum(axis=0) > fewest_examples(coverage) - TOLERANCE
     largest = np.where(weights > 0, scores, -math.inf).max(axis=0)
     return np.where(has_enough, np.minimum(found, largest), found)
 
@@ -134,12 +137,12 @@ def _of_those_that_count(scores: Floats, weights: Floats, coverage: float) -> fl
     return threshold(scores[counts], coverage, weights[counts])
 
 
-def _level(scores: Floats, weights: Floats, coverage: float, fresh: Booleans) -> float:
-    """The level within its class that enough fresh rows of all classes stay below."""
-    levels = [_levels(scores[:, c], weights[:, c])[fresh] for c in range(scores.shape[1])]
+def _level(scores: Floats, weights: Floats, coverage: float, held_out: Booleans) -> float:
+    """The level within its class that enough held-out rows of all classes stay below."""
+    levels = [_levels(scores[:, c], weights[:, c])[held_out] for c in range(scores.shape[1])]
     if not levels:
         return coverage
-    return _of_those_that_count(np.column_stack(levels), weights[fresh], coverage)
+    return _of_those_that_count(np.column_stack(levels), weights[held_out], coverage)
 
 
 def _levels(scores: Floats, weights: Floats) -> Floats:

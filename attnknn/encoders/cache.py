@@ -34,7 +34,7 @@ def forget_texts(texts: Iterable[str]) -> int:
     """Erase the cached embeddings of these texts, whatever model made them.
 
     Afterward the file holds neither the embeddings nor the hashes of the texts: freed space is
-    overwritten and the file written anew. Returns how many embeddings were erased.
+    overwritten and the file written again. Returns how many embeddings were erased.
 
     >>> forget_texts([])
     0

@@ -74,7 +74,7 @@ class LearnedTableEncoder(TransformerMixin, BaseEstimator):
     embed_dim : numbers in an embedding
     network : "waves" has fast waves and one hidden layer; "deep" slow waves and a residual block;
         "sparing" is "deep" that learns to do without some columns. "auto" tries all on up to
-        20,000 rows and trains the one that fresh rows like best, else "waves"
+        20,000 rows and trains the one that held-out rows like best, else "waves"
     width : of the network; wider fits more and takes longer
     n_blocks, frequency_scale, learning_rate : residual blocks, the frequency of the fastest wave
         at the start, and the rate of the training; None is the network's own
@@ -84,7 +84,7 @@ class LearnedTableEncoder(TransformerMixin, BaseEstimator):
     n_frequencies, number_dim : waves per numeric column, and the numbers they become
     max_categories : as in `TableEncoder`
     candidates : "sampled" asks `n_candidates` random rows and the batch itself; "nearest" asks the
-        `n_candidates` nearest rows of each, found anew every `refresh` epochs
+        `n_candidates` nearest rows of each, found again every `refresh` epochs
     n_candidates : 0 asks the batch alone
     epochs : None is as many as make 1,200 steps, but 12 to 60
     patience : epochs without a better judgment that end the training; None is a fifth of `epochs`

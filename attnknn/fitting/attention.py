@@ -13,19 +13,19 @@ from attnknn.attention.base import Attention
 from attnknn.attention.learned import LearnedAttention, features_of, slice_features
 from attnknn.attention.scores import NeighborScores, Shape, learned_distances
 from attnknn.calibration import Calibration
-from attnknn.leave_one_out import Judged
+from attnknn.leave_one_out import LeaveOneOutBatch
 from attnknn.training.loop import Course, Outcome, train
 from attnknn.training.threads import SMALL, one_thread_if
 from attnknn.vote import class_prior, vote_in_torch
 
 WIDEST_HEAD = 128
 HEAD_NOISE = 0.02  # else several heads would start, and stay, the same
-SCALAR_PACE = 5.0  # scalars may move faster than the entries of a projection
+SCALAR_LR_SCALE = 5.0  # scalars may move faster than the entries of a projection
 
 
 def teach(
     attention: LearnedAttention,
-    lesson: Judged,
+    lesson: LeaveOneOutBatch,
     *,
     first_look: Attention,
     noise: Calibration,
@@ -61,25 +61,25 @@ def teach(
         )
 
 
-def _numbers_per_step(attention: LearnedAttention, lesson: Judged) -> int:
+def _numbers_per_step(attention: LearnedAttention, lesson: LeaveOneOutBatch) -> int:
     """How many numbers the projected neighbors of a batch are."""
     rows = min(attention.batch_size, len(lesson))
-    n_neighbors = lesson.situation.squared.shape[1]
+    n_neighbors = lesson.batch.squared.shape[1]
     return rows * n_neighbors * attention.module_.projection[:, :, 0].numel()
 
 
 def _new_module(
     attention: LearnedAttention,
-    lesson: Judged,
-    trained: Judged,
+    lesson: LeaveOneOutBatch,
+    trained: LeaveOneOutBatch,
     first_look: Attention,
     generator: torch.Generator,
 ) -> NeighborScores:
     """A module at its start; it sees the labels of the `trained` rows only."""
-    entries = lesson.situation.entries
+    entries = lesson.batch.entries
     module = NeighborScores(_shape(attention, lesson))
-    found = lesson.situation.neighbors.mask
-    typical = float(lesson.situation.squared[found].mean()) if found.any() else 1.0
+    found = lesson.batch.neighbors.mask
+    typical = float(lesson.batch.squared[found].mean()) if found.any() else 1.0
     unit = typical if typical > 0 else 1.0
     start = attention.temperature or first_look.temperature_ / unit
     with torch.no_grad():
@@ -93,8 +93,8 @@ def _new_module(
     return module
 
 
-def _shape(attention: LearnedAttention, lesson: Judged) -> Shape:
-    dim = lesson.situation.entries.shape[1]
+def _shape(attention: LearnedAttention, lesson: LeaveOneOutBatch) -> Shape:
+    dim = lesson.batch.entries.shape[1]
     low, high = attention.temperature_bounds
     return Shape(
         dim=dim,
@@ -104,7 +104,7 @@ def _shape(attention: LearnedAttention, lesson: Judged) -> Shape:
         temperature_bounds=(float(low), float(high)),
         distance_bias=attention.distance_bias,
         support=attention.support,
-        trust=lesson.situation.trust is not None,
+        trust=lesson.batch.trust is not None,
         prototypes=attention.prototypes,
         self_attention=attention.self_attention,
         query_prior=attention.query_prior,
@@ -122,9 +122,9 @@ def _main_axes(entries: NDArray[np.float32], n_axes: int) -> Tensor:
     return torch.from_numpy(directions[:, ::-1][:, :n_axes].T.astype(np.float32))
 
 
-def _class_means(lesson: Judged) -> Tensor:
+def _class_means(lesson: LeaveOneOutBatch) -> Tensor:
     """Unit vectors from the middle of all rows to the middle of each class."""
-    rows = lesson.situation.queries.astype(np.float64)
+    rows = lesson.batch.queries.astype(np.float64)
     sums = np.zeros((len(lesson.counts), rows.shape[1]))
     np.add.at(sums, lesson.own, rows)
     counts = np.bincount(lesson.own, minlength=len(lesson.counts))[:, None]
@@ -141,7 +141,7 @@ def _course(attention: LearnedAttention, classroom: _Classroom) -> Course:
         batch_size=attention.batch_size,
         groups=[
             {"params": matrices, "lr": rate, "weight_decay": attention.weight_decay},
-            {"params": scalars, "lr": rate * SCALAR_PACE},
+            {"params": scalars, "lr": rate * SCALAR_LR_SCALE},
         ],
     )
 
@@ -152,7 +152,7 @@ class _Classroom(nn.Module):
     def __init__(
         self,
         attention: LearnedAttention,
-        lesson: Judged,
+        lesson: LeaveOneOutBatch,
         noise: Calibration,
         generator: torch.Generator,
     ) -> None:
@@ -160,10 +160,10 @@ class _Classroom(nn.Module):
         self.scores = attention.module_
         self.dropout, self.entropy_weight = attention.dropout, attention.entropy_weight
         self.generator = generator
-        self.features = features_of(lesson.situation, attention.first_look_)
-        self.entries = torch.from_numpy(lesson.situation.entries)
-        self.positions = torch.from_numpy(lesson.situation.neighbors.positions)
-        self.log_importance = torch.from_numpy(np.log(lesson.situation.importance)).float()
+        self.features = features_of(lesson.batch, attention.first_look_)
+        self.entries = torch.from_numpy(lesson.batch.entries)
+        self.positions = torch.from_numpy(lesson.batch.neighbors.positions)
+        self.log_sample_weight = torch.from_numpy(np.log(lesson.batch.sample_weight)).float()
         self.own, self.counts = lesson.own, lesson.counts
         self.log_exponent = nn.Parameter(torch.tensor(math.log(noise.exponent)))
         self.has_noise = noise.label_noise > 0
@@ -214,7 +214,7 @@ class _Classroom(nn.Module):
         is_out = ~features.mask
         if dropout:
             is_out = is_out | (torch.rand(is_out.shape, generator=self.generator) < dropout)
-        neighbors = neighbors + self.log_importance[rows][:, None]
+        neighbors = neighbors + self.log_sample_weight[rows][:, None]
         neighbors = neighbors.masked_fill(is_out[:, None], -torch.inf)
         return torch.softmax(torch.cat([neighbors, prior[..., None]], dim=2), dim=2).mean(dim=1)
 

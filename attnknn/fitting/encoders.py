@@ -26,7 +26,7 @@ class Taught:
     """The embeddings of the rows, which of them are fresh, and how the training went."""
 
     embeddings: NDArray[np.float32]
-    fresh: Booleans
+    held_out: Booleans
     outcome: Outcome
 
 

@@ -12,7 +12,7 @@ from attnknn.attention import (
     Attention,
     DistanceAttention,
     LearnedAttention,
-    PeakedAttention,
+    PowerDistanceAttention,
     SeveralSizesAttention,
     UniformAttention,
     make_attention,
@@ -35,12 +35,12 @@ from attnknn.errors import InvalidInputError
 from attnknn.fitting.gain import Gain
 from attnknn.fitting.holdout import clusters_of, trained_rows
 from attnknn.fitting.report import FitReport, describe
-from attnknn.leave_one_out import Judged, Trust, judge
+from attnknn.leave_one_out import LeaveOneOutBatch, Trust, judge
 from attnknn.memory.base import Memory
 from attnknn.pipeline import Parts
 from attnknn.records import Booleans, Floats, Integers
 
-FEWEST_ROWS_TO_LEARN = 300  # below, fresh rows are too few to tell whether learning helped
+FEWEST_ROWS_TO_LEARN = 300  # below, held-out rows are too few to tell whether learning helped
 MOST_ROWS_FOR_TRUST = 200_000
 MOST_NEIGHBORS_TO_LEARN = 128
 MOST_PAIRS = 4_000_000  # of rows and neighbors that scalars are fitted on
@@ -73,11 +73,11 @@ class FitSettings:
 
 
 @dataclass(frozen=True)
-class FitOutcome:
+class FitResult:
     """The fitted parts, which entries are fresh, the report, and trust where attention asks."""
 
     parts: Parts
-    fresh: Booleans
+    held_out: Booleans
     report: FitReport
     trust: Trust | None = None
 
@@ -87,19 +87,19 @@ def fit_parts(
     counts: Integers,
     attention: str | Attention,
     settings: FitSettings,
-    fresh: Booleans | None = None,
-) -> FitOutcome:
+    held_out: Booleans | None = None,
+) -> FitResult:
     """Fit everything between memory and probabilities.
 
     Parameters
     ----------
-    fresh : (N,) entries that the encoder was not trained on; None if it was trained on none
+    held_out : (N,) entries that the encoder was not trained on; None if it was trained on none
     """
-    outcome = _fit_vote(_Fitting(memory, counts, settings, fresh), attention)
+    outcome = _fit_vote(_Fitting(memory, counts, settings, held_out), attention)
     return _with_value_head(outcome, settings) if settings.value_head else outcome
 
 
-def _fit_vote(fitting: _Fitting, attention: str | Attention) -> FitOutcome:
+def _fit_vote(fitting: _Fitting, attention: str | Attention) -> FitResult:
     if isinstance(attention, str) and attention == "auto":
         return fitting.by_the_better()
     made = make_attention(attention)
@@ -112,20 +112,20 @@ def _fit_vote(fitting: _Fitting, attention: str | Attention) -> FitOutcome:
     return fitting.by_scalars(made, "asked for")
 
 
-def _with_value_head(outcome: FitOutcome, settings: FitSettings) -> FitOutcome:
+def _with_value_head(outcome: FitResult, settings: FitSettings) -> FitResult:
     from attnknn.fitting.values import teach_head
 
     taught = teach_head(
         outcome.parts,
-        outcome.fresh,
+        outcome.held_out,
         outcome.trust,
         is_calibrated=settings.calibration is not None,
         random_state=settings.random_state,
         verbose=settings.verbose,
     )
-    return FitOutcome(
+    return FitResult(
         replace(outcome.parts, value_head=taught.head),
-        taught.fresh,
+        taught.held_out,
         replace(outcome.report, value_head=taught.words),
     )
 
@@ -138,14 +138,14 @@ class _Fitting:
         memory: Memory,
         counts: Integers,
         settings: FitSettings,
-        fresh: Booleans | None = None,
+        held_out: Booleans | None = None,
     ) -> None:
         self.memory, self.counts, self.settings = memory, counts, settings
-        self.known_fresh = fresh
+        self.known_held_out = held_out
         self.generator = np.random.default_rng(settings.random_state)
         self.k = max(1, min(settings.n_neighbors, len(memory)))
 
-    def by_the_better(self) -> FitOutcome:
+    def by_the_better(self) -> FitResult:
         """Learned attention where it can be judged and is better, else distance attention."""
         reason = self._reason_not_to_learn()
         if not reason and self.k > MOST_NEIGHBORS_TO_LEARN:
@@ -172,110 +172,118 @@ class _Fitting:
             return "without calibration nothing can judge learning"
         return ""
 
-    def as_given(self, attention: Attention) -> FitOutcome:
+    def as_given(self, attention: Attention) -> FitResult:
         """The classical vote: nothing is fitted."""
         parts = self._parts(attention, Calibration(), self.k)
-        return self._outcome(parts, self._judged(), "asked for; nothing is fitted")
+        return self._outcome(parts, self._left_out(), "asked for; nothing is fitted")
 
-    def by_scalars(self, attention: Attention, reason: str) -> FitOutcome:
+    def by_scalars(self, attention: Attention, reason: str) -> FitResult:
         """A few scalars, leave-one-out: every entry is fresh."""
         if len(self.memory) < 2:
             for name, value in _fixed(attention).items():
                 setattr(attention, f"{name}_", value)
             parts = self._parts(attention, Calibration(), self.k)
-            return self._outcome(parts, self._judged(), "one entry only, nothing to fit")
-        judged = self._judged()
-        parts, _ = self._fit_scalars(attention, judged)
-        return self._outcome(parts, judged, reason)
+            return self._outcome(parts, self._left_out(), "one entry only, nothing to fit")
+        left_out = self._left_out()
+        parts, _ = self._fit_scalars(attention, left_out)
+        return self._outcome(parts, left_out, reason)
 
-    def learned(self, attention: LearnedAttention, *, is_asked_for: bool) -> FitOutcome:
+    def learned(self, attention: LearnedAttention, *, is_asked_for: bool) -> FitResult:
         """Distance attention, then learned attention; the better one, or the one asked for."""
         attention.check_settings()
         if len(self.memory) < 2:
             raise InvalidInputError("Learned attention needs at least 2 rows, got 1 sample.")
         wants_trust = self._wants_trust(attention)
-        judged = self._everyone(len(self.memory) if wants_trust else attention.max_rows)
-        distance, by_distance = self._fit_scalars(DistanceAttention(), self._unseen(judged))
-        first_look = self._first_look(self._unseen(judged), distance)
-        trust = Trust(judged, first_look) if wants_trust else None
-        judged = judged.trusting(trust)
-        judged, is_trained_on = self._split(judged, attention)
-        interrupted = self._teach(attention, judged, first_look, by_distance, is_trained_on)
-        fresh_rows = judged.part(~is_trained_on)
-        fitted = self._calibrate(attention, fresh_rows, by_distance)
-        gains = self._losses(distance, fresh_rows) - fitted.losses
-        comparison = _Comparison.of(gains, fresh_rows.groups, fitted, interrupted)
+        left_out = self._everyone(len(self.memory) if wants_trust else attention.max_rows)
+        distance, by_distance = self._fit_scalars(DistanceAttention(), self._unseen(left_out))
+        first_look = self._first_look(self._unseen(left_out), distance)
+        trust = Trust(left_out, first_look) if wants_trust else None
+        left_out = left_out.trusting(trust)
+        left_out, is_trained_on = self._split(left_out, attention)
+        interrupted = self._teach(attention, left_out, first_look, by_distance, is_trained_on)
+        held_out_rows = left_out.part(~is_trained_on)
+        fitted = self._calibrate(attention, held_out_rows, by_distance)
+        gains = self._losses(distance, held_out_rows) - fitted.losses
+        comparison = _Comparison.of(gains, held_out_rows.groups, fitted, interrupted)
         if not (is_asked_for or comparison.is_better):
             reason = f"learned weights are not better beyond the noise, {comparison.words}"
-            return self._outcome(distance, self._unseen(judged), reason)
+            return self._outcome(distance, self._unseen(left_out), reason)
         parts = self._parts(attention, fitted.calibration, self.k, trust)
-        fresh = self.known_fresh
-        if fresh is None:
-            fresh = np.ones(len(self.memory), dtype=bool)
-            fresh[judged.rows[is_trained_on]] = False
+        held_out = self.known_held_out
+        if held_out is None:
+            held_out = np.ones(len(self.memory), dtype=bool)
+            held_out[left_out.rows[is_trained_on]] = False
         why = "asked for" if is_asked_for else "better beyond the noise"
         reason = f"{why}, {comparison.words}"
-        return replace(self._outcome(parts, fresh_rows, reason, fresh), trust=trust)
+        return replace(self._outcome(parts, held_out_rows, reason, held_out), trust=trust)
 
-    def _judged(self) -> Judged:
+    def _left_out(self) -> LeaveOneOutBatch:
         """A sample of entries with their others: enough for a few scalars, and fresh."""
         rows = np.arange(len(self.memory))
-        rows = rows if self.known_fresh is None else rows[self.known_fresh]
+        rows = rows if self.known_held_out is None else rows[self.known_held_out]
         return judge(self.memory, self.counts, self.k, rows[self._sample(len(rows))])
 
-    def _everyone(self, most: int) -> Judged:
+    def _everyone(self, most: int) -> LeaveOneOutBatch:
         """Entries with their others, at most this many."""
         rows = sample_of(len(self.memory), len(self.counts), self.generator, most)
         return judge(self.memory, self.counts, self.k, rows)
 
-    def _unseen(self, judged: Judged) -> Judged:
+    def _unseen(self, left_out: LeaveOneOutBatch) -> LeaveOneOutBatch:
         """Those that the encoder was not trained on."""
-        return judged if self.known_fresh is None else judged.part(self.known_fresh[judged.rows])
+        return (
+            left_out
+            if self.known_held_out is None
+            else left_out.part(self.known_held_out[left_out.rows])
+        )
 
     def _sample(self, n_rows: int) -> Integers:
         """As many rows as a few scalars need, and as their neighbors leave room for."""
         rows = sample_of(n_rows, len(self.counts), self.generator)
         return rows[:: -(-len(rows) * self.k // MOST_PAIRS) or 1]
 
-    def _fit_scalars(self, attention: Attention, judged: Judged) -> tuple[Parts, Fitted]:
+    def _fit_scalars(
+        self, attention: Attention, left_out: LeaveOneOutBatch
+    ) -> tuple[Parts, Fitted]:
         if isinstance(attention, SeveralSizesAttention) and self.settings.calibration:
-            _apply(self._fit_at(attention, judged, self.k), attention)
-            fit_mixing(attention, judged.situation, judged.own, judged.prior)
-        if isinstance(attention, PeakedAttention):
-            self._fit_power(attention, judged)
-        k = self._best_k(attention, judged)
-        fitted = self._fit_at(attention, judged, k)
+            _apply(self._fit_at(attention, left_out, self.k), attention)
+            fit_mixing(attention, left_out.batch, left_out.own, left_out.prior)
+        if isinstance(attention, PowerDistanceAttention):
+            self._fit_power(attention, left_out)
+        k = self._best_k(attention, left_out)
+        fitted = self._fit_at(attention, left_out, k)
         _apply(fitted, attention)
         return self._parts(attention, fitted.calibration, k), fitted
 
-    def _fit_power(self, attention: PeakedAttention, judged: Judged) -> None:
+    def _fit_power(self, attention: PowerDistanceAttention, left_out: LeaveOneOutBatch) -> None:
         """The power with the least leave-one-out log-loss on a part of the rows, else 1."""
         if self.settings.calibration is None or attention.power is not None:
             return
-        part = sample_of(len(judged), len(self.counts), self.generator, ROWS_TO_CHOOSE_POWER)
-        judged = judged.part(part).nearest(NEIGHBORS_TO_CHOOSE_POWER)
+        part = sample_of(len(left_out), len(self.counts), self.generator, ROWS_TO_CHOOSE_POWER)
+        left_out = left_out.part(part).nearest(NEIGHBORS_TO_CHOOSE_POWER)
         fixed, fits_map = _fixed(attention), self.settings.calibration == "auto"
         found: dict[float, Fitted] = {}
         for power in POWERS:
             attention.power_ = power
-            trial = judged.trial(attention)
-            found[power] = fit(trial, label_noise=None, fits_map=fits_map, fixed=fixed)
+            calibration_batch = left_out.calibration_batch(attention)
+            found[power] = fit(calibration_batch, label_noise=None, fits_map=fits_map, fixed=fixed)
         best = min(found, key=lambda power: found[power].loss)
         attention.power_ = best if is_better(found[1.0], found[best]) else 1.0
 
-    def _best_k(self, attention: Attention, judged: Judged) -> int:
+    def _best_k(self, attention: Attention, left_out: LeaveOneOutBatch) -> int:
         """The K with the least leave-one-out log-loss on a part of the rows."""
         if self.settings.calibration is None or isinstance(attention, SeveralSizesAttention):
             return self.k
-        part = sample_of(len(judged), len(self.counts), self.generator, ROWS_TO_CHOOSE_K)
-        trial = judged.part(part).trial(attention)
-        by_prior = -np.log(trial.prior[np.arange(len(trial.own)), trial.own]).mean()
+        part = sample_of(len(left_out), len(self.counts), self.generator, ROWS_TO_CHOOSE_K)
+        calibration_batch = left_out.part(part).calibration_batch(attention)
+        by_prior = -np.log(
+            calibration_batch.prior[np.arange(len(calibration_batch.own)), calibration_batch.own]
+        ).mean()
         noise: LabelNoise | None = None if self.settings.label_noise is None else "symmetric"
         losses: dict[int, float] = {}
         fitted = None
         for k in _halvings(self.k):
             fitted = fit(
-                trial.nearest(k),
+                calibration_batch.nearest(k),
                 label_noise=noise,
                 fits_map=self.settings.calibration == "auto",
                 start=fitted,
@@ -289,27 +297,27 @@ class _Fitting:
                 fitted = None  # the prior has all the say: no slope leads away from such a start
         return best_k
 
-    def _fit_at(self, attention: Attention, judged: Judged, k: int) -> Fitted:
-        part = self._sample(len(judged))
-        trial = judged.part(part).nearest(k).trial(attention)
+    def _fit_at(self, attention: Attention, left_out: LeaveOneOutBatch, k: int) -> Fitted:
+        part = self._sample(len(left_out))
+        calibration_batch = left_out.part(part).nearest(k).calibration_batch(attention)
         fixed, fits_map = _fixed(attention), self.settings.calibration == "auto"
         if self.settings.calibration is None:
-            return rule_of_thumb(trial, fixed)
+            return rule_of_thumb(calibration_batch, fixed)
         noise = self.settings.label_noise
         if noise is not None and k > MOST_NEIGHBORS_TO_SEE_NOISE:
-            few = trial.nearest(MOST_NEIGHBORS_TO_SEE_NOISE)
+            few = calibration_batch.nearest(MOST_NEIGHBORS_TO_SEE_NOISE)
             seen = fit(few, label_noise=noise, fits_map=fits_map, fixed=fixed).calibration
             if seen.label_noise:
-                return fit_under(seen, trial, fits_map=fits_map, fixed=fixed)
+                return fit_under(seen, calibration_batch, fits_map=fits_map, fixed=fixed)
             noise = None
-        return fit(trial, label_noise=noise, fits_map=fits_map, fixed=fixed)
+        return fit(calibration_batch, label_noise=noise, fits_map=fits_map, fixed=fixed)
 
-    def _first_look(self, judged: Judged, distance: Parts) -> Attention:
+    def _first_look(self, left_out: LeaveOneOutBatch, distance: Parts) -> Attention:
         """Distance attention over all K neighbors: where learning starts from."""
         if distance.n_neighbors == self.k:
             return distance.attention
         attention = DistanceAttention()
-        _apply(self._fit_at(attention, judged, self.k), attention)
+        _apply(self._fit_at(attention, left_out, self.k), attention)
         return attention
 
     def _wants_trust(self, attention: LearnedAttention) -> bool:
@@ -317,23 +325,25 @@ class _Fitting:
             return len(self.memory) <= MOST_ROWS_FOR_TRUST
         return bool(attention.trust)
 
-    def _split(self, judged: Judged, attention: LearnedAttention) -> tuple[Judged, Booleans]:
+    def _split(
+        self, left_out: LeaveOneOutBatch, attention: LearnedAttention
+    ) -> tuple[LeaveOneOutBatch, Booleans]:
         """Which rows are trained on, and of the others as many as a few scalars need."""
-        if self.known_fresh is not None:
-            is_trained_on = ~self.known_fresh[judged.rows]
+        if self.known_held_out is not None:
+            is_trained_on = ~self.known_held_out[left_out.rows]
         else:
             is_trained_on = trained_rows(
-                judged.own, judged.groups, attention.holdout, attention.max_rows, self.generator
+                left_out.own, left_out.groups, attention.holdout, attention.max_rows, self.generator
             )
-        fresh = np.flatnonzero(~is_trained_on)
-        fresh = fresh[sample_of(len(fresh), len(self.counts), self.generator)]
-        rows = np.sort(np.concatenate([np.flatnonzero(is_trained_on), fresh]))
-        return judged.part(rows), is_trained_on[rows]
+        held_out = np.flatnonzero(~is_trained_on)
+        held_out = held_out[sample_of(len(held_out), len(self.counts), self.generator)]
+        rows = np.sort(np.concatenate([np.flatnonzero(is_trained_on), held_out]))
+        return left_out.part(rows), is_trained_on[rows]
 
     def _teach(
         self,
         attention: LearnedAttention,
-        judged: Judged,
+        left_out: LeaveOneOutBatch,
         first_look: Attention,
         by_distance: Fitted,
         is_trained_on: Booleans,
@@ -342,7 +352,7 @@ class _Fitting:
 
         outcome = teach(
             attention,
-            judged,
+            left_out,
             first_look=first_look,
             noise=by_distance.calibration,
             is_trained_on=is_trained_on,
@@ -353,28 +363,30 @@ class _Fitting:
             warnings.warn("Training was stopped by hand; the best so far was kept.", stacklevel=2)
         return outcome.was_interrupted
 
-    def _calibrate(self, attention: Attention, fresh: Judged, by_distance: Fitted) -> Fitted:
-        """Fit the scalars of learned attention on fresh rows.
+    def _calibrate(
+        self, attention: Attention, held_out: LeaveOneOutBatch, by_distance: Fitted
+    ) -> Fitted:
+        """Fit the scalars of learned attention on held-out rows.
 
         Whether there is noise at all was decided on all rows by distance attention; how much of it
         is left is decided here.
         """
-        trial = fresh.trial(attention)
+        calibration_batch = held_out.calibration_batch(attention)
         if self.settings.calibration is None:
-            return as_it_is(trial)
+            return as_it_is(calibration_batch)
         noise = self.settings.label_noise
         if noise == "auto":
             noise = "symmetric" if by_distance.calibration.label_noise > 0 else None
         fits_map = self.settings.calibration == "auto"
-        fitted = fit(trial, label_noise=noise, fits_map=fits_map, start=(1.0, 0.0))
+        fitted = fit(calibration_batch, label_noise=noise, fits_map=fits_map, start=(1.0, 0.0))
         is_little = fitted.calibration.label_noise < LEAST_NOISE
         if self.settings.label_noise == "auto" and noise is not None and is_little:
-            fitted = fit(trial, label_noise=None, fits_map=fits_map, start=(1.0, 0.0))
+            fitted = fit(calibration_batch, label_noise=None, fits_map=fits_map, start=(1.0, 0.0))
         _apply(fitted, attention)
         return fitted
 
-    def _losses(self, parts: Parts, judged: Judged) -> np.ndarray:
-        return parts.calibration.losses(judged.answer(parts).shares, judged.own)
+    def _losses(self, parts: Parts, left_out: LeaveOneOutBatch) -> np.ndarray:
+        return parts.calibration.losses(left_out.answer(parts).shares, left_out.own)
 
     def _parts(
         self, attention: Attention, calibration: Calibration, k: int, trust: Trust | None = None
@@ -387,15 +399,15 @@ class _Fitting:
     def _outcome(
         self,
         parts: Parts,
-        judged: Judged,
+        left_out: LeaveOneOutBatch,
         reason: str,
-        fresh: Booleans | None = None,
-    ) -> FitOutcome:
-        if fresh is None and self.known_fresh is not None:
-            fresh = self.known_fresh
-        if fresh is None:
-            fresh = np.ones(len(self.memory), dtype=bool)
-        return FitOutcome(parts, fresh, describe(parts, judged, reason))
+        held_out: Booleans | None = None,
+    ) -> FitResult:
+        if held_out is None and self.known_held_out is not None:
+            held_out = self.known_held_out
+        if held_out is None:
+            held_out = np.ones(len(self.memory), dtype=bool)
+        return FitResult(parts, held_out, describe(parts, left_out, reason))
 
 
 def _halvings(k: int) -> list[int]:
@@ -437,7 +449,7 @@ class _Comparison:
     ) -> _Comparison:
         gain = Gain.of(gains, groups)
         words = (
-            f"log-loss on {len(gains)} fresh rows is {learned.loss + gain.mean:.4f} by distance "
+            f"log-loss on {len(gains)} held-out rows is {learned.loss + gain.mean:.4f} by distance "
             f"and {learned.loss:.4f} learned ({gain})"
         )
         if was_interrupted:

@@ -14,7 +14,7 @@ def trained_rows(
 ) -> Booleans:
     """True (n,) for rows to train on: all but the `share` held out, and no more than `most`.
 
-    Each class keeps its share of fresh rows, to within a row or two: sets by class go by them.
+    Each class keeps its share of held-out rows, to within a row or two: sets by class go by them.
     Groups stay whole: a row whose group was trained on is not fresh. So both numbers are kept as
     well as groups allow; one that is too large to be held out is trained on.
 

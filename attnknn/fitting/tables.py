@@ -22,13 +22,13 @@ from attnknn.training.weight_average import MovingAverage
 from attnknn.vote import class_prior, vote_in_torch, vote_of_candidates
 
 N_STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 1200, 12, 60
-SCALAR_PACE = 10.0  # temperature and prior's score may move faster than weights
+SCALAR_LR_SCALE = 10.0  # temperature and prior's score may move faster than weights
 PRIOR_SCORE = -3.0
 SHARPNESS = 4.0  # embeddings start at squared distances of about 2
 MOST_ROWS_FOR_TRIALS = 20_000
 FEW_CORES = 2  # a second thread gives little, and costs much when another program has its core
 TRIAL = 0.25  # share of the epochs that a trial takes
-MOST_JUDGES = 4_000  # fresh rows that decide when to stop
+MOST_JUDGES = 4_000  # held-out rows that decide when to stop
 PAIRS_AT_ONCE = 1 << 23
 
 
@@ -63,7 +63,7 @@ def teach_table(
         outcome = _teach_one(encoder, lesson, random_state, verbose, share=TRIAL)
         if outcome.was_interrupted:
             return outcome
-        losses[network] = min(outcome.judged_losses)
+        losses[network] = min(outcome.validation_losses)
     best = min(losses, key=losses.__getitem__) if losses else encoder.networks()[0]
     encoder.build(random_state, best)
     return _teach_one(encoder, lesson, random_state, verbose)
@@ -86,7 +86,7 @@ def _teach_one(
     """Train the network in place; `share` of the epochs is a training by itself, to its end."""
     generator = torch.Generator().manual_seed(random_state)
     classroom = _Classroom(encoder, lesson, generator)
-    trial = "" if share == 1.0 else ", a trial"
+    calibration_batch = "" if share == 1.0 else ", a trial"
     with one_thread_if((os.cpu_count() or 1) <= FEW_CORES):
         outcome = train(
             classroom,
@@ -95,7 +95,7 @@ def _teach_one(
             lesson.n_trained,
             _course(encoder, classroom, share),
             generator,
-            title=f"Learning the embedding ({encoder.network_}{trial})",
+            title=f"Learning the embedding ({encoder.network_}{calibration_batch})",
             verbose=verbose,
             average=MovingAverage(classroom, encoder.average) if encoder.average else None,
             before_epoch=classroom.refresh,
@@ -109,7 +109,7 @@ def _course(encoder: LearnedTableEncoder, classroom: _Classroom, share: float) -
     rate = encoder.of_network("learning_rate")
     groups = parameter_groups(encoder.module_, rate=rate, weight_decay=encoder.weight_decay)
     scalars = [classroom.log_sharpness, classroom.prior_score]
-    groups.append({"params": scalars, "lr": rate * SCALAR_PACE, "weight_decay": 0.0})
+    groups.append({"params": scalars, "lr": rate * SCALAR_LR_SCALE, "weight_decay": 0.0})
     epochs = encoder.epochs
     if epochs is None:
         steps_per_epoch = math.ceil(classroom.n_trained / encoder.batch_size)
@@ -177,7 +177,7 @@ class _Classroom(nn.Module):
         return total / max(1, len(judges))
 
     def refresh(self, epoch: int) -> None:
-        """Find the nearest others of each trained row anew, where these are asked."""
+        """Find the nearest others of each trained row again, where these are asked."""
         if self.settings.candidates != "nearest" or epoch % self.settings.refresh:
             return
         self.net.eval()
@@ -201,7 +201,7 @@ class _Classroom(nn.Module):
         return self._vote(self.codes[both], weights, self._prior_without(rows))
 
     def _ask_nearest(self, rows: Tensor) -> Tensor:
-        """Shares (B, C) by the vote of the nearest others, encoded anew."""
+        """Shares (B, C) by the vote of the nearest others, encoded again."""
         assert self.nearest is not None
         places = self.nearest[rows]  # (B, K)
         used, where = torch.cat([rows[:, None], places], dim=1).unique(return_inverse=True)

@@ -45,20 +45,20 @@ class TaughtHead:
     """A trained head, or None; which entries are still fresh; what to tell people."""
 
     head: ValueHead | None
-    fresh: Booleans
+    held_out: Booleans
     words: str
 
 
 def teach_head(
     parts: Parts,
-    fresh: Booleans,
+    held_out: Booleans,
     trust: Trust | None = None,
     *,
     is_calibrated: bool = True,
     random_state: int = 0,
     verbose: int = 0,
 ) -> TaughtHead:
-    """Train a value head on entries that are not `fresh`; fresh ones judge it.
+    """Train a value head on entries that are not `held_out`; held-out ones judge it.
 
     Where nothing was trained before, a part of the entries is held out, and the others are fresh
     no longer.
@@ -72,11 +72,11 @@ def teach_head(
     generator = np.random.default_rng([random_state, 1])  # the other parts draw as without a head
     reason = _reason_not_to_teach(parts)
     if reason:
-        return TaughtHead(None, fresh, f"none, {reason}")
-    split = _Split.of(parts, fresh, generator)
+        return TaughtHead(None, held_out, f"none, {reason}")
+    split = _Split.of(parts, held_out, generator)
     reason = split.reason_not_to_teach()
     if reason:
-        return TaughtHead(None, fresh, f"none, {reason}")
+        return TaughtHead(None, held_out, f"none, {reason}")
     lesson, exam = _lesson_and_exam(parts, trust, split)
     chance = torch.Generator().manual_seed(int(generator.integers(2**31)))
     net = _new_net(parts, len(exam.columns), chance)
@@ -87,7 +87,7 @@ def teach_head(
     if outcome.was_interrupted:
         warnings.warn("Training was stopped by hand; the best so far was kept.", stacklevel=2)
         words += "; training was stopped by hand, the best so far was kept"
-    return TaughtHead(ValueHead(net, temperature, split.places), split.fresh, words)
+    return TaughtHead(ValueHead(net, temperature, split.places), split.held_out, words)
 
 
 def _reason_not_to_teach(parts: Parts) -> str:
@@ -104,27 +104,27 @@ class _Split:
 
     trained: Integers
     judges: Integers
-    fresh: Booleans
+    held_out: Booleans
     places: Integers
 
     @classmethod
-    def of(cls, parts: Parts, fresh: Booleans, generator: np.random.Generator) -> _Split:
+    def of(cls, parts: Parts, held_out: Booleans, generator: np.random.Generator) -> _Split:
         entries, n_classes = parts.memory.entries, len(parts.counts)
         most = min(MOST_ROWS, MOST_COMPARISONS // len(entries))
-        if (~fresh).sum() < FEWEST_TRAINED:
+        if (~held_out).sum() < FEWEST_TRAINED:
             is_trained_on = trained_rows(entries.labels, entries.groups, HOLDOUT, most, generator)
-            fresh = fresh & ~is_trained_on
-        trained, judges = np.flatnonzero(~fresh), np.flatnonzero(fresh)
+            held_out = held_out & ~is_trained_on
+        trained, judges = np.flatnonzero(~held_out), np.flatnonzero(held_out)
         trained = trained[sample_of(len(trained), n_classes, generator, most)]
         judges = judges[sample_of(len(judges), n_classes, generator, min(MOST_JUDGES, most))]
         places = np.full(n_classes, -1, dtype=np.int64)
         known = np.unique(entries.labels[trained])
         places[known] = np.arange(len(known))
-        return cls(trained, judges, fresh, places)
+        return cls(trained, judges, held_out, places)
 
     def reason_not_to_teach(self) -> str:
         if len(self.judges) < FEWEST_JUDGES:
-            return f"fewer than {FEWEST_JUDGES} fresh rows are left to judge it"
+            return f"fewer than {FEWEST_JUDGES} held-out rows are left to judge it"
         if (self.places >= 0).sum() < 2:
             return "the rows to train on have one class only"
         return ""
@@ -175,7 +175,7 @@ class _Exam:
         answers = shared_out(logs, self.by_vote, self.columns)
         by_vote, by_head = self.losses(self.by_vote), self.losses(answers)
         return (
-            f"log-loss on {len(self.own)} fresh rows is {by_vote.mean():.4f} by the vote and "
+            f"log-loss on {len(self.own)} held-out rows is {by_vote.mean():.4f} by the vote and "
             f"{by_head.mean():.4f} by the value head ({Gain.of(by_vote - by_head, self.groups)})"
         )
 
@@ -204,13 +204,11 @@ def _look_at(
     step = max(1, PAIRS_AT_ONCE // min(parts.n_neighbors, len(parts.memory)))
     seen, votes = [], []
     for start in range(0, len(rows), step):
-        judged = judge(parts.memory, parts.counts, parts.n_neighbors, rows[start : start + step])
-        situation = judged.trusting(trust).asking(may_judge).situation
-        answer = parts.finish(situation, class_prior(parts.counts))
+        left_out = judge(parts.memory, parts.counts, parts.n_neighbors, rows[start : start + step])
+        batch = left_out.trusting(trust).asking(may_judge).batch
+        answer = parts.finish(batch, class_prior(parts.counts))
         votes.append(answer.probabilities)
-        seen.append(
-            look(situation, answer.weights, answer.shares, answer.probabilities, split.places)
-        )
+        seen.append(look(batch, answer.weights, answer.shares, answer.probabilities, split.places))
     return Seen.joined(seen), np.concatenate(votes)
 
 

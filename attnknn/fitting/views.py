@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 
 from attnknn.calibration.likelihood import PULL, surprise_of_any
 from attnknn.leave_one_out import Trust
-from attnknn.pipeline import Parts, situation_of
+from attnknn.pipeline import Parts, make_neighbor_batch
 from attnknn.records import Floats, Integers
 from attnknn.vote import class_prior, vote
 
@@ -22,7 +22,7 @@ WIDEST = 2.0  # log of the largest factor, and of one over the smallest
 def views_factor(
     parts: Parts, rows: Integers, views: Sequence[NDArray[np.float32]], trust: Trust | None
 ) -> float:
-    """The factor of the map's exponent under which averaged shares predict fresh rows best.
+    """The factor of the map's exponent under which averaged shares predict held-out rows best.
 
     Parameters
     ----------
@@ -52,5 +52,5 @@ def left_out_shares(
     queries = memory.prepare(view)
     neighbors = memory.search_prepared(queries, parts.n_neighbors, exclude=rows)
     values = None if trust is None else trust.without(rows, neighbors)
-    weights = parts.attention.weigh(situation_of(queries, neighbors, memory, values))
+    weights = parts.attention.weigh(make_neighbor_batch(queries, neighbors, memory, values))
     return vote(neighbors.labels, weights, class_prior(parts.counts, memory.entries.labels[rows]))

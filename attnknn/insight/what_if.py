@@ -27,14 +27,14 @@ class AddedRows:
     ----------
     X : (n, n_features) rows
     y : (n,) labels
-    ids, groups, importance, payloads, subjects : (n,) as in `AttnKNNClassifier.add`
+    ids, groups, sample_weight, payloads, subjects : (n,) as in `AttnKNNClassifier.add`
     """
 
     X: Any
     y: Any
     ids: Any = None
     groups: Any = None
-    importance: Any = None
+    sample_weight: Any = None
     payloads: Any = None
     subjects: Any = None
 
@@ -121,7 +121,7 @@ def what_if(
     forget : ids to forget
     relabel : the new label by id
     add : a pair (X, y) of rows and their labels, which come last in ties of distance; or
-        `AddedRows`, with ids, groups, importance or subjects too
+        `AddedRows`, with ids, groups, sample weight or subjects too
 
     Examples
     --------

@@ -11,7 +11,7 @@ from attnknn.memory.base import Memory
 from attnknn.memory.in_faiss import FaissMemory
 from attnknn.memory.in_torch import TorchMemory
 from attnknn.memory.preparation import Vectors
-from attnknn.memory.range_search import Reached
+from attnknn.memory.range_search import RangeMatches
 from attnknn.records import Floats, Integers
 
 N_PROBES = 200
@@ -121,13 +121,13 @@ class AutoMemory(Memory):
     ) -> tuple[Integers, Floats]:
         return self.chosen_._nearest(queries, k, exclude)
 
-    def reached(self, queries: Vectors, reach: Floats) -> Reached:
+    def reached(self, queries: Vectors, reach: Floats) -> RangeMatches:
         """As in `Memory`, by the memory chosen."""
         return self.chosen_.reached(queries, reach)
 
     def ranked_and_reached(
         self, queries: Vectors, k: int, reach: Floats, exclude: Integers
-    ) -> tuple[Integers, Floats, Reached]:
+    ) -> tuple[Integers, Floats, RangeMatches]:
         """As in `Memory`, by the memory chosen."""
         return self.chosen_.ranked_and_reached(queries, k, reach, exclude)
 

@@ -17,7 +17,7 @@ from attnknn.memory.entries import Entries
 from attnknn.memory.exclusion import Exclusion
 from attnknn.memory.ids import IdLookup
 from attnknn.memory.preparation import Vectors, center_of, centered, refuse_infinite, unit_length
-from attnknn.memory.range_search import Reached, reached_plainly
+from attnknn.memory.range_search import RangeMatches, range_search_reference
 from attnknn.records import Floats, Integers, Neighbors
 
 Metric = Literal["euclidean", "cosine", "inner_product"]
@@ -30,7 +30,7 @@ class Memory(ABC, BaseEstimator):
 
     A memory works on *prepared* vectors: moved near the origin for `euclidean`, of unit length for
     `cosine`, as they come for `inner_product`. An implementation gives `_index` and `_nearest`,
-    and may give `_append` and `_remove` where it can do better than index everything anew.
+    and may give `_append` and `_remove` where it can do better than index everything again.
     What can be computed again from the entries is named in `_derived`: it is dropped when they
     change, and never pickled.
     """
@@ -51,7 +51,7 @@ class Memory(ABC, BaseEstimator):
         return int(self.entries.embeddings.nbytes)
 
     def remember(self, entries: Entries, metric: str = "euclidean") -> Self:
-        """Start anew with `entries`."""
+        """Start again with `entries`."""
         if metric not in METRICS:
             raise unknown_name("metric", metric, METRICS)
         with all_or_nothing(self):
@@ -63,7 +63,7 @@ class Memory(ABC, BaseEstimator):
         return self
 
     def restore(self, entries: Entries, metric: str, center: Floats | None) -> Self:
-        """Start anew with entries that were prepared before, as a model folder holds them."""
+        """Start again with entries that were prepared before, as a model folder holds them."""
         with all_or_nothing(self):
             self.metric_, self.center_ = cast(Metric, metric), center
             self._set(entries)
@@ -120,7 +120,7 @@ class Memory(ABC, BaseEstimator):
         """The places of entries in the order of their ids: equally near ones go by them."""
         return self._lookup.ranks(positions)
 
-    def reached(self, queries: Vectors, reach: Floats) -> Reached:
+    def reached(self, queries: Vectors, reach: Floats) -> RangeMatches:
         """Every pair of a query and an entry whose key is at most the entry's own `reach` (N,).
 
         >>> from attnknn.memory import NumpyMemory, make_entries
@@ -129,11 +129,11 @@ class Memory(ABC, BaseEstimator):
         >>> found.positions.tolist(), found.keys.tolist()
         ([1, 2], [4.0, 4.0])
         """
-        return reached_plainly(queries, self.entries.embeddings, reach, self.metric_)
+        return range_search_reference(queries, self.entries.embeddings, reach, self.metric_)
 
     def ranked_and_reached(
         self, queries: Vectors, k: int, reach: Floats, exclude: Integers
-    ) -> tuple[Integers, Floats, Reached]:
+    ) -> tuple[Integers, Floats, RangeMatches]:
         """`ranked` and `reached` for the same queries, in one pass where that saves work.
 
         What `exclude` leaves out of the search need not be among the pairs that are reached.
@@ -177,9 +177,9 @@ class Memory(ABC, BaseEstimator):
             raise InvalidInputError("`ids` must not hold one id twice with two different labels.")
         self.entries = replace(self.entries, labels=changed)
 
-    def fade(self, fading: Floats | None) -> None:
-        """Set what age leaves of the importance of each entry, (N,); None: all of it."""
-        self.entries = replace(self.entries, fading=fading)
+    def set_decay(self, decay: Floats | None) -> None:
+        """Set what age leaves of the sample weight of each entry, (N,); None: all of it."""
+        self.entries = replace(self.entries, decay=decay)
 
     def recode(self, codes: Integers) -> None:
         """Give label code c the new code `codes[c]`: the classes are in another order."""

@@ -28,10 +28,11 @@ class Entries:
     labels : (N,) codes of the classes
     ids : (N,) distinct integers or strings
     groups : (N,) entries of one group never judge each other; -1 is no group
-    importance : (N,) positive; a neighbor's log importance is added to its score
-    fresh : (N,) True where no learned part was trained on the entry
+    sample_weight : (N,) positive; a neighbor's log sample weight is added to its score
+    held_out : (N,) True where no learned part was trained on the entry
     payloads : (N,) objects shown with the evidence, or None for no payloads at all
-    fading : (N,) above 0, up to 1: what age has left of the importance, or None where nothing fades
+    decay : (N,) above 0, up to 1: what age has left of the sample weight, or None where nothing
+        fades
     subjects : (N,) texts that say whose the entries are, "" for nobody's; None for none at all
     """
 
@@ -39,16 +40,16 @@ class Entries:
     labels: Integers
     ids: NDArray[Any]
     groups: Integers
-    importance: Floats
-    fresh: Booleans
+    sample_weight: Floats
+    held_out: Booleans
     payloads: NDArray[np.object_] | None = None
     subjects: NDArray[np.object_] | None = None
-    fading: Floats | None = None
+    decay: Floats | None = None
 
     @property
-    def importance_now(self) -> Floats:
-        """(N,) what age has left of the importance of each entry."""
-        return self.importance if self.fading is None else self.importance * self.fading
+    def effective_weight(self) -> Floats:
+        """(N,) what age has left of the sample weight of each entry."""
+        return self.sample_weight if self.decay is None else self.sample_weight * self.decay
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -79,7 +80,7 @@ class Entries:
         nothing: dict[str, Any] = {
             "payloads": _no_payloads(n),
             "subjects": np.full(n, NOBODY, dtype=object),
-            "fading": np.ones(n),
+            "decay": np.ones(n),
         }
         missing = {name: array for name, array in nothing.items() if getattr(self, name) is None}
         return replace(self, **{n: a for n, a in missing.items() if getattr(other, n) is not None})
@@ -93,16 +94,16 @@ class Entries:
 
 
 @dataclass(frozen=True)
-class Told:
+class RowMetadata:
     """What a user may tell of rows beside their labels; see `Entries`."""
 
     ids: ArrayLike | None = None
     groups: ArrayLike | None = None
-    importance: ArrayLike | None = None
+    sample_weight: ArrayLike | None = None
     payloads: Any = None
     subjects: ArrayLike | None = None
 
-    def grouped(self, known: Entries | None = None) -> Told:
+    def grouped(self, known: Entries | None = None) -> RowMetadata:
         """The same; where no groups are given the rows of a subject are one, `known` ones too."""
         if self.subjects is None or self.groups is not None:
             return self
@@ -134,16 +135,16 @@ def make_entries(
     *,
     ids: ArrayLike | None = None,
     groups: ArrayLike | None = None,
-    importance: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
     payloads: Any = None,
     subjects: ArrayLike | None = None,
-    fresh: bool | ArrayLike = True,
+    held_out: bool | ArrayLike = True,
     first_id: int = 0,
 ) -> Entries:
     """Entries with everything that was left out filled in; ids count up from `first_id`.
 
     >>> entries = make_entries([[0.0], [1.0]], [0, 1])
-    >>> entries.ids.tolist(), entries.importance.tolist()
+    >>> entries.ids.tolist(), entries.sample_weight.tolist()
     ([0, 1], [1.0, 1.0])
     """
     embeddings = _checked_embeddings(embeddings)
@@ -155,12 +156,12 @@ def make_entries(
         labels=np.asarray(labels, dtype=np.int64),
         ids=as_ids(ids),
         groups=group_codes(groups, n),
-        importance=_checked_importance(importance, n),
-        fresh=np.broadcast_to(np.asarray(fresh, dtype=bool), (n,)).copy(),
+        sample_weight=_checked_sample_weight(sample_weight, n),
+        held_out=np.broadcast_to(np.asarray(held_out, dtype=bool), (n,)).copy(),
         payloads=_checked_payloads(payloads),
         subjects=None if subjects is None else _checked_subjects(subjects),
     )
-    for name in ("labels", "ids", "groups", "importance", "payloads", "subjects"):
+    for name in ("labels", "ids", "groups", "sample_weight", "payloads", "subjects"):
         array = getattr(entries, name)
         if array is not None and array.shape != (n,):
             raise InvalidInputError(
@@ -191,13 +192,13 @@ def group_codes(groups: ArrayLike | None, n: int) -> Integers:
     return groups.astype(np.int64)
 
 
-def _checked_importance(importance: ArrayLike | None, n: int) -> Floats:
-    if importance is None:
+def _checked_sample_weight(sample_weight: ArrayLike | None, n: int) -> Floats:
+    if sample_weight is None:
         return np.ones(n)
-    importance = np.asarray(importance, dtype=np.float64)
-    if not (np.isfinite(importance).all() and (importance > 0).all()):
-        raise InvalidInputError("`importance` must be positive and finite for every row.")
-    return importance
+    sample_weight = np.asarray(sample_weight, dtype=np.float64)
+    if not (np.isfinite(sample_weight).all() and (sample_weight > 0).all()):
+        raise InvalidInputError("`sample_weight` must be positive and finite for every row.")
+    return sample_weight
 
 
 def _checked_payloads(payloads: Any) -> NDArray[np.object_] | None:

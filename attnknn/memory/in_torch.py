@@ -14,7 +14,7 @@ from attnknn.memory.differences import first_of_each, in_order, keys_at, keys_of
 from attnknn.memory.in_numpy import NumpyMemory
 from attnknn.memory.preparation import Vectors
 from attnknn.memory.products import dot, multiply
-from attnknn.memory.range_search import Reached, lowest_bounds, pairs_above
+from attnknn.memory.range_search import RangeMatches, lowest_bounds, pairs_above
 from attnknn.memory.rounding import Slack
 from attnknn.memory.selection import (
     Candidates,
@@ -203,7 +203,7 @@ class TorchMemory(NumpyMemory):
         keys = keys_of_pairs(queries, self.entries.embeddings, row, position, self.metric_)
         return first_of_each(row, position, keys, self._lookup, len(queries), k)
 
-    def reached(self, queries: Vectors, reach: Floats) -> Reached:
+    def reached(self, queries: Vectors, reach: Floats) -> RangeMatches:
         """As in `Memory`: products rule pairs out, differences decide the others."""
         if len(queries) * self.entries.embeddings.size <= SMALL or self._slack.overflows(queries):
             return super().reached(queries, reach)
@@ -211,14 +211,14 @@ class TorchMemory(NumpyMemory):
             return self._reached_by_one(queries, reach)
         blocks = self._blocks(len(queries))
         found = [self._reached_block(queries[rows], reach, rows.start) for rows in blocks]
-        return Reached.joined(found)
+        return RangeMatches.joined(found)
 
-    def _reached_by_one(self, query: Vectors, reach: Floats) -> Reached:
+    def _reached_by_one(self, query: Vectors, reach: Floats) -> RangeMatches:
         lowest, half = lowest_bounds(query, reach, self._slack)
         inside = np.flatnonzero(self._bounds_of_one(query) >= lowest[0] - half)
         everyone = np.zeros(len(inside), dtype=np.int64)
         keys = keys_of_pairs(query, self.entries.embeddings, everyone, inside, self.metric_)
-        return Reached(everyone, inside, keys).part(keys <= reach[inside])
+        return RangeMatches(everyone, inside, keys).part(keys <= reach[inside])
 
     def _bounds_of_one(self, query: Vectors) -> Vectors:
         bounds = dot(self.entries.embeddings, query[0], _n_threads())
@@ -228,7 +228,7 @@ class TorchMemory(NumpyMemory):
 
     def ranked_and_reached(
         self, queries: Vectors, k: int, reach: Floats, exclude: Integers
-    ) -> tuple[Integers, Floats, Reached]:
+    ) -> tuple[Integers, Floats, RangeMatches]:
         """As in `Memory`: one product serves both."""
         is_small = len(queries) * self.entries.embeddings.size <= SMALL
         if is_small or len(queries) == 1 or self._slack.overflows(queries):
@@ -247,19 +247,19 @@ class TorchMemory(NumpyMemory):
             found = merged(parts, _with_margin(k))
             positions[back], keys[back] = self._settled(look.queries, found, k, own)
             pairs.append(self._within(look, rows.start))
-        return positions, keys, Reached.joined(pairs)
+        return positions, keys, RangeMatches.joined(pairs)
 
-    def _reached_block(self, queries: Vectors, reach: Floats, start: int) -> Reached:
+    def _reached_block(self, queries: Vectors, reach: Floats, start: int) -> RangeMatches:
         look = _Look(queries, reach, self._slack)
         for first, bounds in self._bounds(look.queries, None):
             look.at(first, bounds, len(self))
         return self._within(look, start)
 
-    def _within(self, look: _Look, start: int) -> Reached:
+    def _within(self, look: _Look, start: int) -> RangeMatches:
         """Of the pairs that bounds do not rule out those in reach; queries count from `start`."""
         row, position = look.pairs()
         keys = keys_of_pairs(look.queries, self.entries.embeddings, row, position, self.metric_)
-        found = Reached(look.order[row] + start, position, keys)
+        found = RangeMatches(look.order[row] + start, position, keys)
         return found.part(keys <= look.reach[position])
 
     def _bounds(self, queries: Vectors, exclude: Integers | None) -> Iterator[tuple[int, Tensor]]:

@@ -8,7 +8,7 @@ from attnknn.memory.base import Memory
 from attnknn.memory.differences import order_by
 from attnknn.memory.entries import NO_GROUP
 from attnknn.memory.preparation import Vectors
-from attnknn.memory.range_search import Reached
+from attnknn.memory.range_search import RangeMatches
 from attnknn.records import Booleans, Floats, Integers, Neighbors
 
 FREE = -1
@@ -16,7 +16,7 @@ HOSTS_AT_ONCE = 2048  # lists that are merged at once: they stay in the cache
 FEW = 64  # a share of the entries; of more than one in so many all lists are looked through
 
 
-class NearestOthers:
+class NeighborGraph:
     """For each entry a list of its nearest other entries, by key and then id.
 
     Lists name entries by *slots*, which stay when positions move. A list has room for some more
@@ -33,7 +33,7 @@ class NearestOthers:
 
     >>> from attnknn.memory import NumpyMemory, make_entries
     >>> memory = NumpyMemory().remember(make_entries([[0.0], [1.0], [5.0]], [0, 0, 1]))
-    >>> others = NearestOthers(memory, 1)
+    >>> others = NeighborGraph(memory, 1)
     >>> memory.forget([1])
     >>> others.forgot(memory, np.array([1]))
     >>> others.neighbors(memory, 1).positions.ravel().tolist()
@@ -125,7 +125,7 @@ class NearestOthers:
         self._lists[touched] = np.take_along_axis(lists, order, axis=1)
         self._keys[touched] = np.take_along_axis(keys, order, axis=1)
 
-    def _take_in(self, memory: Memory, found: Reached, newcomers: Integers) -> None:
+    def _take_in(self, memory: Memory, found: RangeMatches, newcomers: Integers) -> None:
         """Put newcomers into the lists of those who reach them, short of newcomers first."""
         by_host = np.argsort(found.positions, kind="stable")
         hosts, firsts, counts = np.unique(
@@ -154,7 +154,7 @@ class NearestOthers:
         self._reach[slots] = np.where(is_cut, ordered[:, -1], self._reach[slots])
 
     def _search(self, memory: Memory, rows: Integers) -> None:
-        """Lists of the entries at `rows`, found anew."""
+        """Lists of the entries at `rows`, found again."""
         width = min(self.width, len(memory) - 1)
         if width < 1 or not len(rows):
             slots = self._slots[rows]

@@ -18,7 +18,7 @@ MARGIN = 2.0**-22  # what float32 may lose when two numbers are subtracted, and 
 
 
 @dataclass(frozen=True)
-class Reached:
+class RangeMatches:
     """Pairs of queries and entries, (P,) each: which query, which entry, and their key."""
 
     queries: Integers
@@ -26,7 +26,7 @@ class Reached:
     keys: Floats
 
     @classmethod
-    def joined(cls, parts: Sequence[Reached]) -> Reached:
+    def joined(cls, parts: Sequence[RangeMatches]) -> RangeMatches:
         """All pairs of several parts."""
         none = np.zeros(0, dtype=np.int64)
         return cls(
@@ -35,20 +35,22 @@ class Reached:
             np.concatenate([none.astype(float), *(part.keys for part in parts)]),
         )
 
-    def part(self, chosen: Booleans) -> Reached:
+    def part(self, chosen: Booleans) -> RangeMatches:
         """Some of the pairs."""
-        return Reached(self.queries[chosen], self.positions[chosen], self.keys[chosen])
+        return RangeMatches(self.queries[chosen], self.positions[chosen], self.keys[chosen])
 
 
-def reached_plainly(queries: Vectors, vectors: Vectors, reach: Floats, metric: str) -> Reached:
+def range_search_reference(
+    queries: Vectors, vectors: Vectors, reach: Floats, metric: str
+) -> RangeMatches:
     """Every key by its definition: the reference."""
     parts = []
     step = max(1, BLOCK // max(1, vectors.size))
     for start in range(0, len(queries), step):
         keys = keys_between(queries[start : start + step, None], vectors[None], metric)
         rows, positions = np.nonzero(keys <= reach)
-        parts.append(Reached(rows + start, positions, keys[rows, positions]))
-    return Reached.joined(parts)
+        parts.append(RangeMatches(rows + start, positions, keys[rows, positions]))
+    return RangeMatches.joined(parts)
 
 
 def lowest_bounds(queries: Vectors, reach: Floats, slack: Slack) -> tuple[Vectors, Vectors]:

@@ -14,7 +14,7 @@ from attnknn.attention import (
     DistanceAttention,
     KEnsembleAttention,
     LearnedAttention,
-    PeakedAttention,
+    PowerDistanceAttention,
     SeveralSizesAttention,
 )
 from attnknn.errors import ModelFolderError
@@ -34,7 +34,7 @@ def pack_attention(attention: Attention) -> dict[str, Any]:
         "temperature": float(attention.temperature_),
         "prior_score": float(attention.prior_score_),
     }
-    if isinstance(attention, PeakedAttention):
+    if isinstance(attention, PowerDistanceAttention):
         stored["power"] = float(attention.power_)
     if isinstance(attention, LearnedAttention):
         stored["first_look"] = pack_attention(attention.first_look_)
@@ -72,7 +72,7 @@ def unpack_attention(folder: ModelFolder, stored: Fields, dim: int, n_classes: i
     attention: Attention = part_from_plain("attention", stored.anything("part"))
     attention.temperature_ = stored.number("temperature", least=1e-300)
     attention.prior_score_ = stored.number("prior_score")
-    if isinstance(attention, PeakedAttention):
+    if isinstance(attention, PowerDistanceAttention):
         attention.power_ = stored.number("power", least=1e-3)
     if isinstance(attention, LearnedAttention):
         first_look = unpack_attention(folder, stored.of("first_look"), dim, n_classes)

@@ -150,10 +150,10 @@ def refuse_foreign(path: Path) -> None:
             f"{path} is not a model folder (it holds {_listed(held)}) and is left as it is. "
             "Save to another path."
         )
-    strangers = held - (names or set())
-    if strangers:
+    novel = held - (names or set())
+    if novel:
         raise ModelFolderError(
-            f"The model folder {path} also holds {_listed(strangers)}, which saving would remove. "
+            f"The model folder {path} also holds {_listed(novel)}, which saving would remove. "
             "Move that away, or save to another path."
         )
 

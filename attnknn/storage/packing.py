@@ -120,7 +120,7 @@ def _memory(classifier: AttnKNNClassifier) -> dict[str, Any]:
         "has_text_ids": memory.entries.ids.dtype == object,
         "has_payloads": memory.entries.payloads is not None,
         "has_subjects": memory.entries.subjects is not None,
-        "has_fading": memory.entries.fading is not None,
+        "has_decay": memory.entries.decay is not None,
         "least_next_id": int(classifier.__dict__.get("_least_next_id", 0)),
     }
 
@@ -136,13 +136,13 @@ def _entry_arrays(entries: Entries) -> dict[str, NDArray[Any]]:
         "embeddings": entries.embeddings,
         "labels": entries.labels,
         "groups": entries.groups,
-        "importance": entries.importance,
-        "fresh": entries.fresh,
+        "sample_weight": entries.sample_weight,
+        "held_out": entries.held_out,
     }
     if entries.ids.dtype != object:
         arrays["ids"] = entries.ids
-    if entries.fading is not None:
-        arrays["fading"] = entries.fading
+    if entries.decay is not None:
+        arrays["decay"] = entries.decay
     return arrays
 
 

@@ -13,7 +13,7 @@ from attnknn.attention import (
     DistanceAttention,
     KEnsembleAttention,
     LearnedAttention,
-    PeakedAttention,
+    PowerDistanceAttention,
     UniformAttention,
 )
 from attnknn.encoders import (
@@ -31,7 +31,7 @@ from attnknn.memory import AutoMemory, FaissMemory, NumpyMemory, TorchMemory
 ATTENTIONS = (
     UniformAttention,
     DistanceAttention,
-    PeakedAttention,
+    PowerDistanceAttention,
     LearnedAttention,
     KEnsembleAttention,
     AdaptiveAttention,

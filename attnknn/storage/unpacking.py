@@ -156,11 +156,11 @@ def _entries(folder: ModelFolder, stored: Fields, n_classes: int) -> Entries:
         if stored.flag("has_text_ids")
         else folder.array("ids", np.int64, (n,)),
         groups=folder.array("groups", np.int64, (n,)),
-        importance=folder.array("importance", np.float64, (n,)),
-        fresh=folder.array("fresh", np.bool_, (n,)),
+        sample_weight=folder.array("sample_weight", np.float64, (n,)),
+        held_out=folder.array("held_out", np.bool_, (n,)),
         payloads=payloads,
         subjects=_texts(folder, "subjects", n) if _says(stored, "has_subjects") else None,
-        fading=_fading(folder, n) if _says(stored, "has_fading") else None,
+        decay=_decay(folder, n) if _says(stored, "has_decay") else None,
     )
     _check_entries(folder, entries, n_classes)
     return entries
@@ -180,11 +180,11 @@ def _says(stored: Fields, name: str) -> bool:
     return name in stored and stored.flag(name)
 
 
-def _fading(folder: ModelFolder, n: int) -> NDArray[np.float64]:
-    fading = folder.array("fading", np.float64, (n,))
-    if not ((fading > 0) & (fading <= 1)).all():
-        raise folder.refuse("fading.npy must hold numbers above 0, up to 1")
-    return fading
+def _decay(folder: ModelFolder, n: int) -> NDArray[np.float64]:
+    decay = folder.array("decay", np.float64, (n,))
+    if not ((decay > 0) & (decay <= 1)).all():
+        raise folder.refuse("decay.npy must hold numbers above 0, up to 1")
+    return decay
 
 
 def _check_entries(folder: ModelFolder, entries: Entries, n_classes: int) -> None:
@@ -192,10 +192,10 @@ def _check_entries(folder: ModelFolder, entries: Entries, n_classes: int) -> Non
         raise folder.refuse("embeddings.npy must hold finite numbers")
     if len(entries) and not 0 <= entries.labels.min() <= entries.labels.max() < n_classes:
         raise folder.refuse(f"labels.npy must hold codes from 0 to {n_classes - 1}")
-    if not (np.isfinite(entries.importance).all() and (entries.importance > 0).all()):
-        raise folder.refuse("importance.npy must hold positive numbers")
-    if (entries.fresh.view(np.uint8) > 1).any():
-        raise folder.refuse("fresh.npy must hold zeros and ones")
+    if not (np.isfinite(entries.sample_weight).all() and (entries.sample_weight > 0).all()):
+        raise folder.refuse("sample_weight.npy must hold positive numbers")
+    if (entries.held_out.view(np.uint8) > 1).any():
+        raise folder.refuse("held_out.npy must hold zeros and ones")
     try:
         refuse_repeated(entries.ids)
     except AttnKNNError as error:

@@ -89,9 +89,9 @@ def _check_settings(fitted: Encoder, rows: Any, embeddings: NDArray[Any]) -> Non
     _must(same, "an encoder from its settings must give the same embeddings to the last bit")
 
 
-def _must(holds: bool, promise: str) -> None:
+def _must(holds: bool, spec: str) -> None:
     if not holds:
-        raise AssertionError(f"Encoder contract: {promise}.")
+        raise AssertionError(f"Encoder contract: {spec}.")
 
 
 def _close(left: Any, right: Any) -> bool:

@@ -170,14 +170,14 @@ def _relabel_moves_labels_only(case: Case) -> None:
 def _refused_edits_change_nothing(case: Case) -> None:
     entries = case.entries()
     memory = case.remembering(entries.take(np.arange(40)))
-    strangers = make_entries(case.vectors(2, width=3), [0, 0], ids=[-1, -2])
+    novel = make_entries(case.vectors(2, width=3), [0, 0], ids=[-1, -2])
     known = make_entries(case.vectors(2), [0, 0], ids=[-1, int(entries.ids[0])])
     refused: dict[str, Callable[[], object]] = {
         "forget an unknown id": lambda: memory.forget([entries.ids[0], 12345]),
         "relabel an unknown id": lambda: memory.relabel([entries.ids[0], 12345], [1, 1]),
         "look up an unknown id": lambda: memory.positions_of(["nobody"]),
         "add an id it holds": lambda: memory.add(known),
-        "add vectors of another width": lambda: memory.add(strangers),
+        "add vectors of another width": lambda: memory.add(novel),
         "search with another width": lambda: memory.search(np.zeros((1, 3)), 2),
         "search for no neighbors": lambda: memory.search(case.vectors(1), 0),
     }
@@ -233,7 +233,7 @@ def _expect_true(memory: Memory, reference: Memory, queries: np.ndarray, found: 
 
 
 def _expect_as_if(one: Memory, other: Memory, case: Case, what: str) -> None:
-    for name in ("ids", "labels", "groups", "importance_now", "fresh"):
+    for name in ("ids", "labels", "groups", "effective_weight", "held_out"):
         same = np.array_equal(getattr(one.entries, name), getattr(other.entries, name))
         _expect(same, f"{what} must leave the `{name}` as they should be.")
     if one.is_exact:

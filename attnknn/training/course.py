@@ -45,7 +45,7 @@ class Outcome:
     """What a training did: losses per epoch, the best one, and whether a person stopped it."""
 
     train_losses: list[float] = field(default_factory=list)
-    judged_losses: list[float] = field(default_factory=list)
+    validation_losses: list[float] = field(default_factory=list)
     was_interrupted: bool = False
     seconds: float = 0.0
     tolerance: float = 0.0
@@ -54,24 +54,24 @@ class Outcome:
         """The last epoch in words.
 
         >>> Outcome([0.5, 0.25], [0.9, 0.5, 0.3], seconds=4.2).last_epoch(10)
-        'epoch 2 of 10, loss 0.2500, on fresh rows 0.3000, after 4 s'
+        'epoch 2 of 10, loss 0.2500, on held-out rows 0.3000, after 4 s'
         """
         return (
             f"epoch {len(self.train_losses)} of {n_epochs}, loss {self.train_losses[-1]:.4f}, "
-            f"on fresh rows {self.judged_losses[-1]:.4f}, after {self.seconds:.0f} s"
+            f"on held-out rows {self.validation_losses[-1]:.4f}, after {self.seconds:.0f} s"
         )
 
     @property
     def best_epoch(self) -> int:
         """The epoch, counted from 1, whose state was kept; 0 is the start.
 
-        >>> Outcome(judged_losses=[0.9, 0.500, 0.501]).best_epoch
+        >>> Outcome(validation_losses=[0.9, 0.500, 0.501]).best_epoch
         1
-        >>> Outcome(judged_losses=[0.9, 0.500, 0.501], tolerance=0.02).best_epoch
+        >>> Outcome(validation_losses=[0.9, 0.500, 0.501], tolerance=0.02).best_epoch
         2
         """
         kept, lowest = 0, math.inf
-        for epoch, loss in enumerate(self.judged_losses):
+        for epoch, loss in enumerate(self.validation_losses):
             if loss < lowest * (1 + self.tolerance):
                 kept = epoch
             lowest = min(lowest, loss)

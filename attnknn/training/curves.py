@@ -11,10 +11,10 @@ BLUE, GRAY = "#1f5fbf", "#8a8a8a"
 
 
 def draw_curves(outcome: Outcome, path: str | Path, title: str = "Training") -> None:
-    """Write the loss of each epoch, of trained and of fresh rows, to a PNG, PDF or SVG file.
+    """Write the loss of each epoch, of trained and of held-out rows, to a PNG, PDF or SVG file.
 
     The two are not of one kind: trained rows are asked about with whatever the training leaves
-    out, mixes or adds, fresh rows without, so that theirs may well be lower.
+    out, mixes or adds, held-out rows without, so that theirs may well be lower.
     """
     needs = {"extra": "plots", "needed_by": "Drawing the curves of a training"}
     require("matplotlib", **needs)
@@ -22,12 +22,12 @@ def draw_curves(outcome: Outcome, path: str | Path, title: str = "Training") -> 
     panel = figure.subplots()
     epochs = range(1, len(outcome.train_losses) + 1)
     panel.plot(epochs, outcome.train_losses, color=GRAY, marker=".", label="trained rows")
-    judged = range(len(outcome.judged_losses))
-    panel.plot(judged, outcome.judged_losses, color=BLUE, marker=".", label="fresh rows")
+    left_out = range(len(outcome.validation_losses))
+    panel.plot(left_out, outcome.validation_losses, color=BLUE, marker=".", label="held-out rows")
     best = outcome.best_epoch
     panel.axvline(best, color=BLUE, linewidth=0.8, linestyle=":", label=f"kept: epoch {best}")
     panel.set(xlabel="epoch", ylabel="loss", title=title)
-    panel.set_ylim(bottom=min(0.0, *outcome.train_losses, *outcome.judged_losses))
+    panel.set_ylim(bottom=min(0.0, *outcome.train_losses, *outcome.validation_losses))
     panel.xaxis.get_major_locator().set_params(integer=True)
     panel.spines[["top", "right"]].set_visible(False)
     panel.legend(frameon=False)

@@ -146,8 +146,8 @@ def _offer(run: Run, judge: Callable[[], float], whole: ExitStack) -> None:
     verdict = torch.tensor(_or_worst(judge()), dtype=torch.float64)
     loss = run.processes.from_first(verdict).item()
     whole.enter_context(held_back())
-    run.outcome.judged_losses.append(loss)
-    if run.outcome.best_epoch == len(run.outcome.judged_losses) - 1:
+    run.outcome.validation_losses.append(loss)
+    if run.outcome.best_epoch == len(run.outcome.validation_losses) - 1:
         run.best.keep(run.module, loss)
 
 

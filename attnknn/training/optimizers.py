@@ -49,7 +49,7 @@ def parameter_groups(
     *,
     rate: float,
     weight_decay: float = 0.0,
-    paces: Mapping[str, float] | None = None,
+    lr_scales: Mapping[str, float] | None = None,
     undecayed: Collection[str] = (),
 ) -> list[Group]:
     """The parameters of `module` that are trained, as groups of one rate and one weight decay.
@@ -59,22 +59,22 @@ def parameter_groups(
 
     Parameters
     ----------
-    paces : factors of the rate by the start of parameters' names; the longest start counts.
+    lr_scales : factors of the rate by the start of parameters' names; the longest start counts.
         `{"backbone": 0.1}` trains `backbone.conv.weight` at a tenth
     undecayed : names of further parameters that are not decayed
 
     >>> module = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))
-    >>> groups = parameter_groups(module, rate=0.1, weight_decay=0.01, paces={"1": 0.5})
+    >>> groups = parameter_groups(module, rate=0.1, weight_decay=0.01, lr_scales={"1": 0.5})
     >>> [(group["lr"], group["weight_decay"], len(group["params"])) for group in groups]
     [(0.1, 0.01, 1), (0.1, 0.0, 1), (0.05, 0.0, 2)]
     """
-    paces = dict(paces or {})
-    _check_paces(module, paces)
+    lr_scales = dict(lr_scales or {})
+    _check_lr_scales(module, lr_scales)
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
             decay = weight_decay if parameter.ndim > 1 and name not in undecayed else 0.0
-            groups.setdefault((rate * _pace(name, paces), decay), []).append(parameter)
+            groups.setdefault((rate * _lr_scale(name, lr_scales), decay), []).append(parameter)
     if not groups:
         raise InvalidSettingError("No parameter is to be trained: all of them are frozen.")
     return [
@@ -83,16 +83,16 @@ def parameter_groups(
     ]
 
 
-def _check_paces(module: nn.Module, paces: Mapping[str, float]) -> None:
+def _check_lr_scales(module: nn.Module, lr_scales: Mapping[str, float]) -> None:
     names = [name for name, _ in module.named_parameters()]
-    for start in paces:
+    for start in lr_scales:
         if not any(_starts(name, start) for name in names):
             raise unknown_name("part of the module", start, {name.split(".")[0] for name in names})
 
 
-def _pace(name: str, paces: Mapping[str, float]) -> float:
-    starts = [start for start in paces if _starts(name, start)]
-    return paces[max(starts, key=len)] if starts else 1.0
+def _lr_scale(name: str, lr_scales: Mapping[str, float]) -> float:
+    starts = [start for start in lr_scales if _starts(name, start)]
+    return lr_scales[max(starts, key=len)] if starts else 1.0
 
 
 def _starts(name: str, start: str) -> bool:

@@ -26,7 +26,7 @@ def save_run(run: Run, path: Path) -> None:
     }
     if run.processes.is_first:
         parts = {name: part.state_dict() for name, part in _parts(run).items()}
-        outcome = {"train": run.outcome.train_losses, "judged": run.outcome.judged_losses}
+        outcome = {"train": run.outcome.train_losses, "left_out": run.outcome.validation_losses}
         progress = {"step": run.step, "seconds": run.outcome.seconds, **outcome}
         write_checkpoint(
             path, {"training": _marks(run), "progress": progress, "parts": parts, "chance": chance}
@@ -44,7 +44,7 @@ def resume_run(run: Run, path: Path) -> None:
     progress = saved["progress"]
     run.step, run.outcome.seconds = progress["step"], progress["seconds"]
     run.outcome.train_losses = progress["train"]
-    run.outcome.judged_losses = progress["judged"]
+    run.outcome.validation_losses = progress["left_out"]
     # Clones, because torch reads a generator's state from the start of its storage.
     own = {name: states[run.processes.rank].clone() for name, states in saved["chance"].items()}
     restore_chance(run.generator, own)
@@ -105,7 +105,7 @@ def _check_same_training(there: dict[str, Any], here: dict[str, Any], path: Path
     raise InvalidInputError(
         f"The checkpoint {path} belongs to another training: "
         f"{'; '.join(reasons) or 'the module is another one'}. "
-        "Train with the settings it was begun with, or remove it to begin anew."
+        "Train with the settings it was begun with, or remove it to begin again."
     )
 
 

@@ -117,11 +117,11 @@ class Stairs:
 class Plateau:
     """Constant, and times `gamma` once `patience` epochs in a row were no better than the best.
 
-    The loss of every epoch must be told to `judged`; what it remembers is its `state_dict`.
+    The loss of every epoch must be told to `left_out`; what it remembers is its `state_dict`.
 
     >>> plateau = Plateau(gamma=0.5, patience=2)
     >>> for loss in (0.9, 0.8, 0.8, 0.85, 0.7):
-    ...     plateau.judged(loss)
+    ...     plateau.left_out(loss)
     >>> plateau(0)
     0.5
     """
@@ -130,7 +130,7 @@ class Plateau:
         self.gamma, self.patience = gamma, patience
         self.factor, self.best, self.n_since = 1.0, math.inf, 0
 
-    def judged(self, loss: float) -> None:
+    def left_out(self, loss: float) -> None:
         """The loss of an epoch, smaller is better."""
         self.n_since = 0 if loss < self.best else self.n_since + 1
         self.best = min(self.best, loss)

@@ -18,7 +18,7 @@ class AveragedWeights(ABC):
     """Weights kept beside a module's own, and moved after every step.
 
     Means and variances of batch norms are averaged as the weights are: they belong to the weights
-    they were measured with (`measure_statistics` measures them anew). Counters are copied.
+    they were measured with (`measure_statistics` measures them again). Counters are copied.
     """
 
     def __init__(self, module: nn.Module) -> None:

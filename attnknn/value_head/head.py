@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnknn.attention.base import Situation, Weights
+from attnknn.attention.base import NeighborBatch, Weights
 from attnknn.records import Floats, Integers
 from attnknn.training.threads import SMALL, one_thread_if
 from attnknn.vote import vote
@@ -30,7 +30,7 @@ class ValueHead:
     Parameters
     ----------
     net : the trained network
-    temperature : divides its log-probabilities; fitted on fresh rows
+    temperature : divides its log-probabilities; fitted on held-out rows
     places : (C,) where the network has each class; -1 for one that it was not trained with, which
         keeps the probability that the vote gives it
     """
@@ -52,11 +52,11 @@ class ValueHead:
         return moved
 
     def probabilities(
-        self, situation: Situation, weights: Weights, shares: Floats, by_vote: Floats
+        self, batch: NeighborBatch, weights: Weights, shares: Floats, by_vote: Floats
     ) -> Floats:
         """Probabilities (B, C) where the vote gave `shares`, and `by_vote` after calibration."""
-        seen = look(situation, weights, shares, by_vote, self.places)
-        logs = self.logs(seen, situation.entries)
+        seen = look(batch, weights, shares, by_vote, self.places)
+        logs = self.logs(seen, batch.entries)
         return shared_out(logs / self.temperature, by_vote, columns_of(self.places))
 
     def logs(self, seen: Seen, entries: NDArray[np.float32]) -> Floats:
@@ -88,7 +88,7 @@ class ValueHead:
 
 
 def look(
-    situation: Situation, weights: Weights, shares: Floats, by_vote: Floats, places: Integers
+    batch: NeighborBatch, weights: Weights, shares: Floats, by_vote: Floats, places: Integers
 ) -> Seen:
     """What a head with these `places` of classes sees of an answer.
 
@@ -101,8 +101,8 @@ def look(
     def tensor(array: Floats) -> Tensor:
         return torch.from_numpy(array.astype(np.float32))
 
-    neighbors, columns = situation.neighbors.nearest(MOST_NEIGHBORS), columns_of(places)
-    is_known = places[situation.neighbors.labels] >= 0
+    neighbors, columns = batch.neighbors.nearest(MOST_NEIGHBORS), columns_of(places)
+    is_known = places[batch.neighbors.labels] >= 0
     known = np.where(is_known, weights.neighbors, 0.0)  # (B, K)
     near = known[:, :MOST_NEIGHBORS]
     labels = np.maximum(places[neighbors.labels], 0)
@@ -110,7 +110,7 @@ def look(
     by_near = vote(labels, Weights(near, nobody), np.zeros(len(columns)))
     said, heard = known.sum(axis=1), near.sum(axis=1)
     return Seen(
-        queries=torch.from_numpy(situation.queries),
+        queries=torch.from_numpy(batch.queries),
         start=tensor(np.log(np.maximum(by_vote[:, columns], FLOOR))),
         near=tensor(near),
         labels=torch.from_numpy(labels),

@@ -68,15 +68,15 @@ def measure(recipe: Recipe, data: Dataset, folder: Path) -> Table:
 
 
 def _training(recipe: Recipe, scene: Scene) -> dict[str, Any]:
-    assert scene.fresh is not None
+    assert scene.held_out is not None
     assert scene.training is not None
     network = {name: value for name, value in asdict(recipe.network).items() if value}
     return {
         "recipe": {"data": recipe.data, "width": recipe.width, "stress": recipe.stress},
         "seed": recipe.seed,
         "network": network,
-        "rows": {"trained": int((~scene.fresh).sum()), "fresh": int(scene.fresh.sum())},
-        "fitted on": "fresh rows: scalars, exponents and the head's temperature; test rows: none",
+        "rows": {"trained": int((~scene.held_out).sum()), "held_out": int(scene.held_out.sum())},
+        "fitted on": "held-out rows: scalars, exponents, the head's temperature; test rows: none",
         **losses_of(scene.training),
         "machine": {"processor": platform.processor(), "cores": os.cpu_count()},
     }

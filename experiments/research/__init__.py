@@ -1,1 +1,1 @@
-"""Every table of the research measured anew, and a page that says what came of each claim."""
+"""Every table of the research measured again, and a page that says what came of each claim."""

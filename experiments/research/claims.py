@@ -47,7 +47,7 @@ AS_1_OVER_K = Region(-1.25, -0.75)  # powers of K; halfway to 1/√K it is somet
 
 
 @dataclass(frozen=True)
-class Judged:
+class LeaveOneOutBatch:
     """What was measured, a line each, and the verdict on each part of the claim."""
 
     lines: list[str]
@@ -59,7 +59,7 @@ class Judged:
         return f"{of_all(self.parts)} ({'; '.join(map(str, self.parts))})"
 
 
-Judge = Callable[[Mapping[str, Any]], Judged]
+Judge = Callable[[Mapping[str, Any]], LeaveOneOutBatch]
 
 
 @dataclass(frozen=True)
@@ -114,18 +114,18 @@ def _seed_range(values: Sequence[float]) -> Interval:
 def _better(metric: str, better: int) -> Judge:
     """Learned attention against uniform and distance votes on every data set."""
 
-    def judge(found: Mapping[str, Tables]) -> Judged:
+    def judge(found: Mapping[str, Tables]) -> LeaveOneOutBatch:
         lines, parts = [], []
         for other in OTHERS:
             gaps = {n: _gap(t[None], metric, "learned", other) for n, t in found.items()}
             lines += [f"{name}: learned − {other} {gap:+.4f}" for name, gap in gaps.items()]
             parts.append(by_signs(f"against {other}", list(gaps.values()), better=better))
-        return Judged(lines, parts)
+        return LeaveOneOutBatch(lines, parts)
 
     return judge
 
 
-def _views(found: Mapping[str, Tables]) -> Judged:
+def _views(found: Mapping[str, Tables]) -> LeaveOneOutBatch:
     """Every method with views against itself without; the CNN head is shown and not judged."""
     lines = []
     gaps: dict[str, list[Interval]] = {"learned": [], "other votes": []}
@@ -137,7 +137,7 @@ def _views(found: Mapping[str, Tables]) -> Judged:
             lines.append(f"{name}, {method}: ECE {ece:+.4f}, log-loss {nll:+.4f}")
             if method in VOTES:
                 gaps["learned" if method == "learned" else "other votes"].append(ece)
-    return Judged(lines, [by_signs(about, g, better=-1) for about, g in gaps.items()])
+    return LeaveOneOutBatch(lines, [by_signs(about, g, better=-1) for about, g in gaps.items()])
 
 
 def _ends(tables: Tables) -> tuple[Table, Table]:
@@ -153,7 +153,7 @@ def _kept_share(first: Table, last: Table, method: str) -> Interval:
     return Interval(float(rows["last"].mean() / rows["first"].mean()), float(lower), float(upper))
 
 
-def _keeps(found: Mapping[str, Tables]) -> Judged:
+def _keeps(found: Mapping[str, Tables]) -> LeaveOneOutBatch:
     """How much accuracy is kept from the first place to the last; only votes are judged."""
     lines, parts = [], []
     for name, tables in found.items():
@@ -168,16 +168,16 @@ def _keeps(found: Mapping[str, Tables]) -> Judged:
                 f"{name}, {method}: {share:.1%} kept, accuracy {accuracy[0]} to {accuracy[1]}, "
                 f"log-loss {loss[0]} to {loss[1]}"
             )
-        judged = [share for method, share in kept.items() if method in VOTES]
-        parts.append(by_region(name, judged, KEPT))
-    return Judged(lines, parts)
+        left_out = [share for method, share in kept.items() if method in VOTES]
+        parts.append(by_region(name, left_out, KEPT))
+    return LeaveOneOutBatch(lines, parts)
 
 
 def _changed(first: Table, last: Table, method: str) -> np.ndarray:
     return last.by_row("accuracy", method) - first.by_row("accuracy", method)
 
 
-def _robust_by_attention(found: Mapping[str, Tables]) -> Judged:
+def _robust_by_attention(found: Mapping[str, Tables]) -> LeaveOneOutBatch:
     """What learned attention loses in accuracy by noise, against what the others lose."""
     lines, parts = [], []
     for other in OTHERS:
@@ -191,10 +191,10 @@ def _robust_by_attention(found: Mapping[str, Tables]) -> Judged:
                 f"{theirs.mean():+.4f} with {other}, difference {gaps[-1]:+.4f}"
             )
         parts.append(by_signs(f"against {other}", gaps, better=+1))
-    return Judged(lines, parts)
+    return LeaveOneOutBatch(lines, parts)
 
 
-def _neighbors(found: Mapping[str, Tables]) -> Judged:
+def _neighbors(found: Mapping[str, Tables]) -> LeaveOneOutBatch:
     """The accuracy at the best K minus that at the worst, and log-loss at both ends."""
     lines, parts = [], []
     for name, tables in found.items():
@@ -211,7 +211,7 @@ def _neighbors(found: Mapping[str, Tables]) -> Judged:
                 "at the largest"
             )
         parts.append(by_region(name, spreads, HARDLY))
-    return Judged(lines, parts)
+    return LeaveOneOutBatch(lines, parts)
 
 
 def _best_and_worst(right: Mapping[Any, Floats]) -> tuple[Any, Any]:
@@ -230,7 +230,7 @@ def _spread(right: Mapping[Any, Floats]) -> Interval:
     return mean_interval(apart)
 
 
-def _k_ensemble(found: Mapping[str, Tables]) -> Judged:
+def _k_ensemble(found: Mapping[str, Tables]) -> LeaveOneOutBatch:
     """The k-ensemble improves on votes at one K by less than the margins."""
     lines, parts = [], []
     for metric, margin in MARGINS.items():
@@ -242,10 +242,10 @@ def _k_ensemble(found: Mapping[str, Tables]) -> Judged:
             lines.append(f"{name}: k-ensemble − distance, {WORDS[metric]} {gap:+.4f}{few}")
             gaps += [] if few else [gap]
         parts.append(by_region(WORDS[metric], gaps, region))
-    return Judged(lines, parts)
+    return LeaveOneOutBatch(lines, parts)
 
 
-def _heads(found: Mapping[str, Tables]) -> Judged:
+def _heads(found: Mapping[str, Tables]) -> LeaveOneOutBatch:
     """Several heads differ from one by less than the margins."""
     lines, parts = [], []
     for metric in ("accuracy", "nll"):
@@ -258,7 +258,7 @@ def _heads(found: Mapping[str, Tables]) -> Judged:
                 lines.append(f"{name}: {heads} − one, {WORDS[metric]} {gap:+.4f}{few}")
                 gaps += [] if few else [gap]
         parts.append(by_region(WORDS[metric], gaps, _within(metric)))
-    return Judged(lines, parts)
+    return LeaveOneOutBatch(lines, parts)
 
 
 def _few_words(table: Table) -> str:
@@ -269,7 +269,7 @@ def _within(metric: str) -> Region:
     return Region(-MARGINS[metric], MARGINS[metric])
 
 
-def _behind_cnn(found: Mapping[str, Tables]) -> Judged:
+def _behind_cnn(found: Mapping[str, Tables]) -> LeaveOneOutBatch:
     """The CNN head of the same training minus learned attention and the default."""
     lines, parts = [], []
     for name, tables in found.items():
@@ -283,10 +283,10 @@ def _behind_cnn(found: Mapping[str, Tables]) -> Judged:
                     f"{loss:+.4f}"
                 )
         parts.append(by_region(name, gaps, BEHIND))
-    return Judged(lines, parts)
+    return LeaveOneOutBatch(lines, parts)
 
 
-def _overhead(found: Mapping[str, Sheets]) -> Judged:
+def _overhead(found: Mapping[str, Sheets]) -> LeaveOneOutBatch:
     """What weights and vote take beyond the search; uniform ones are shown and not judged."""
     lines, parts = [], []
     for how in ("at once", "alone"):
@@ -297,7 +297,7 @@ def _overhead(found: Mapping[str, Sheets]) -> Judged:
                 costs += [] if what == "uniform" else [cost]
                 lines.append(f"{name}, {what}: {cost:.4f} ms for each query asked {how}")
         parts.append(by_region(f"asked {how}", costs, BELOW_1_MS))
-    return Judged(lines, parts)
+    return LeaveOneOutBatch(lines, parts)
 
 
 FASTER_PAIRS = {
@@ -311,7 +311,7 @@ FASTER_PAIRS = {
 }
 
 
-def _index(found: Mapping[str, Sheets]) -> Judged:
+def _index(found: Mapping[str, Sheets]) -> LeaveOneOutBatch:
     """Times of one machine are compared with each other, seed by seed."""
     lines = [
         f"{name}, {what}: build {sheets.cell(what, 'build s')} s, search "
@@ -324,7 +324,7 @@ def _index(found: Mapping[str, Sheets]) -> Judged:
     for about, (column, first, second) in FASTER_PAIRS.items():
         ratios = [_ratio(sheets, column, first, second) for sheets in found.values()]
         parts.append(by_region(about, ratios, FASTER))
-    return Judged(lines, parts)
+    return LeaveOneOutBatch(lines, parts)
 
 
 def _ratio(sheets: Sheets, column: str, first: str, second: str) -> Interval:
@@ -332,7 +332,7 @@ def _ratio(sheets: Sheets, column: str, first: str, second: str) -> Interval:
     return _seed_range([ours / theirs for ours, theirs in pairs])
 
 
-def _theory(found: Mapping[str, Sheets]) -> Judged:
+def _theory(found: Mapping[str, Sheets]) -> LeaveOneOutBatch:
     """Norms, K against √n, and how the shares of K neighbors approach those of all in sight."""
     lines = []
     norms, sizes, powers = [], [], []
@@ -350,7 +350,7 @@ def _theory(found: Mapping[str, Sheets]) -> Judged:
             f"falls as K to the power of {powers[-1]:.2f}",
         ]
     lines.append("The error itself is not judged: it also has parts that no K takes away")
-    return Judged(
+    return LeaveOneOutBatch(
         lines,
         [
             by_region("norms are one", norms, NORM_OF_ONE),
@@ -372,7 +372,7 @@ def _norms(sheets: Sheets) -> Interval:
     return Interval(sheets.mean(what, "value"), least, largest)
 
 
-def _as_often_right(found: Mapping[str, Tables]) -> Judged:
+def _as_often_right(found: Mapping[str, Tables]) -> LeaveOneOutBatch:
     """The votes of an experiment's set-up: learned against the others, within the margin."""
     (tables,) = found.values()
     table = tables[None]
@@ -385,7 +385,7 @@ def _as_often_right(found: Mapping[str, Tables]) -> Judged:
     lines += [f"learned − {other}, accuracy {gap:+.4f}" for other, gap in gaps.items()]
     lines.append(f"Measured with {table.encoder}")
     parts = [by_region(f"as {other}", [gap], _within("accuracy")) for other, gap in gaps.items()]
-    return Judged(lines, parts)
+    return LeaveOneOutBatch(lines, parts)
 
 
 JUDGES: dict[str, Judge] = {

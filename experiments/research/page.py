@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnknn.research.experiments.study import Study
-from experiments.research.claims import CLAIMS, Claim, Judged
+from experiments.research.claims import CLAIMS, Claim, LeaveOneOutBatch
 from experiments.research.results import hours, missing, missing_words, size_words, studies, words
 
 PAGE = Path(__file__).parents[2] / "docs" / "claims.md"
@@ -21,24 +21,24 @@ class Entry:
 
     Parameters
     ----------
-    judged : by the studies that are complete; None where none is
+    left_out : by the studies that are complete; None where none is
     rests_on : those studies, with rows and seeds
     lacking : the studies that are not complete
     """
 
     claim: Claim
-    judged: Judged | None
+    left_out: LeaveOneOutBatch | None
     rests_on: list[str]
     lacking: list[Study]
 
     @property
     def verdict(self) -> str:
         """In words; there is none before every study is complete."""
-        if self.judged is None:
+        if self.left_out is None:
             return "not measured yet"
         if self.lacking:
             return f"measured in part; missing: {', '.join(map(words, self.lacking))}"
-        return self.judged.verdict
+        return self.left_out.verdict
 
     @property
     def row(self) -> str:
@@ -48,9 +48,9 @@ class Entry:
     @property
     def section(self) -> str:
         """What was said and what was measured; '' for nothing measured."""
-        if self.judged is None:
+        if self.left_out is None:
             return ""
-        lines = "\n".join(f"- {line}" for line in self.judged.lines)
+        lines = "\n".join(f"- {line}" for line in self.left_out.lines)
         return (
             f"\n## {self.claim.title}\n\n**The documents**: {self.claim.said}\n\n"
             f"**Measured** on {', '.join(self.rests_on)}:\n\n{lines}\n\n"

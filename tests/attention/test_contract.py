@@ -50,33 +50,33 @@ def test_every_attention_keeps_the_contract(attention):
 
 
 class Overgenerous(DistanceAttention):
-    def weigh(self, situation):
-        weights = super().weigh(situation)
+    def weigh(self, batch):
+        weights = super().weigh(batch)
         return Weights(weights.neighbors * 1.1, weights.prior)
 
 
 class Forgetful(DistanceAttention):
-    def weigh(self, situation):
-        weights = super().weigh(situation)
+    def weigh(self, batch):
+        weights = super().weigh(batch)
         return Weights(
             np.full_like(weights.neighbors, 1 / weights.neighbors.shape[1]), weights.prior * 0
         )
 
 
 class Sociable(DistanceAttention):
-    def scores(self, situation):
-        plain = super().scores(situation)
-        return Scores(plain.neighbors * (1 + situation.squared[:1, :1, None]), plain.prior)
+    def scores(self, batch):
+        plain = super().scores(batch)
+        return Scores(plain.neighbors * (1 + batch.squared[:1, :1, None]), plain.prior)
 
 
 class Headless(DistanceAttention):
-    def scores(self, situation):
-        plain = super().scores(situation)
+    def scores(self, batch):
+        plain = super().scores(batch)
         return Scores(plain.neighbors, np.zeros((len(plain.prior), 2)))
 
 
 @pytest.mark.parametrize(
-    ("broken", "promise"),
+    ("broken", "spec"),
     [
         (Overgenerous(), "sum to one"),
         (Forgetful(), "no say"),
@@ -84,12 +84,12 @@ class Headless(DistanceAttention):
         (Headless(), r"\(B, H, K\)"),
     ],
 )
-def test_the_contract_notices_a_broken_promise(broken, promise):
-    with pytest.raises(AssertionError, match=promise):
+def test_the_contract_notices_a_broken_promise(broken, spec):
+    with pytest.raises(AssertionError, match=spec):
         check_attention(broken)
 
 
-def test_names_give_fresh_attentions_and_objects_are_cloned():
+def test_names_give_held_out_attentions_and_objects_are_cloned():
     given = DistanceAttention(3.0)
     assert make_attention(given) is not given
     assert make_attention(given).temperature == 3.0

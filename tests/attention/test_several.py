@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from strategies import situation
+from strategies import batch
 
 from attnknn.attention import AdaptiveAttention, DistanceAttention, KEnsembleAttention
 from attnknn.attention.several import entropies, neighborhood
@@ -29,14 +29,14 @@ def settled(attention, n_neighbors=64, temperature=0.8, prior_score=-2.0):
 
 @pytest.mark.parametrize("leaves_out", [False, True])
 def test_the_ensemble_is_the_plain_average_of_separate_votes(leaves_out):
-    seen = situation(n_entries=14, k=12, leaves_out=leaves_out)
+    seen = batch(n_entries=14, k=12, leaves_out=leaves_out)
     ensemble = settled(KEnsembleAttention(sizes=(1, 4, 12)))
     ours = vote(seen.neighbors.labels, ensemble.weigh(seen), PRIOR)
     assert np.allclose(ours, votes_apart(seen, (1, 4, 12), 0.8, -2.0).mean(axis=0), atol=1e-12)
 
 
 def test_a_weighted_ensemble_is_the_weighted_average_of_separate_votes():
-    seen = situation(k=12)
+    seen = batch(k=12)
     ensemble = settled(KEnsembleAttention(sizes=(2, 12)))
     ensemble.weights_ = np.array([0.3, 0.7])
     apart = votes_apart(seen, (2, 12), 0.8, -2.0)
@@ -46,7 +46,7 @@ def test_a_weighted_ensemble_is_the_weighted_average_of_separate_votes():
 
 @pytest.mark.parametrize("threshold", [0.0, 0.5, 5.0])
 def test_adaptive_attention_is_the_vote_over_the_size_it_chose(threshold):
-    seen = situation(k=12, n_queries=30)
+    seen = batch(k=12, n_queries=30)
     adaptive = settled(AdaptiveAttention(sizes=(2, 5, 12)))
     adaptive.threshold_ = threshold
     apart = votes_apart(seen, (2, 5, 12), 0.8, -2.0)
@@ -56,7 +56,7 @@ def test_adaptive_attention_is_the_vote_over_the_size_it_chose(threshold):
 
 
 def test_small_sizes_are_chosen_where_neighbors_agree_and_large_ones_where_not():
-    seen = situation(k=12, n_queries=40, n_entries=200)
+    seen = batch(k=12, n_queries=40, n_entries=200)
     adaptive = settled(AdaptiveAttention(sizes=(2, 5, 12)))
     adaptive.threshold_ = 0.1
     chosen = adaptive.mixing(seen).argmax(axis=1)
@@ -68,7 +68,7 @@ def test_small_sizes_are_chosen_where_neighbors_agree_and_large_ones_where_not()
 
 
 def test_a_higher_threshold_is_content_with_fewer_neighbors():
-    seen = situation(k=12, n_queries=40, n_entries=200)
+    seen = batch(k=12, n_queries=40, n_entries=200)
     adaptive = settled(AdaptiveAttention(sizes=(2, 5, 12)))
     means = []
     for threshold in (0.0, 0.6, 9.0):
@@ -79,18 +79,18 @@ def test_a_higher_threshold_is_content_with_fewer_neighbors():
 
 
 def test_entropy_is_that_of_the_plain_vote():
-    seen = situation(k=8)
+    seen = batch(k=8)
     found = entropies(seen, (3, 8))
     for row in range(len(seen.queries)):
         for column, size in enumerate((3, 8)):
-            say, labels = seen.importance[row, :size], seen.neighbors.labels[row, :size]
+            say, labels = seen.sample_weight[row, :size], seen.neighbors.labels[row, :size]
             shares = np.array([say[labels == c].sum() for c in range(3)]) / say.sum()
             shares = shares[shares > 0]
             assert found[row, column] == pytest.approx(-(shares * np.log(shares)).sum(), abs=1e-12)
 
 
 def test_what_the_mixture_looks_at_has_no_unit():
-    seen = situation(k=8)
+    seen = batch(k=8)
     before = neighborhood(seen, (2, 8))
     seen.squared[:] *= 1e6
     assert np.allclose(neighborhood(seen, (2, 8)), before)

@@ -210,7 +210,7 @@ def test_whatif_of_rows_that_come_is_what_adding_them_gives(
 
 
 def herd(n: int, seed: int) -> pd.DataFrame:
-    """Animals in herds, with a column of importance and one that nobody may see."""
+    """Animals in herds, with a column of sample weight and one that nobody may see."""
     told = {"herd": [f"herd {i % 7}" for i in range(n)], "say": 1.0 + np.arange(n) % 3}
     return animals(n, seed).assign(**told, secret=[f"hush {i}" for i in range(n)])
 
@@ -218,7 +218,7 @@ def herd(n: int, seed: int) -> pd.DataFrame:
 def test_rows_that_are_added_keep_the_roles_of_their_columns(tmp_path: Path, rows: Path) -> None:
     model = tmp_path / "model"
     train, more = write(herd(60, 0), tmp_path / "h.csv"), write(herd(14, 3), tmp_path / "m.csv")
-    roles = ("--group-column", "herd", "--importance-column", "say", "--drop-columns", "secret")
+    roles = ("--group-column", "herd", "--sample-weight-column", "say", "--drop-columns", "secret")
     fit_quickly(train, model, *roles)
     tried = json.loads(run("whatif", model, rows, "--add", more, "--format", "json").stdout)
 
@@ -229,7 +229,7 @@ def test_rows_that_are_added_keep_the_roles_of_their_columns(tmp_path: Path, row
     herds = [f"herd {i % 7}" for i in [*range(60), *range(14)]]
     same_herd = np.array(herds)[:, None] == np.array(herds)
     assert ((entries.groups[:, None] == entries.groups) == same_herd).all()
-    assert entries.importance[60:].tolist() == herd(14, 3)["say"].tolist()
+    assert entries.sample_weight[60:].tolist() == herd(14, 3)["say"].tolist()
     assert not any("hush" in shown for shown in entries.payloads)
     run("predict", model, rows, "--proba", "-o", tmp_path / "answers.csv")
     after = np.array([row["after"] for row in tried["rows"]])

@@ -235,11 +235,11 @@ def test_repeated_ids_are_refused(tmp_path: Path) -> None:
     assert "'id-0-002' comes twice, again in line 5" in line
 
 
-def test_importance_must_be_positive(tmp_path: Path) -> None:
+def test_sample_weight_must_be_positive(tmp_path: Path) -> None:
     table = animals(6)
     table["say"] = [1, 1, 0, 1, 1, 1]
     path = write(table, tmp_path / "bad.csv")
-    arguments = ("-t", "kind", "-o", tmp_path / "m", "--importance-column", "say", *QUICK)
+    arguments = ("-t", "kind", "-o", tmp_path / "m", "--sample-weight-column", "say", *QUICK)
     assert "line 4 holds '0'" in refused("fit", path, *arguments)
 
 

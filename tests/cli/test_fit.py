@@ -56,21 +56,28 @@ def test_roles_of_columns_reach_the_entries(tmp_path: Path) -> None:
     table["say"] = np.linspace(1, 2, 30)
     table["diary"] = "slept, ate, slept again, and then looked out of the window for hours"
     train = write(table, tmp_path / "train.csv")
-    roles = ["--group-column", "herd", "--importance-column", "say", "--drop-columns", "diary,home"]
+    roles = [
+        "--group-column",
+        "herd",
+        "--sample-weight-column",
+        "say",
+        "--drop-columns",
+        "diary,home",
+    ]
     fit_quickly(train, tmp_path / "model", *roles, "--payload-columns", "diary,weight")
     loaded = AttnKNNClassifier.load(tmp_path / "model")
     entries = loaded.memory_.entries
     assert len(set(entries.groups[:4].tolist())) == 1
     assert entries.groups[0] >= 0
     assert (entries.groups[4:] == -1).all()
-    assert entries.importance.tolist() == table["say"].tolist()
+    assert entries.sample_weight.tolist() == table["say"].tolist()
     assert loaded.feature_names_in_.tolist() == ["weight", "legs"]
     assert entries.payloads[0].startswith("diary=slept, ate, slept again…, weight=")
     assert load_notes(tmp_path / "model") == {
         "target": "kind",
         "id_column": "name",
         "group_column": "herd",
-        "importance_column": "say",
+        "sample_weight_column": "say",
         "payload_columns": '["diary", "weight"]',
         "dropped_columns": '["diary", "home"]',
     }

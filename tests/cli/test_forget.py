@@ -16,13 +16,13 @@ from .samples import refused, run
 
 def state_of(model: Path) -> tuple[list[str], list[float]]:
     entries = AttnKNNClassifier.load(model).memory_.entries
-    return entries.ids.tolist(), entries.importance_now.tolist()
+    return entries.ids.tolist(), entries.effective_weight.tolist()
 
 
 def test_the_newest_are_kept_and_the_edit_is_taken_back(model: Path) -> None:
     old = state_of(model)
     said = run("forget", model, "--keep-newest", 20).stdout.splitlines()
-    assert said[0].startswith("Leave-one-out, 60 fresh entries: accuracy 0.")
+    assert said[0].startswith("Leave-one-out, 60 held-out entries: accuracy 0.")
     assert said[1] == "Forgot 40 of 60 entries, the oldest; model now holds 20 entries (edit 1)."
     ids = AttnKNNClassifier.load(model).memory_.entries.ids.tolist()
     assert ids == [f"id-0-{row:03d}" for row in range(40, 60)]
@@ -42,15 +42,15 @@ def test_a_budget_drops_the_least_valuable(model: Path) -> None:
 def test_a_half_life_is_stored_and_taken_back(model: Path) -> None:
     old = state_of(model)
     said = run("forget", model, "--half-life", "10").stdout
-    assert "Halved the importance of entries with every 10 of age; " in said
-    fading = AttnKNNClassifier.load(model).memory_.entries.fading
-    assert fading is not None
-    assert np.allclose(fading, 0.5 ** (np.arange(59, -1, -1) / 10))
+    assert "Halved the sample weight of entries with every 10 of age; " in said
+    decay = AttnKNNClassifier.load(model).memory_.entries.decay
+    assert decay is not None
+    assert np.allclose(decay, 0.5 ** (np.arange(59, -1, -1) / 10))
     head, first, *_ = run("log", model, "--edit", 1).stdout.splitlines()
-    assert head.split() == ["id", "before", "after", "importance_before", "importance_after"]
+    assert head.split() == ["id", "before", "after", "sample_weight_before", "sample_weight_after"]
     assert first.split()[3:] == ["1", f"{0.5**5.9:.4g}"]
     last = json.loads(run("log", model, "--edit", 1, "--json").stdout.splitlines()[-1])
-    assert last["importance_after"] == pytest.approx(0.5**0.1)
+    assert last["sample_weight_after"] == pytest.approx(0.5**0.1)
     assert "Took back edit 1, changed the say of 59 entries; " in run("undo", model).stdout
     assert state_of(model) == old
 
@@ -59,7 +59,7 @@ def test_a_half_life_is_stored_and_taken_back(model: Path) -> None:
 def test_a_dry_run_says_what_it_costs_and_changes_nothing(model: Path, policy) -> None:
     old = state_of(model)
     said = run("forget", model, *policy, "--dry-run").stdout
-    assert "Leave-one-out, 60 fresh entries: accuracy" in said
+    assert "Leave-one-out, 60 held-out entries: accuracy" in said
     assert said.endswith("if it were done; nothing was changed.\n")
     assert state_of(model) == old
     assert "no edit of" in refused("undo", model)

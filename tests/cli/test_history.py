@@ -149,8 +149,8 @@ def test_a_model_is_fitted_anew_on_what_it_remembers_and_that_can_be_undone(
 
     expected = AttnKNNClassifier.load(model)
     assert done.exit_code == 0, done.output
-    assert "Fitted anew; model now holds 30 entries (edit 2)." in done.stdout
-    assert "ann   Fitted anew" in run("log", model).stdout
+    assert "Fitted again; model now holds 30 entries (edit 2)." in done.stdout
+    assert "ann   Fitted again" in run("log", model).stdout
     assert before.refit().attention_.temperature_ == expected.attention_.temperature_
     assert run("undo", model).exit_code == 0
     again = AttnKNNClassifier.load(model)

@@ -86,8 +86,8 @@ def test_a_classifier_learns_images_and_comes_back_from_its_folder(tmp_path: Pat
     names = [f"{row}.png" for row in range(200)]
     classifier.fit(images, codes, groups=groups, payloads=names)
     assert classifier.score(queries, truth) > 0.9
-    assert (classifier.fresh_[::2] == classifier.fresh_[1::2]).all()  # groups stay whole
-    assert 0 < classifier.fresh_.sum() < 50
+    assert (classifier.held_out_[::2] == classifier.held_out_[1::2]).all()  # groups stay whole
+    assert 0 < classifier.held_out_.sum() < 50
     classifier.save(tmp_path / "model")
     loaded = AttnKNNClassifier.load(tmp_path / "model")
     assert loaded.predict_proba(queries).tobytes() == classifier.predict_proba(queries).tobytes()

@@ -26,7 +26,7 @@ def watched(*arguments: Any, code: int = 0) -> Result:
     return result
 
 
-def strange(n: int = 60) -> pd.DataFrame:
+def novel(n: int = 60) -> pd.DataFrame:
     table = animals(n, seed=5)
     table["weight"] += 30 + np.arange(n)
     return table
@@ -39,7 +39,7 @@ def quiet(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def drifted(tmp_path: Path) -> Path:
-    return write(strange(), tmp_path / "drifted.csv")
+    return write(novel(), tmp_path / "drifted.csv")
 
 
 def test_rows_like_the_entries_are_exit_code_0(model: Path, quiet: Path) -> None:
@@ -65,14 +65,14 @@ def test_the_table_holds_what_python_gives(
     assert found["name"].tolist() == table["name"].tolist()
     assert found["p_row"].tolist() == pytest.approx(expected.rows.p_values.tolist())
     assert found["p_label"].tolist() == pytest.approx(expected.labels.p_values.tolist())
-    capital = (expected.rows.log_capital, expected.labels.log_capital)
-    assert found["log_capital_rows"].tolist() == pytest.approx(capital[0].tolist())
-    assert found["log_capital_labels"].tolist() == pytest.approx(capital[1].tolist())
+    martingale = (expected.rows.log_martingale, expected.labels.log_martingale)
+    assert found["log_martingale_rows"].tolist() == pytest.approx(martingale[0].tolist())
+    assert found["log_martingale_labels"].tolist() == pytest.approx(martingale[1].tolist())
 
 
 def test_two_files_with_a_state_are_one_stream(model: Path, quiet: Path, tmp_path: Path) -> None:
-    table = pd.concat([animals(30, seed=3), strange()])
-    whole, later = write(table, tmp_path / "whole.csv"), write(strange(), tmp_path / "later.csv")
+    table = pd.concat([animals(30, seed=3), novel()])
+    whole, later = write(table, tmp_path / "whole.csv"), write(novel(), tmp_path / "later.csv")
     said = watched(model, whole, "-o", tmp_path / "whole-p.csv", code=3).stdout
     state = tmp_path / "state.json"
     watched(model, quiet, "--state", state)
@@ -105,7 +105,7 @@ def test_labels_may_be_missing_or_absent(model: Path, rows: Path, tmp_path: Path
     assert not found["p_row"].isna().any()
 
 
-def test_a_class_that_the_model_never_saw_counts_as_strange(model: Path, tmp_path: Path) -> None:
+def test_a_class_that_the_model_never_saw_counts_as_novel(model: Path, tmp_path: Path) -> None:
     table = animals(40, seed=3)
     table["kind"] = "unicorn"
     said = watched(model, write(table, tmp_path / "new.csv"), code=3).stdout
@@ -132,7 +132,7 @@ def test_an_edited_model_is_refused_with_its_old_state(
     before = state.read_bytes()
     assert run("forget", model, "id-0-003").exit_code == 0
     line = refused("monitor", model, quiet, "--state", state)
-    assert "edited or fitted anew" in line
+    assert "edited or fitted again" in line
     assert str(state) in line
     assert state.read_bytes() == before
 

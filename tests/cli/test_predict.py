@@ -183,7 +183,7 @@ def test_an_error_half_way_leaves_no_file(
     assert list(tmp_path.glob(".*")) == []
 
 
-@pytest.mark.filterwarnings("ignore:With 60 fresh examples")
+@pytest.mark.filterwarnings("ignore:With 60 held-out examples")
 def test_sets_and_decisions_are_columns_of_their_own(
     model: Path, rows: Path, tmp_path: Path
 ) -> None:
@@ -201,23 +201,23 @@ def test_sets_and_decisions_are_columns_of_their_own(
     assert [record["set"] for record in records] == sets
 
 
-def test_strangers_are_left_out_by_as_many_nearest_entries_as_asked(
-    model: Path, rows: Path
-) -> None:
-    options = ["--max-strangeness", "0.4", "--n-nearest", "2", "--format", "json"]
+def test_novelrs_are_left_out_by_as_many_nearest_entries_as_asked(model: Path, rows: Path) -> None:
+    options = ["--novelty-level", "0.4", "--n-nearest", "2", "--format", "json"]
     records = json.loads(answered(model, rows, *options))
     table = animals(9, seed=1)[FEATURES]
-    decisions = AttnKNNClassifier.load(model).decide(table, max_strangeness=0.4, n_nearest=2)
+    decisions = AttnKNNClassifier.load(model).decide(table, novelty_level=0.4, n_nearest=2)
     assert [record["reason"] for record in records] == decisions.reasons
     assert not decisions.is_answered.all()
     alone = run("predict", model, rows, "--n-nearest", "2")
     assert alone.exit_code == 2
-    assert "--n-nearest goes with --max-strangeness" in alone.stderr
-    many = refused("predict", model, rows, "--max-strangeness", "0.4", "--n-nearest", "9999")
+    assert "--n-nearest goes with --novelty-level" in alone.stderr
+    many = refused("predict", model, rows, "--novelty-level", "0.4", "--n-nearest", "9999")
     assert "--n-nearest can be at most" in many
 
 
 def test_what_cannot_be_promised_is_one_line(model: Path, rows: Path) -> None:
-    assert "needs at least 999 fresh examples" in refused("predict", model, rows, "--sets", "0.999")
+    assert "needs at least 999 held-out examples" in refused(
+        "predict", model, rows, "--sets", "0.999"
+    )
     assert "cannot be promised" in refused("predict", model, rows, "--max-risk", "0.0001")
     assert run("predict", model, rows, "--sets", "1.5").exit_code == 2

@@ -12,44 +12,44 @@ from strategies import blobs
 
 from attnknn import AttnKNNClassifier, Decisions
 from attnknn.conformal.decisions import (
-    STRANGE,
+    NOVEL,
     confidence_for_risk,
     decide,
-    familiarity,
-    familiarity_of_entries,
+    novelty_p_values,
+    novelty_p_values_of_entries,
     upper_bound,
 )
 from attnknn.errors import InvalidInputError, InvalidSettingError
-from attnknn.leave_one_out import Verdicts
+from attnknn.leave_one_out import LeaveOneOutPredictions
 
 SPREAD = 0.6
 
 
-def judged(rng, n, n_classes=3):
+def left_out(rng, n, n_classes=3):
     """Verdicts whose probabilities are true."""
     p = rng.dirichlet(np.full(n_classes, 0.4), n)
     own = (p.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
-    return Verdicts(np.arange(n), own, p, np.ones((n, 1)))
+    return LeaveOneOutPredictions(np.arange(n), own, p, np.ones((n, 1)))
 
 
-def true_risk(verdicts, limit):
-    confidence = verdicts.probabilities.max(axis=1)
+def true_risk(leave_one_out_predictions, limit):
+    confidence = leave_one_out_predictions.probabilities.max(axis=1)
     return (1 - confidence[confidence >= limit]).mean()
 
 
 def test_the_risk_is_kept_as_often_as_was_promised(rng):
-    everyone = judged(rng, 20_000)
-    limits = [confidence_for_risk(judged(rng, 1000), 0.2) for _ in range(100)]
+    everyone = left_out(rng, 20_000)
+    limits = [confidence_for_risk(left_out(rng, 1000), 0.2) for _ in range(100)]
     risks = np.array([true_risk(everyone, limit) for limit in limits])
     assert (risks > 0.2).mean() < 0.05 + 4 * np.sqrt(0.05 * 0.95 / 100)
     assert np.median(risks) > 0.12  # and not by answering next to nothing
 
 
 def test_wrong_labels_do_not_count_as_risk(rng):
-    clean = judged(rng, 4000)
+    clean = left_out(rng, 4000)
     confusions = np.full((3, 3), 0.1) + 0.7 * np.eye(3)
     observed = (confusions[clean.own].cumsum(axis=1) > rng.random((4000, 1))).argmax(axis=1)
-    noisy = Verdicts(clean.rows, observed, clean.probabilities, clean.distances)
+    noisy = LeaveOneOutPredictions(clean.rows, observed, clean.probabilities, clean.distances)
     with pytest.raises(InvalidInputError, match="cannot be promised"):
         confidence_for_risk(noisy, 0.2)
     limit = confidence_for_risk(noisy, 0.2, confusions)
@@ -57,7 +57,7 @@ def test_wrong_labels_do_not_count_as_risk(rng):
 
 
 def test_a_risk_that_cannot_be_promised_is_told_with_one_that_can(rng):
-    rows = judged(rng, 300)
+    rows = left_out(rng, 300)
     said = set()
     for asked in (0.0001, 0.02, 0.05):
         with pytest.raises(InvalidInputError, match="cannot be promised") as refused:
@@ -86,16 +86,16 @@ def test_familiarity_is_the_full_conformal_test(seed, n):
     whole = far.min(axis=1)
     expected = (whole >= whole[-1]).mean()
     known = far[:n, :n].min(axis=1)
-    assert familiarity(far[-1:].min(axis=1), known) == pytest.approx(expected)
+    assert novelty_p_values(far[-1:].min(axis=1), known) == pytest.approx(expected)
 
 
-def test_familiar_rows_are_seldom_called_strange(rng):
+def test_familiar_rows_are_seldom_called_novel(rng):
     n, hits = 49, []
     for _ in range(600):
         rows = rng.normal(size=(n + 1, 2))
         far = np.linalg.norm(rows[:, None] - rows[None], axis=2)
         np.fill_diagonal(far, np.inf)
-        hits.append(familiarity(far[-1:].min(axis=1), far[:n, :n].min(axis=1))[0] <= 0.1)
+        hits.append(novelty_p_values(far[-1:].min(axis=1), far[:n, :n].min(axis=1))[0] <= 0.1)
     assert np.mean(hits) == pytest.approx(0.1, abs=4 * np.sqrt(0.09 / 600))
 
 
@@ -103,8 +103,8 @@ def test_entries_are_as_familiar_as_rows_at_their_distance():
     known = np.array([1.0, 2.0, 2.0, 5.0])
     for place in range(4):
         others = np.delete(known, place)
-        alone = familiarity(known[[place]], others)[0]
-        assert familiarity_of_entries(known)[place] == pytest.approx(alone)
+        alone = novelty_p_values(known[[place]], others)[0]
+        assert novelty_p_values_of_entries(known)[place] == pytest.approx(alone)
 
 
 def test_reasons_are_words():
@@ -114,10 +114,10 @@ def test_reasons_are_words():
         np.array([0.5, 0.5, 0.01]),
         np.array(["cat", "dog", "eel"]),
         min_confidence=0.8,
-        max_strangeness=0.01,
+        novelty_level=0.01,
     )
     assert found.labels() == [None, "cat", None]
-    assert found.reasons == ["unsure between cat and dog", "", STRANGE]
+    assert found.reasons == ["unsure between cat and dog", "", NOVEL]
     assert found.predicted.tolist() == ["cat", "cat", "cat"]
     assert len(found) == 3
 
@@ -135,9 +135,9 @@ def test_a_classifier_keeps_its_risk_and_knows_what_it_does_not_know():
     wrong = (found.predicted != y)[found.is_answered]
     assert 0.3 < found.is_answered.mean() < 1.0
     assert wrong.mean() < 0.05 < (found.predicted != y).mean()
-    assert (found.familiarity <= 0.05).mean() == pytest.approx(0.05, abs=0.04)
+    assert (found.novelty_p_values <= 0.05).mean() == pytest.approx(0.05, abs=0.04)
     away = clf.decide(X[:5] + 50.0)
-    assert away.reasons == [STRANGE] * 5
+    assert away.reasons == [NOVEL] * 5
     assert away.min_confidence == 0.0
 
 
@@ -152,14 +152,14 @@ def test_the_stricter_of_risk_and_confidence_counts():
 def test_an_added_example_makes_its_surroundings_familiar_at_once():
     clf = fitted()
     row = np.full((1, 4), 40.0)
-    assert clf.decide(row).reasons == [STRANGE]
+    assert clf.decide(row).reasons == [NOVEL]
     clf.add(row, [2])
     assert clf.decide(row + 0.1).labels() == [2]
     clf.forget([500])
-    assert clf.decide(row + 0.1).reasons == [STRANGE]
+    assert clf.decide(row + 0.1).reasons == [NOVEL]
 
 
-def test_several_nearest_entries_tell_strangers_by_their_mean_distance():
+def test_several_nearest_entries_tell_novelrs_by_their_mean_distance():
     clf = fitted()
     X, _ = blobs(200, spread=SPREAD, seed=1)
     rows = clf.memory_.entries.embeddings.astype(float)
@@ -169,8 +169,8 @@ def test_several_nearest_entries_tell_strangers_by_their_mean_distance():
     asked = clf.kneighbors(X, 3)[0].mean(axis=1)
     found = clf.decide(X, n_nearest=3)
     expected = [(1 + (known >= distance).sum()) / 501 for distance in asked]
-    np.testing.assert_allclose(found.familiarity, expected, atol=2.1 / 501)
-    assert clf.decide(X[:2] + 50.0, n_nearest=3).reasons == [STRANGE] * 2
+    np.testing.assert_allclose(found.novelty_p_values, expected, atol=2.1 / 501)
+    assert clf.decide(X[:2] + 50.0, n_nearest=3).reasons == [NOVEL] * 2
     with pytest.raises(InvalidSettingError, match=r"at most `n_neighbors_` \(8\), got 9"):
         clf.decide(X, n_nearest=9)
     with pytest.raises(InvalidSettingError, match="`n_nearest` must be an integer"):
@@ -181,7 +181,7 @@ def test_one_added_example_is_not_enough_for_two():
     clf = fitted()
     row = np.full((1, 4), 40.0)
     clf.add(row, [2])
-    assert clf.decide(row + 0.1, n_nearest=2).reasons == [STRANGE]
+    assert clf.decide(row + 0.1, n_nearest=2).reasons == [NOVEL]
     clf.add(row + 0.2, [2])
     assert clf.decide(row + 0.1, n_nearest=2).labels() == [2]
 
@@ -189,13 +189,13 @@ def test_one_added_example_is_not_enough_for_two():
 def test_what_cannot_be_decided_is_refused_in_words():
     clf = fitted(60)
     X, _ = blobs(5)
-    with pytest.warns(UserWarning, match=r"With 60 fresh examples .* it takes 99"):
+    with pytest.warns(UserWarning, match=r"With 60 held-out examples .* it takes 99"):
         clf.decide(X)
     with pytest.raises(InvalidInputError, match=r"`max_risk=0.001` cannot be promised from 60"):
-        clf.decide(X, max_risk=0.001, max_strangeness=0)
+        clf.decide(X, max_risk=0.001, novelty_level=0)
     with pytest.raises(InvalidSettingError, match="`max_risk` must be"):
         clf.decide(X, max_risk=0.0)
     with pytest.raises(InvalidSettingError, match="`min_confidence` must be"):
         clf.decide(X, min_confidence=1.5)
-    with pytest.raises(InvalidSettingError, match="`max_strangeness` must be"):
-        clf.decide(X, max_strangeness=-0.1)
+    with pytest.raises(InvalidSettingError, match="`novelty_level` must be"):
+        clf.decide(X, novelty_level=-0.1)

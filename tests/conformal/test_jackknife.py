@@ -17,7 +17,7 @@ from attnknn.leave_one_out import Trust
 
 
 def by_forgetting(clf, queries, score, coverage, by_class):
-    """The definition, slowly: every entry is forgotten, and everything answered anew."""
+    """The definition, slowly: every entry is forgotten, and everything answered again."""
     own = clf.memory_.entries.labels
     before = score.of_all(clf.leave_one_out_proba())[np.arange(len(own)), own]
     wins = np.zeros((len(queries), len(clf.classes_)))
@@ -42,17 +42,17 @@ def test_sets_are_those_that_forgetting_every_entry_gives(attention, by_class, s
 
 
 @pytest.mark.parametrize("metric", ["cosine", "inner_product"])
-def test_other_distances_and_importance_are_followed(metric):
+def test_other_distances_and_sample_weight_are_followed(metric):
     X, y = blobs(40, spread=1.2)
-    importance = np.random.default_rng(0).uniform(0.5, 2.0, 40)
+    sample_weight = np.random.default_rng(0).uniform(0.5, 2.0, 40)
     clf = AttnKNNClassifier(5, attention="distance", metric=metric, random_state=0)
-    clf.fit(X, y, importance=importance)
+    clf.fit(X, y, sample_weight=sample_weight)
     found = clf.predict_set(X[:5] + 0.1, 0.7, method="jackknife+", score=Aps())
     assert (found.members == by_forgetting(clf, X[:5] + 0.1, Aps(), 0.7, False)).all()
 
 
 def wins_by_forgetting(clf, queries, score):
-    """How many entries win (B, C), each forgotten with its group, and everything answered anew."""
+    """How many entries win (B, C), each forgotten with its group, and everything answered again."""
     entries = clf.memory_.entries
     own, groups = entries.labels, entries.groups
     before = score.of_all(clf.leave_one_out_proba())[np.arange(len(own)), own]
@@ -74,11 +74,11 @@ def test_trust_and_groups_are_followed_but_for_a_few_entries(has_groups, monkeyp
     clf = AttnKNNClassifier(6, attention=ATTENTIONS["learned"], random_state=0)
     clf.fit(X, y, groups=groups)
     torch.nn.init.constant_(clf.attention_.module_.trust_slope, 6.0)  # so that trust has a say
-    clf.memory_.entries = replace(clf.memory_.entries, fresh=np.ones(60, dtype=bool))
+    clf.memory_.entries = replace(clf.memory_.entries, held_out=np.ones(60, dtype=bool))
     clf._drop_caches()
-    judged, trust = clf._verdicts(), clf._trust()
-    own_scores = Lac().of_all(judged.probabilities)[np.arange(60), judged.own]
-    jackknife = Jackknife(clf._parts(), judged, own_scores, Lac(), trust)
+    left_out, trust = clf._leave_one_out_predictions(), clf._trust()
+    own_scores = Lac().of_all(left_out.probabilities)[np.arange(60), left_out.own]
+    jackknife = Jackknife(clf._parts(), left_out, own_scores, Lac(), trust)
     expected = wins_by_forgetting(clf, queries, Lac())
 
     def errors():

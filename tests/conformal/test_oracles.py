@@ -65,7 +65,7 @@ def test_lac_is_that_of_mapie(seed, coverage):
 def test_randomized_aps_is_that_of_mapie(seed, coverage):
     p, own, test = answers(seed)
     expected, quantile = mapie_sets("aps", p, own, test, coverage, include_last_label="randomized")
-    # It draws anew from the same seed for examples and for queries, and takes the part u off.
+    # It draws again from the same seed for examples and for queries, and takes the part u off.
     drawn = np.random.RandomState(7).uniform(size=N_EXAMPLES)
     found = thresholds(Aps().of_all(p, 1 - drawn), own, coverage)
     assert found == pytest.approx(quantile, abs=1e-12)

@@ -20,7 +20,7 @@ def probabilities(seed: int, n: int = 20, n_classes: int = 5) -> np.ndarray:
 
 @pytest.mark.parametrize("score", SCORES)
 @given(st.integers(0, 1000))
-def test_more_probable_labels_are_less_strange(score, seed):
+def test_more_probable_labels_are_less_novel(score, seed):
     p = probabilities(seed)
     assert (np.argsort(score.of_all(p), axis=1) == np.argsort(-p, axis=1)).all()
 
@@ -33,7 +33,7 @@ def test_randomized_scores_lie_above_the_others_by_part_of_the_label(seed):
     assert gap == pytest.approx(uniform[:, None] * p)
 
 
-def test_the_most_probable_label_is_never_strange():
+def test_the_most_probable_label_is_never_novel():
     p = probabilities(0, n=200, n_classes=30)
     rows, best = np.arange(len(p)), p.argmax(axis=1)
     assert (Aps().of_all(p)[rows, best] == 0.0).all()

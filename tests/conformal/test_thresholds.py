@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from attnknn.calibration import Calibration
 from attnknn.conformal import Aps, Lac, fewest_examples, members, thresholds
-from attnknn.conformal.coverage_spec import make_promise
+from attnknn.conformal.coverage_spec import make_coverage_spec
 from attnknn.conformal.thresholds import label_weights, threshold
 from attnknn.errors import InvalidInputError
 
@@ -80,56 +80,56 @@ def test_each_class_is_covered_where_that_is_asked_for(rng):
         assert (abs(last - 0.8) < 0.04) == by_class
 
 
-def too_well(scores, own, fresh):
+def too_well(scores, own, held_out):
     """The scores of rows that a part was trained on: those of their own labels are halved."""
     seen = scores.copy()
-    seen[np.arange(len(own)), own] *= np.where(fresh, 1.0, 0.5)
+    seen[np.arange(len(own)), own] *= np.where(held_out, 1.0, 0.5)
     return seen
 
 
-def test_few_fresh_rows_of_each_class_are_enough_with_others_that_score_too_well(rng):
+def test_few_held_out_rows_of_each_class_are_enough_with_others_that_score_too_well(rng):
     p, own = simulated(rng, 12_000)
     p = np.where(np.arange(4) == 3, 0.3 * p, p)  # the last class is told too little of
     p /= p.sum(axis=1, keepdims=True)
-    scores, half, fresh = Lac().of_all(p), 6000, rng.random(6000) < 0.15
-    seen = too_well(scores[:half], own[:half], fresh)
-    found = thresholds(seen, own[:half], 0.8, by_class=True, fresh=fresh)
+    scores, half, held_out = Lac().of_all(p), 6000, rng.random(6000) < 0.15
+    seen = too_well(scores[:half], own[:half], held_out)
+    found = thresholds(seen, own[:half], 0.8, by_class=True, held_out=held_out)
     inside = covered(members(scores[half:], found), own[half:])
     of_class = [inside[own[half:] == c].mean() for c in range(4)]
     assert of_class == pytest.approx([0.8] * 4, abs=0.06)
-    taken_as_fresh = thresholds(seen, own[:half], 0.8, by_class=True)
-    assert covered(members(scores[half:], taken_as_fresh), own[half:]).mean() < 0.7
+    taken_as_held_out = thresholds(seen, own[:half], 0.8, by_class=True)
+    assert covered(members(scores[half:], taken_as_held_out), own[half:]).mean() < 0.7
 
 
-def test_thresholds_of_few_fresh_rows_are_unbiased_in_small_classes(rng):
+def test_thresholds_of_few_held_out_rows_are_unbiased_in_small_classes(rng):
     """A class of 30 rows has steps of 3 %: coverage is at least as asked, by half a step."""
     hits = []
     for _ in range(200):
         own, scores = np.repeat(np.arange(20), 30), rng.random((600, 20))
-        fresh = rng.random(600) < 0.3
-        found = thresholds(scores, own, 0.9, by_class=True, fresh=fresh)
+        held_out = rng.random(600) < 0.3
+        found = thresholds(scores, own, 0.9, by_class=True, held_out=held_out)
         hits.append(np.minimum(found, 1.0).mean())  # of uniform scores
     assert 0.9 < np.mean(hits) < 0.9 + 1 / 30
 
 
 @given(st.integers(9, 60), st.integers(0, 1000))
 @settings(max_examples=40)
-def test_where_all_rows_are_fresh_the_threshold_of_a_class_is_the_usual_one(n, seed):
+def test_where_all_rows_are_held_out_the_threshold_of_a_class_is_the_usual_one(n, seed):
     scores, own = np.random.default_rng(seed).random((n, 1)), np.zeros(n, dtype=int)
     usual = thresholds(scores, own, 0.9, by_class=True)
-    assert thresholds(scores, own, 0.9, by_class=True, fresh=np.ones(n, dtype=bool)) == usual
+    assert thresholds(scores, own, 0.9, by_class=True, held_out=np.ones(n, dtype=bool)) == usual
 
 
 @pytest.mark.parametrize("n_trained", [0, 1])
-def test_a_small_class_of_fresh_rows_is_covered_and_not_held_by_every_set(n_trained, rng):
+def test_a_small_class_of_held_out_rows_is_covered_and_not_held_by_every_set(n_trained, rng):
     """Trained rows push the level beyond what twelve rows reach: they end at the largest score."""
     own = np.concatenate([np.repeat(np.arange(5), 60), np.repeat(5, 12)])
     hits = []
     for _ in range(300):
-        scores, fresh = rng.random((312, 6)), (np.arange(312) % 5 == 0) | (own == 5)
-        fresh[300 : 300 + n_trained] = False
-        seen = too_well(scores, own, fresh)
-        found = thresholds(seen, own, 0.9, by_class=True, fresh=fresh)
+        scores, held_out = rng.random((312, 6)), (np.arange(312) % 5 == 0) | (own == 5)
+        held_out[300 : 300 + n_trained] = False
+        seen = too_well(scores, own, held_out)
+        found = thresholds(seen, own, 0.9, by_class=True, held_out=held_out)
         assert np.isfinite(found).all()
         hits.append(found[5])  # of uniform scores
     assert 0.9 < np.mean(hits) < 0.95  # 12 / 13
@@ -137,13 +137,13 @@ def test_a_small_class_of_fresh_rows_is_covered_and_not_held_by_every_set(n_trai
 
 def test_a_class_too_small_for_the_level_is_refused_and_not_held_by_every_set(rng):
     own = np.concatenate([np.repeat(np.arange(5), 60), np.repeat(5, 12)])
-    scores, fresh = rng.random((312, 6)), np.arange(312) % 5 == 0
-    seen = too_well(scores, own, fresh)
-    promise = make_promise(0.9, True, "lac", None)
+    scores, held_out = rng.random((312, 6)), np.arange(312) % 5 == 0
+    seen = too_well(scores, own, held_out)
+    spec = make_coverage_spec(0.9, True, "lac", None)
     with pytest.raises(
-        InvalidInputError, match=r"9 fresh examples of `f`.* has 3 fresh ones of 12"
+        InvalidInputError, match=r"9 held-out examples of `f`.* has 3 held-out ones of 12"
     ):
-        promise.thresholds(seen, own, np.array(list("abcdef")), fresh=fresh)
+        spec.thresholds(seen, own, np.array(list("abcdef")), held_out=held_out)
 
 
 CONFUSED = {

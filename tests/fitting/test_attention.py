@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from strategies import blobs, situation
+from strategies import batch, blobs
 
 from attnknn import AttnKNNClassifier, LearnedAttention
 from attnknn.attention import DistanceAttention
@@ -65,7 +65,7 @@ def forward(made, seen):
 def test_blocks_give_what_the_plain_formula_gives_forward_and_backward(n_heads, block, monkeypatch):
     monkeypatch.setattr("attnknn.attention.scores.BLOCK", block)
     shape = Shape(**{**vars(ALL_ON), "self_attention": False, "n_heads": n_heads})
-    made, seen = module(shape).double(), situation()
+    made, seen = module(shape).double(), batch()
     entries = torch.from_numpy(seen.entries).double()
     queries = torch.from_numpy(seen.queries).double()
     places = torch.from_numpy(seen.neighbors.positions)
@@ -120,28 +120,28 @@ def test_scores_in_training_are_the_scores_of_predict():
     X, y = blobs(80)
     attention = LearnedAttention(n_heads=2, epochs=2, batch_size=32, distance_bias=True)
     clf = AttnKNNClassifier(8, attention=attention, calibration="scores", random_state=0).fit(X, y)
-    judged = clf._everyone().trusting(clf._trust())
+    left_out = clf._everyone().trusting(clf._trust())
     trained = clf.attention_.copy()
     trained.temperature_, trained.prior_score_ = 1.0, 0.0
-    classroom = _Classroom(trained, judged, clf.calibration_, torch.Generator())
+    classroom = _Classroom(trained, left_out, clf.calibration_, torch.Generator())
     rows = torch.arange(80)
     with torch.no_grad():
         in_training = classroom._weights(rows, classroom._project(rows), 0.0).numpy()
-    at_predict = trained.weigh(judged.situation)
+    at_predict = trained.weigh(left_out.batch)
     assert np.allclose(in_training[:, :-1], at_predict.neighbors, atol=1e-5)
     assert np.allclose(in_training[:, -1], at_predict.prior, atol=1e-5)
     with torch.no_grad():
         losses = classroom._losses(torch.from_numpy(in_training), rows).numpy()
     from attnknn.vote import vote
 
-    shares = vote(judged.situation.neighbors.labels, at_predict, judged.prior)
-    assert np.allclose(losses, clf.calibration_.losses(shares, judged.own), atol=1e-3)
+    shares = vote(left_out.batch.neighbors.labels, at_predict, left_out.prior)
+    assert np.allclose(losses, clf.calibration_.losses(shares, left_out.own), atol=1e-3)
 
 
 def test_many_queries_are_scored_as_few_are(monkeypatch):
     X, y = blobs(60)
     clf = AttnKNNClassifier(8, attention=LearnedAttention(epochs=1), random_state=0).fit(X, y)
-    seen = clf._everyone().trusting(clf._trust()).situation
+    seen = clf._everyone().trusting(clf._trust()).batch
     few = clf.attention_.scores(seen).neighbors
     monkeypatch.setattr("attnknn.attention.learned.FEW", 0)
     whole = clf.attention_.scores(seen).neighbors
@@ -158,7 +158,7 @@ PARTS = ["distance_bias", "support", "trust", "prototypes", "query_prior"]
 @pytest.mark.parametrize("parts", [[], *([part] for part in PARTS), PARTS], ids=str)
 def test_numpy_scores_a_few_as_torch_does(parts, n_queries):
     made = module(replace(ALL_ON, self_attention=False, **{p: p in parts for p in PARTS}))
-    seen = situation(seed=2).rows(slice(n_queries))
+    seen = batch(seed=2).rows(slice(n_queries))
     seen.queries[:1] = 0.0  # no direction at all
     support = first_support(seen, DistanceAttention())
     with torch.no_grad():
@@ -195,7 +195,7 @@ def test_arrays_of_a_module_end_with_it():
 
 @pytest.mark.parametrize("name", [name for name, _ in module().named_parameters()])
 def test_every_learnable_number_moves_the_weights(name):
-    made, seen = module(), situation(seed=1)
+    made, seen = module(), batch(seed=1)
     parameter = dict(made.named_parameters())[name]
     plain = [part.detach().clone() for part in forward(made, seen)]
 
@@ -211,7 +211,7 @@ def test_every_learnable_number_moves_the_weights(name):
 
 
 def test_every_learnable_number_gets_a_gradient():
-    made, seen = module(), situation(seed=1)
+    made, seen = module(), batch(seed=1)
     neighbors, prior = forward(made, seen)
     together = torch.softmax(torch.cat([neighbors, prior[..., None]], dim=2), dim=2)
     together.mean(dim=1)[:, 0].log().sum().backward()
@@ -319,7 +319,7 @@ def test_random_labels_cannot_be_learned(settings, rng):
     is_right = clf.leave_one_out_proba().argmax(axis=1) == y
     # Chance is a quarter; three standard errors of 400 rows are 0.065, of 60 rows 0.17.
     assert is_right.mean() < 0.25 + 0.065
-    assert is_right[clf.fresh_].mean() < 0.25 + 0.17
+    assert is_right[clf.held_out_].mean() < 0.25 + 0.17
     test_y = rng.integers(0, 4, 400)
     assert (clf.predict(rng.normal(size=(400, 20))) == test_y).mean() < 0.25 + 0.065
 
@@ -341,13 +341,13 @@ def test_the_start_of_training_does_not_see_the_labels_of_held_out_rows():
 
     X, y = blobs(90)
     clf = AttnKNNClassifier(8, attention="distance", random_state=0).fit(X, y)
-    judged = clf._everyone()
+    left_out = clf._everyone()
     is_trained_on = np.arange(90) < 60
     states = []
     for moved in (0, 1):
-        own = np.where(is_trained_on, judged.own, (judged.own + moved) % 3)
-        lesson = type(judged)(
-            **{f.name: getattr(judged, f.name) for f in fields(judged)} | {"own": own}
+        own = np.where(is_trained_on, left_out.own, (left_out.own + moved) % 3)
+        lesson = type(left_out)(
+            **{f.name: getattr(left_out, f.name) for f in fields(left_out)} | {"own": own}
         )
         attention = LearnedAttention(epochs=1, prototypes=True, learning_rate=1e-12)
         teach(
@@ -387,7 +387,7 @@ def test_temperatures_stay_inside_their_bounds():
 
 
 def test_the_size_of_a_projection_does_nothing():
-    made, seen = module(), situation()
+    made, seen = module(), batch()
     before = made.project(torch.from_numpy(seen.queries)).detach()
     with torch.no_grad():
         made.projection.mul_(7.0)
@@ -404,4 +404,4 @@ def test_the_distance_bias_rises_from_zero():
 
 def test_training_must_come_before_scores():
     with pytest.raises(NotFittedYetError):
-        LearnedAttention().scores(situation())
+        LearnedAttention().scores(batch())

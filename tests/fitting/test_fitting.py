@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from strategies import blobs
 
-from attnknn import AttnKNNClassifier, DistanceAttention, LearnedAttention, PeakedAttention
+from attnknn import AttnKNNClassifier, DistanceAttention, LearnedAttention, PowerDistanceAttention
 from attnknn.calibration import MOST_NEIGHBORS_TO_SEE_NOISE, fit
 from attnknn.encoders import LearnedTableEncoder
 from attnknn.fitting.fitting import FitSettings, _Fitting, _halvings
@@ -34,23 +34,23 @@ def copied(seed=0):
     return np.vstack([X, X[:150]]), np.concatenate([y, y[:150]])
 
 
-def test_a_peaked_kernel_takes_the_word_of_copies_and_asks_many_elsewhere():
+def test_a_power_kernel_takes_the_word_of_copies_and_asks_many_elsewhere():
     X, y = copied()
     losses = {}
-    for attention in ("distance", "peaked"):
+    for attention in ("distance", "power"):
         clf = AttnKNNClassifier(64, attention=attention, random_state=0).fit(X, y)
         losses[attention] = clf.fit_report_.log_loss
-    assert losses["peaked"] < losses["distance"] - 0.05
+    assert losses["power"] < losses["distance"] - 0.05
     assert clf.attention_.power_ < 0.5
 
 
 def test_the_power_stays_where_it_is_set_and_where_nothing_asks_for_another():
     X, y = copied()
-    by_hand = PeakedAttention(power=0.3)
+    by_hand = PowerDistanceAttention(power=0.3)
     clf = AttnKNNClassifier(64, attention=by_hand, random_state=0).fit(X, y)
     assert (clf.attention_.power, clf.attention_.power_) == (0.3, 1.0)
     for calibration in ("auto", None):
-        clf = AttnKNNClassifier(attention="peaked", calibration=calibration, random_state=0)
+        clf = AttnKNNClassifier(attention="power", calibration=calibration, random_state=0)
         assert clf.fit(*blobs(200)).attention_.power_ == 1.0
 
 
@@ -90,11 +90,11 @@ def test_without_calibration_nothing_is_fitted_for_distances():
     assert clf.n_neighbors_ == 8
 
 
-def test_held_out_rows_are_fresh_and_the_share_is_the_one_asked_for():
+def test_held_out_rows_are_held_out_and_the_share_is_the_one_asked_for():
     X, y = blobs(100)
     attention = LearnedAttention(epochs=1, holdout=0.25)
     clf = AttnKNNClassifier(8, attention=attention, random_state=0).fit(X, y)
-    assert clf.fresh_.sum() == 25
+    assert clf.held_out_.sum() == 25
     assert clf.fit_report_.n_rows == 25
 
 
@@ -108,19 +108,19 @@ def test_rare_classes_that_nothing_tells_apart_are_not_taken_for_noise(seed):
     assert confidence == pytest.approx(0.8, abs=0.06)
 
 
-def test_a_report_of_a_learned_encoder_counts_fresh_rows_only_where_distance_is_kept(rng):
+def test_a_report_of_a_learned_encoder_counts_held_out_rows_only_where_distance_is_kept(rng):
     X = rng.normal(size=(310, 3))
     encoder = LearnedTableEncoder(epochs=1, holdout=0.2, network="waves", width=32)
     clf = AttnKNNClassifier(8, encoder=encoder, random_state=0).fit(X, rng.integers(2, size=310))
     assert "not better beyond the noise" in clf.fit_report_.reason
-    assert clf.fit_report_.n_rows == clf.fresh_.sum() == 62
+    assert clf.fit_report_.n_rows == clf.held_out_.sum() == 62
 
 
-def test_rows_beyond_the_most_are_fresh_and_still_vote():
+def test_rows_beyond_the_most_are_held_out_and_still_vote():
     X, y = blobs(100)
     attention = LearnedAttention(epochs=1, max_rows=40, holdout=0.25)
     clf = AttnKNNClassifier(8, attention=attention, random_state=0).fit(X, y)
-    assert (~clf.fresh_).sum() == 40
+    assert (~clf.held_out_).sum() == 40
     assert set(clf.kneighbors(X, 1)[1].ravel()) == set(range(100))
 
 
@@ -148,7 +148,11 @@ def test_many_neighbors_vote_under_the_noise_that_few_have_seen(label_noise, rng
     noisy = np.where(rng.random(1200) < 0.3, rng.integers(0, 10, 1200), y)
     clf = AttnKNNClassifier(400, attention="distance", label_noise=label_noise).fit(X, noisy)
     fitting = _Fitting(clf.memory_, np.bincount(noisy), FitSettings(400, "auto", label_noise, 0))
-    few = fitting._judged().nearest(MOST_NEIGHBORS_TO_SEE_NOISE).trial(DistanceAttention())
+    few = (
+        fitting._left_out()
+        .nearest(MOST_NEIGHBORS_TO_SEE_NOISE)
+        .calibration_batch(DistanceAttention())
+    )
     assert clf.fit_report_.n_neighbors > MOST_NEIGHBORS_TO_SEE_NOISE
     seen = fit(few, label_noise=label_noise).calibration
     assert seen.label_noise > 0.2
@@ -177,9 +181,9 @@ def test_groups_are_trained_on_whole_or_judge_whole():
         kept.append(AttnKNNClassifier(random_state=0).fit(X, y, groups=groups).fit_report_)
     assert sum(report.attention == "distance" for report in kept) >= 2
     learned = AttnKNNClassifier(attention=LearnedAttention(epochs=2), random_state=0)
-    fresh = learned.fit(X, y, groups=groups).fresh_
-    assert 0.05 < fresh.mean() < 0.3
-    assert not set(groups[fresh]) & set(groups[~fresh])
+    held_out = learned.fit(X, y, groups=groups).held_out_
+    assert 0.05 < held_out.mean() < 0.3
+    assert not set(groups[held_out]) & set(groups[~held_out])
 
 
 @cache

@@ -12,16 +12,16 @@ ALONE = -1
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_every_class_keeps_its_share_of_fresh_rows(seed):
+def test_every_class_keeps_its_share_of_held_out_rows(seed):
     counts = np.array([100, 100, 40, 20, 7, 1])
     labels = np.random.default_rng(seed).permutation(np.repeat(np.arange(6), counts))
     groups = np.full(len(labels), ALONE)
-    fresh = ~trained_rows(labels, groups, 0.15, 1000, np.random.default_rng(seed))
-    assert fresh.sum() == round(0.15 * len(labels))
-    assert np.abs(np.bincount(labels[fresh], minlength=6) - 0.15 * counts).max() < 2
+    held_out = ~trained_rows(labels, groups, 0.15, 1000, np.random.default_rng(seed))
+    assert held_out.sum() == round(0.15 * len(labels))
+    assert np.abs(np.bincount(labels[held_out], minlength=6) - 0.15 * counts).max() < 2
 
 
-def test_every_row_has_the_same_chance_to_be_fresh_however_rare_its_class():
+def test_every_row_has_the_same_chance_to_be_held_out_however_rare_its_class():
     labels = np.repeat([0, 1, 2], [30, 9, 1])
     groups = np.full(len(labels), ALONE)
     generator = np.random.default_rng(0)
@@ -33,10 +33,10 @@ def test_groups_are_held_out_whole():
     rng = np.random.default_rng(0)
     groups = np.append(np.repeat(np.arange(20), 4), np.full(20, ALONE))
     labels = rng.integers(0, 3, 100)
-    fresh = ~trained_rows(labels, groups, 0.2, 1000, rng)
+    held_out = ~trained_rows(labels, groups, 0.2, 1000, rng)
     is_grouped = groups != ALONE
-    assert not set(groups[fresh & is_grouped]) & set(groups[~fresh & is_grouped])
-    assert 20 <= fresh.sum() < 24
+    assert not set(groups[held_out & is_grouped]) & set(groups[~held_out & is_grouped])
+    assert 20 <= held_out.sum() < 24
 
 
 def test_no_more_than_asked_for_are_trained_on():
@@ -50,12 +50,12 @@ def test_no_more_than_asked_for_are_trained_on():
 def test_a_large_group_is_neither_split_nor_all_that_is_held_out(sizes, seed):
     groups = np.repeat(np.arange(len(sizes)), sizes)
     labels = np.random.default_rng(seed).integers(0, 2, len(groups))
-    fresh = ~trained_rows(labels, groups, 0.15, 1000, np.random.default_rng(seed))
-    held = {group: fresh[groups == group] for group in range(len(sizes))}
+    held_out = ~trained_rows(labels, groups, 0.15, 1000, np.random.default_rng(seed))
+    held = {group: held_out[groups == group] for group in range(len(sizes))}
     assert all(rows.all() or not rows.any() for rows in held.values())
-    assert 1 <= fresh.sum() <= 50
+    assert 1 <= held_out.sum() <= 50
     if min(sizes) <= 15:
-        assert fresh.sum() <= 20
+        assert held_out.sum() <= 20
 
 
 def test_rows_of_one_group_cannot_judge_each_other():

@@ -40,8 +40,8 @@ def taught(X, y, encoder, groups=None, seed=0):
 
 
 def accuracy(encoder) -> float:
-    fresh, own = spiral(seed=1)
-    return AttnKNNClassifier(encoder=encoder, random_state=0).fit(*spiral()).score(fresh, own)
+    held_out, own = spiral(seed=1)
+    return AttnKNNClassifier(encoder=encoder, random_state=0).fit(*spiral()).score(held_out, own)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_it_finds_the_column_that_matters(candidates, accuracy_untaught):
     assert accuracy(encoder) > accuracy_untaught + 0.1
 
 
-def test_the_network_is_trained_that_fresh_rows_like_best_in_trials():
+def test_the_network_is_trained_that_held_out_rows_like_best_in_trials():
     X, y = spiral(200)
     losses, kept = {}, {}
     for network, epochs in (*((name, 3) for name in NETWORKS), ("auto", 12)):
@@ -69,7 +69,7 @@ def test_the_network_is_trained_that_fresh_rows_like_best_in_trials():
             is_trained_on=np.arange(200) % 5 > 0,
             random_state=0,
         )
-        losses[network], kept[network] = min(outcome.judged_losses), encoder.network_
+        losses[network], kept[network] = min(outcome.validation_losses), encoder.network_
     assert kept["auto"] == min(NETWORKS, key=losses.__getitem__)
     assert losses["auto"] < losses[kept["auto"]]  # trained longer than its trial
 
@@ -79,7 +79,7 @@ def test_random_labels_are_not_learned():
     y = np.random.default_rng(3).integers(0, 2, len(X))
     classifier = AttnKNNClassifier(encoder=small(), random_state=0).fit(X, y)
     own = classifier.leave_one_out_proba().argmax(axis=1)
-    assert abs((own == y)[classifier.fresh_].mean() - 0.5) < 0.2
+    assert abs((own == y)[classifier.held_out_].mean() - 0.5) < 0.2
     assert classifier.fit_report_.log_loss > 0.65
 
 
@@ -90,12 +90,12 @@ def test_the_same_seed_gives_the_same_embeddings_and_another_seed_others():
     assert not np.array_equal(first.embeddings, taught(X, y, small(n_blocks=1), seed=1).embeddings)
 
 
-def test_groups_stay_whole_and_fresh_rows_are_not_trained_on():
+def test_groups_stay_whole_and_held_out_rows_are_not_trained_on():
     X, y = spiral(90)
     groups = np.arange(90) // 3
-    fresh = taught(X, y, small(), groups).fresh
-    assert 0 < fresh.sum() < 45
-    assert all(len(set(fresh[groups == group])) == 1 for group in range(30))
+    held_out = taught(X, y, small(), groups).held_out
+    assert 0 < held_out.sum() < 45
+    assert all(len(set(held_out[groups == group])) == 1 for group in range(30))
 
 
 def classroom(settings: LearnedTableEncoder, groups: np.ndarray) -> _Classroom:
@@ -159,13 +159,13 @@ def test_candidates_that_are_all_the_nearest_give_the_same_vote():
     assert torch.allclose(by_nearest, by_all, atol=1e-5)
 
 
-def test_scalars_are_fitted_on_fresh_rows_and_a_refit_keeps_them_fresh():
+def test_scalars_are_fitted_on_held_out_rows_and_a_refit_keeps_them_held_out():
     X, y = spiral()
     classifier = AttnKNNClassifier(encoder=small(), random_state=0, attention="distance").fit(X, y)
-    before = classifier.fresh_.copy()
+    before = classifier.held_out_.copy()
     assert classifier.fit_report_.n_rows == before.sum() < len(y)
     classifier.refit()
-    assert np.array_equal(classifier.fresh_, before)
+    assert np.array_equal(classifier.held_out_, before)
     assert classifier.fit_report_.n_rows == before.sum()
 
 
@@ -173,7 +173,7 @@ def test_learned_attention_is_taught_on_the_rows_the_encoder_saw():
     X, y = spiral()
     classifier = AttnKNNClassifier(32, encoder=small(), attention="learned", random_state=0)
     classifier.fit(X, y)
-    assert classifier.fit_report_.n_rows == classifier.fresh_.sum() < len(y)
+    assert classifier.fit_report_.n_rows == classifier.held_out_.sum() < len(y)
 
 
 def test_too_few_rows_are_refused_by_name():

@@ -46,11 +46,11 @@ def test_a_head_learns_what_the_vote_cannot_say():
 
 
 @pytest.mark.usefixtures("short")
-def test_the_report_compares_head_and_vote_on_fresh_rows():
+def test_the_report_compares_head_and_vote_on_held_out_rows():
     clf = with_head(*slope(200))
-    assert clf.fresh_.sum() == 30
+    assert clf.held_out_.sum() == 30
     text = clf.fit_report_.value_head
-    assert text.startswith("log-loss on 30 fresh rows is 0.")
+    assert text.startswith("log-loss on 30 held-out rows is 0.")
     assert "by the vote and 0." in text
     assert f"value head        {text}" in str(clf.fit_report_)
 
@@ -61,8 +61,8 @@ def test_rows_that_attention_was_not_trained_on_judge_the_head_too():
     attention = LearnedAttention(epochs=1)
     plain = AttnKNNClassifier(16, attention=attention, random_state=0).fit(X, y)
     clf = with_head(X, y, attention=attention)
-    assert clf.fresh_.tolist() == plain.fresh_.tolist()
-    assert f"on {plain.fresh_.sum()} fresh rows" in clf.fit_report_.value_head
+    assert clf.held_out_.tolist() == plain.held_out_.tolist()
+    assert f"on {plain.held_out_.sum()} held-out rows" in clf.fit_report_.value_head
 
 
 @pytest.mark.usefixtures("short")
@@ -72,8 +72,8 @@ def test_rows_that_the_encoder_was_not_trained_on_judge_the_head_too(monkeypatch
     X, y = slope(120)
     plain = AttnKNNClassifier(encoder="learned-tabular", random_state=0).fit(X, y)
     clf = AttnKNNClassifier(encoder="learned-tabular", value_head=True, random_state=0).fit(X, y)
-    assert clf.fresh_.tolist() == plain.fresh_.tolist()
-    assert f"on {plain.fresh_.sum()} fresh rows" in clf.fit_report_.value_head
+    assert clf.held_out_.tolist() == plain.held_out_.tolist()
+    assert f"on {plain.held_out_.sum()} held-out rows" in clf.fit_report_.value_head
 
 
 def test_wrong_labels_are_taken_for_noise_and_not_learned(rng):
@@ -105,8 +105,8 @@ def test_random_labels_cannot_be_learned(rng):
     chance = np.log(4)
     new_X, new_y = rng.normal(size=(400, 20)), rng.integers(0, 4, 400)
     assert log_loss(clf, new_X, new_y) < chance + 0.1
-    trained = clf.leave_one_out_proba()[~clf.fresh_]
-    own = y[~clf.fresh_]
+    trained = clf.leave_one_out_proba()[~clf.held_out_]
+    own = y[~clf.held_out_]
     assert -np.log(trained[np.arange(len(own)), own]).mean() > 0.8 * chance
 
 
@@ -204,22 +204,22 @@ def test_a_class_without_trained_rows_is_left_to_the_vote():
     assert found[:, 2].tolist() == clf.predict_proba(X)[:, 2].tolist()
 
 
-def test_too_few_fresh_rows_leave_no_head():
+def test_too_few_held_out_rows_leave_no_head():
     clf = AttnKNNClassifier(8, attention="distance", random_state=0).fit(*blobs(60))
-    fresh = np.arange(60) < 2
-    taught = teach_head(clf._parts(), fresh)
+    held_out = np.arange(60) < 2
+    taught = teach_head(clf._parts(), held_out)
     assert taught.head is None
-    assert taught.words == "none, fewer than 4 fresh rows are left to judge it"
-    assert taught.fresh is fresh
+    assert taught.words == "none, fewer than 4 held-out rows are left to judge it"
+    assert taught.held_out is held_out
 
 
 @pytest.mark.usefixtures("short")
 def test_the_number_of_rows_is_bounded(monkeypatch):
     monkeypatch.setattr(values, "MOST_ROWS", 50)
     clf = with_head(*slope(150))
-    assert (~clf.fresh_).sum() == 50
+    assert (~clf.held_out_).sum() == 50
     monkeypatch.setattr(values, "MOST_COMPARISONS", 150 * 40)
-    assert (~with_head(*slope(150)).fresh_).sum() == 40
+    assert (~with_head(*slope(150)).held_out_).sum() == 40
 
 
 @pytest.mark.usefixtures("short")

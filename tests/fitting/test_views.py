@@ -62,9 +62,9 @@ def test_the_evidence_of_several_views_adds_up(several):
         np.testing.assert_allclose(powers / powers.sum(), evidence.probabilities, rtol=1e-9)
 
 
-def test_the_map_is_fitted_on_fresh_rows_after_averaging(several):
+def test_the_map_is_fitted_on_held_out_rows_after_averaging(several):
     images, codes = shapes(160)
-    rows = np.flatnonzero(several.fresh_)
+    rows = np.flatnonzero(several.held_out_)
     parts, calibration = several._parts(), several._calibration_of_answers("explain")
     embedded = several.encoder_.embeddings(images[rows], VIEWS)
     shares = np.mean([left_out_shares(parts, rows, view, None) for view in embedded], axis=0)
@@ -72,7 +72,7 @@ def test_the_map_is_fitted_on_fresh_rows_after_averaging(several):
     prior = class_prior(parts.counts)
 
     def loss(factor: float) -> float:
-        """Of the fresh rows and of one row of any label; far from single views costs as one row."""
+        """Of the held-out rows and one row of any label; far from single views costs as one row."""
         powers = shares ** (calibration.exponent * factor)
         found = np.log(powers / powers.sum(axis=1, keepdims=True))
         of_any = -(found @ prior).mean() + 0.5 * np.log(several.views_factor_ * factor) ** 2

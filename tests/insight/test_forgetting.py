@@ -33,10 +33,10 @@ def ids_of(clf) -> list[int]:
 
 
 def plain_change(clf, dropped) -> tuple[float, float]:
-    """Accuracy and log-loss of every fresh entry, each and its group really forgotten first."""
+    """Accuracy and log-loss of every held-out entry, each and its group really forgotten first."""
     entries, X = clf.memory_.entries, blobs(len(clf.memory_))[0]
     right, losses = [], []
-    for row in np.flatnonzero(entries.fresh):
+    for row in np.flatnonzero(entries.held_out):
         group = entries.groups[row]
         kin = entries.groups == group if group >= 0 else np.arange(len(entries)) == row
         without = deepcopy(clf).forget(sorted({*dropped, *entries.ids[kin].tolist()}))
@@ -162,12 +162,16 @@ def test_the_loss_is_that_of_entries_really_left_out(policy, groups):
     before, start = deepcopy(clf), plain_change(clf, [])
     done = policy(clf, 17)
     assert len(done.dropped) == 13
-    assert done.fresh.n_rows == 30
-    assert (done.fresh.accuracy_before, done.fresh.log_loss_before) == pytest.approx(start, rel=rel)
+    assert done.held_out.n_rows == 30
+    assert (done.held_out.accuracy_before, done.held_out.log_loss_before) == pytest.approx(
+        start, rel=rel
+    )
     end = plain_change(before, done.dropped.tolist())
-    assert (done.fresh.accuracy_after, done.fresh.log_loss_after) == pytest.approx(end, rel=rel)
-    assert done.fresh.accuracy_lost == pytest.approx(start[0] - end[0], rel=rel)
-    assert done.fresh.log_loss_added == pytest.approx(end[1] - start[1], abs=10 * rel)
+    assert (done.held_out.accuracy_after, done.held_out.log_loss_after) == pytest.approx(
+        end, rel=rel
+    )
+    assert done.held_out.accuracy_lost == pytest.approx(start[0] - end[0], rel=rel)
+    assert done.held_out.log_loss_added == pytest.approx(end[1] - start[1], abs=10 * rel)
 
 
 def test_validation_rows_are_asked_before_and_after():
@@ -185,23 +189,23 @@ def test_validation_rows_are_asked_before_and_after():
 
 
 def test_the_say_of_an_entry_halves_with_every_half_life():
-    clf = fitted(20, importance=np.linspace(1, 2, 20))
+    clf = fitted(20, sample_weight=np.linspace(1, 2, 20))
     done = weigh_by_age(clf, 5)
     entries = clf.memory_.entries
-    assert done.fading[-1] == 1.0
-    assert done.fading[-6] == pytest.approx(0.5)
-    assert done.fading[-11] == pytest.approx(0.25)
-    assert np.array_equal(entries.importance_now, np.linspace(1, 2, 20) * done.fading)
+    assert done.decay[-1] == 1.0
+    assert done.decay[-6] == pytest.approx(0.5)
+    assert done.decay[-11] == pytest.approx(0.25)
+    assert np.array_equal(entries.effective_weight, np.linspace(1, 2, 20) * done.decay)
     assert len(done.dropped) == 0
 
 
-def test_faded_entries_vote_as_entries_of_that_importance():
+def test_faded_entries_vote_as_entries_of_that_sample_weight():
     X, y = blobs(30)
     clf = AttnKNNClassifier(8, attention="distance", calibration=None, random_state=0).fit(X, y)
     weigh_by_age(clf, 4.0)
-    fading = 0.5 ** (np.arange(29, -1, -1) / 4.0)
+    decay = 0.5 ** (np.arange(29, -1, -1) / 4.0)
     other = AttnKNNClassifier(8, attention="distance", calibration=None, random_state=0)
-    other.fit(X, y, importance=fading)
+    other.fit(X, y, sample_weight=decay)
     other.attention_ = clf.attention_
     assert np.allclose(clf.predict_proba(QUERIES), other.predict_proba(QUERIES), atol=1e-12)
     assert np.allclose(clf.leave_one_out_proba(), other.leave_one_out_proba(), atol=1e-12)
@@ -213,11 +217,11 @@ def test_times_are_ages_in_their_own_unit():
     clf = fitted(12)
     times = np.full(12, 2020.0)
     times[3] = 2010.0
-    fading = weigh_by_age(clf, 10, times=times).fading
-    assert fading.tolist() == [1.0] * 3 + [0.5] + [1.0] * 8
+    decay = weigh_by_age(clf, 10, times=times).decay
+    assert decay.tolist() == [1.0] * 3 + [0.5] + [1.0] * 8
 
 
-def test_weighing_again_starts_from_the_importance_that_was_given():
+def test_weighing_again_starts_from_the_sample_weight_that_was_given():
     clf, once = fitted(20), fitted(20)
     answers = clf.predict_proba(QUERIES)
     weigh_by_age(clf, 2)
@@ -225,31 +229,31 @@ def test_weighing_again_starts_from_the_importance_that_was_given():
     weigh_by_age(clf, 7)
     weigh_by_age(once, 7)
     assert np.array_equal(clf.predict_proba(QUERIES), once.predict_proba(QUERIES))
-    assert weigh_by_age(clf, None).fading is None
+    assert weigh_by_age(clf, None).decay is None
     assert np.array_equal(clf.predict_proba(QUERIES), answers)
 
 
 def test_very_old_entries_keep_a_trace():
     clf = fitted(20)
-    assert (weigh_by_age(clf, 1e-3).fading > 0).all()
+    assert (weigh_by_age(clf, 1e-3).decay > 0).all()
     assert np.isfinite(clf.predict_proba(QUERIES)).all()
 
 
-def test_fading_stays_with_its_entries_through_edits():
+def test_decay_stays_with_its_entries_through_edits():
     clf = fitted(20)
-    fading = weigh_by_age(clf, 3).fading
+    decay = weigh_by_age(clf, 3).decay
     clf.forget([0, 5]).add(*blobs(4, seed=2)).relabel([7], 1)
-    expected = np.append(np.delete(fading, [0, 5]), np.ones(4))
-    assert np.array_equal(clf.memory_.entries.fading, expected)
-    assert clf.refit().memory_.entries.fading is clf.memory_.entries.fading
+    expected = np.append(np.delete(decay, [0, 5]), np.ones(4))
+    assert np.array_equal(clf.memory_.entries.decay, expected)
+    assert clf.refit().memory_.entries.decay is clf.memory_.entries.decay
 
 
-def test_fading_survives_a_model_folder(tmp_path):
+def test_decay_survives_a_model_folder(tmp_path):
     clf = fitted(20)
     weigh_by_age(clf, 3)
     clf.save(tmp_path / "model")
     loaded = AttnKNNClassifier.load(tmp_path / "model")
-    assert np.array_equal(loaded.memory_.entries.fading, clf.memory_.entries.fading)
+    assert np.array_equal(loaded.memory_.entries.decay, clf.memory_.entries.decay)
     assert loaded.predict_proba(QUERIES).tobytes() == clf.predict_proba(QUERIES).tobytes()
 
 
@@ -285,7 +289,7 @@ def test_a_policy_that_fails_changes_nothing(policy):
         with pytest.raises(ValueError, match=r"validation|features|columns"):
             policy(clf, validation=wrong)
     assert len(clf.memory_) == 30
-    assert clf.memory_.entries.fading is None
+    assert clf.memory_.entries.decay is None
     assert np.array_equal(clf.predict_proba(QUERIES), answers)
     assert np.array_equal(clf.leave_one_out_proba(), loo)
 
@@ -297,26 +301,28 @@ def test_a_budget_that_is_kept_already_changes_nothing(policy):
     done = policy(clf, 12)
     assert clf.memory_ is memory
     assert done.dropped.tolist() == []
-    assert done.fresh.log_loss_added == 0
+    assert done.held_out.log_loss_added == 0
     assert str(done).startswith("Forgot nothing: 12 entries are no more than asked for.")
 
 
 @pytest.mark.parametrize("policy", [keep_newest, drop_least_valuable])
 def test_learned_attention_and_one_entry_for_each_class_work_too(policy):
     clf = fitted(60, LearnedAttention(epochs=1, batch_size=64, trust=True))
-    n_fresh = clf.fresh_.sum()
-    assert 0 < n_fresh < 60
-    assert policy(clf, 3).fresh.n_rows == n_fresh
+    n_held_out = clf.held_out_.sum()
+    assert 0 < n_held_out < 60
+    assert policy(clf, 3).held_out.n_rows == n_held_out
     assert sorted(clf.memory_.entries.labels) == [0, 1, 2]
     assert np.isfinite(clf.predict_proba(QUERIES)).all()
 
 
 def test_the_record_says_it_in_words():
     text = str(keep_newest(fitted(30), 20))
-    assert text.startswith("Forgot 10 of 30 entries, the oldest.\nLeave-one-out, 30 fresh entries:")
+    assert text.startswith(
+        "Forgot 10 of 30 entries, the oldest.\nLeave-one-out, 30 held-out entries:"
+    )
     assert " points), log-loss " in text
     text = str(weigh_by_age(fitted(30), 2.5))
-    assert text.startswith("Halved the importance of entries with every 2.5 of age.")
+    assert text.startswith("Halved the sample weight of entries with every 2.5 of age.")
 
 
 @pytest.mark.parametrize(

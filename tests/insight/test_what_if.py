@@ -124,6 +124,6 @@ def test_an_array_in_place_of_a_pair_is_refused_in_words():
 def test_rows_to_try_may_have_all_that_add_is_told():
     X, y = blobs(30)
     clf = AttnKNNClassifier(5, attention="distance").fit(X, y, ids=np.arange(100, 130))
-    told = {"ids": [1, 2], "importance": [3.0, 0.5], "subjects": ["ann", "ann"]}
+    told = {"ids": [1, 2], "sample_weight": [3.0, 0.5], "subjects": ["ann", "ann"]}
     tried = what_if(clf, X, add=AddedRows(X[:2], y[1:3], **told))
     assert tried.after.tobytes() == clf.add(X[:2], y[1:3], **told).predict_proba(X).tobytes()

@@ -19,7 +19,7 @@ from attnknn.memory import NumpyMemory, make_entries
         ({"ids": [0.5, 1.5, 2.5]}, "`ids` must be integers or strings, got float64"),
         ({"ids": [1, 2]}, r"`ids` must hold one value for each of the 3 rows, got shape \(2,\)"),
         ({"groups": ["a", "b", "c"]}, "`groups` must be integers"),
-        ({"importance": [1.0, 0.0, 1.0]}, "`importance` must be positive and finite"),
+        ({"sample_weight": [1.0, 0.0, 1.0]}, "`sample_weight` must be positive and finite"),
         ({"labels": [0, 1]}, "`labels` must hold one value for each of the 3 rows"),
         ({"embeddings": [1.0, 2.0]}, r"one row for each entry, got shape \(2,\)"),
     ],
@@ -67,11 +67,11 @@ def test_payloads_that_come_later_leave_the_earlier_ones_empty() -> None:
 
 
 def test_entries_that_fade_join_those_that_do_not():
-    old = replace(make_entries([[0.0], [1.0]], [0, 1]), fading=np.array([0.25, 0.5]))
-    new = make_entries([[2.0]], [1], ids=[7], importance=[3.0])
-    assert old.joined(new).fading.tolist() == [0.25, 0.5, 1.0]
-    assert new.joined(old).importance_now.tolist() == [3.0, 0.25, 0.5]
-    assert new.joined(make_entries([[3.0]], [0], ids=[8])).fading is None
+    old = replace(make_entries([[0.0], [1.0]], [0, 1]), decay=np.array([0.25, 0.5]))
+    new = make_entries([[2.0]], [1], ids=[7], sample_weight=[3.0])
+    assert old.joined(new).decay.tolist() == [0.25, 0.5, 1.0]
+    assert new.joined(old).effective_weight.tolist() == [3.0, 0.25, 0.5]
+    assert new.joined(make_entries([[3.0]], [0], ids=[8])).decay is None
 
 
 def test_ids_beyond_64_bits_are_refused_and_do_not_wrap_around() -> None:

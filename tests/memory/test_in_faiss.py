@@ -152,7 +152,7 @@ KINDS = [FaissMemory("flat"), FaissMemory("ivf", n_lists=4, n_probe=4), FaissMem
 def test_edits_of_a_classifier_build_no_index_anew(memory, rng, monkeypatch) -> None:
     X, y = rng.standard_normal((400, 4)), np.arange(400) % 3
     clf = AttnKNNClassifier(8, attention="distance", memory=memory, random_state=0).fit(X, y)
-    monkeypatch.setattr(FaissMemory, "_build", lambda _: pytest.fail("built anew"))
+    monkeypatch.setattr(FaissMemory, "_build", lambda _: pytest.fail("built again"))
     clf.relabel([0, 1], 2).add(X[:5] + 0.1, y[:5]).forget(np.arange(7)).relabel(9, 1)
     plain = AttnKNNClassifier(8, attention="distance", memory="numpy", random_state=0).fit(X, y)
     plain.relabel([0, 1], 2).add(X[:5] + 0.1, y[:5]).forget(np.arange(7)).relabel(9, 1)

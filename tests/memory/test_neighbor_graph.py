@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from attnknn.memory import FaissMemory, NumpyMemory, TorchMemory, make_entries
 from attnknn.memory.base import Memory
-from attnknn.memory.neighbor_graph import NearestOthers
-from attnknn.memory.range_search import reached_plainly
+from attnknn.memory.neighbor_graph import NeighborGraph
+from attnknn.memory.range_search import range_search_reference
 
 COORDINATE = st.integers(0, 4)  # few values: rows meet, and distances tie
 
@@ -22,7 +22,7 @@ def from_scratch(memory: Memory, k: int):
     return memory.search_prepared(memory.entries.embeddings, width, exclude=everyone)
 
 
-def check(others: NearestOthers, memory: Memory, k: int) -> None:
+def check(others: NeighborGraph, memory: Memory, k: int) -> None:
     """The same entries at the same distances in the same order."""
     kept, found = others.neighbors(memory, k), from_scratch(memory, k)
     np.testing.assert_array_equal(kept.mask, found.mask)
@@ -42,7 +42,7 @@ class Edits(RuleBasedStateMachine):
         self.metric = {"e": "euclidean", "p": "inner_product"}[metric]
         self.memory = self.memory_class().remember(entries, self.metric)
         self.k, self.free = k, [n for n in range(200) if n not in (50, 10, 30)]
-        self.others = NearestOthers(self.memory, k, margin)
+        self.others = NeighborGraph(self.memory, k, margin)
 
     @rule(
         rows=st.lists(st.tuples(COORDINATE, COORDINATE), min_size=1, max_size=6),
@@ -99,7 +99,7 @@ def test_products_reach_whom_differences_reach(metric, n_queries, rng):
     reach = np.quantile(memory.ranked(queries, 400)[1], 0.3) * rng.uniform(0.8, 1.2, 3000)
     reach[:20], reach[20:40] = np.inf, -np.inf
     found = memory.reached(queries, reach)
-    plain = reached_plainly(queries, memory.entries.embeddings, reach, metric)
+    plain = range_search_reference(queries, memory.entries.embeddings, reach, metric)
     order, other = (np.lexsort((p.positions, p.queries)) for p in (found, plain))
     np.testing.assert_array_equal(found.positions[order], plain.positions[other])
     np.testing.assert_array_equal(found.queries[order], plain.queries[other])
@@ -110,7 +110,7 @@ def test_products_reach_whom_differences_reach(metric, n_queries, rng):
 def test_many_edits_of_many_rows(rng):
     X = rng.normal(size=(1500, 8)).round(1)
     memory = TorchMemory().remember(make_entries(X, np.arange(1500) % 3))
-    others = NearestOthers(memory, 5)
+    others = NeighborGraph(memory, 5)
     for turn in range(12):
         new = rng.normal(size=(int(rng.integers(1, 40)), 8)).round(1)
         first = 10_000 + 100 * turn
@@ -127,7 +127,7 @@ def test_an_index_that_may_miss_keeps_lists_that_hold_what_they_promise(rng):
     pytest.importorskip("faiss")
     X = rng.normal(size=(400, 6))
     memory = FaissMemory("hnsw").remember(make_entries(X, np.zeros(400, int)))
-    others = NearestOthers(memory, 4)
+    others = NeighborGraph(memory, 4)
     memory.forget([3, 5])
     others.forgot(memory, np.array([3, 5]))
     memory.add(make_entries(X[[3]], [0], ids=[900]))
@@ -139,7 +139,7 @@ def test_an_index_that_may_miss_keeps_lists_that_hold_what_they_promise(rng):
 
 def test_lists_know_whose_they_are():
     memory = NumpyMemory().remember(make_entries([[0.0], [1.0], [2.0]], [0, 0, 1]))
-    others = NearestOthers(memory, 1)
+    others = NeighborGraph(memory, 1)
     memory.relabel([0], [1])
     assert others.is_of(memory)
     memory.forget([2])
@@ -148,7 +148,7 @@ def test_lists_know_whose_they_are():
 
 def test_a_list_that_was_cut_reaches_no_farther_than_its_end():
     memory = NumpyMemory().remember(make_entries([[0.0], [1.0], [2.0], [90.0]], [0] * 4))
-    others = NearestOthers(memory, 1, margin=1)
+    others = NeighborGraph(memory, 1, margin=1)
     for places, gone in (([0.5, 0.6], 0.6), ([1.5], 0.5)):
         ids = [int(100 * place) for place in places]
         memory.add(make_entries([[place] for place in places], [0] * len(ids), ids=ids))

@@ -63,7 +63,7 @@ def test_the_parts_of_the_brier_score_sum_to_it(y, p, n_bins):
     assert parts.resolution <= parts.uncertainty + 1e-12
 
 
-def test_parts_are_those_of_the_definition_where_promises_are_few():
+def test_parts_are_those_of_the_definition_where_are_few():
     y = np.array([0, 0, 1, 1, 1, 0])
     p = np.array([[0.8, 0.2]] * 3 + [[0.3, 0.7]] * 3)
     parts = brier_parts(y, p)

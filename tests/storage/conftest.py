@@ -29,7 +29,7 @@ def learned() -> AttnKNNClassifier:
         labels(),
         ids=[f"row {i}" for i in range(N)],
         groups=np.arange(N) // 2,
-        importance=np.linspace(1, 2, N),
+        sample_weight=np.linspace(1, 2, N),
         payloads=[{"place": i, "text": "ä\n", "gap": None} for i in range(N)],
     )
 

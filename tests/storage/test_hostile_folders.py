@@ -71,10 +71,10 @@ def test_every_missing_file_is_named(saved_learned: Path, tmp_path: Path) -> Non
 
 
 def test_a_wrong_checksum_is_refused(saved: Path) -> None:
-    array = np.load(saved / "importance.npy")
+    array = np.load(saved / "sample_weight.npy")
     array[3] = 2.0
-    np.save(saved / "importance.npy", array)
-    refuses(saved, "importance.npy is not what was written")
+    np.save(saved / "sample_weight.npy", array)
+    refuses(saved, "sample_weight.npy is not what was written")
 
 
 def test_a_truncated_array_is_refused(saved: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_truncated_array_is_refused(saved: Path) -> None:
 
 def test_pickles_inside_arrays_are_never_opened(saved: Path, tmp_path: Path) -> None:
     trap = np.full(N, Trap(tmp_path / "sprung"), dtype=object)
-    for name in ("embeddings", "labels", "ids", "importance", "fresh", "groups", "center"):
+    for name in ("embeddings", "labels", "ids", "sample_weight", "held_out", "groups", "center"):
         whole = (saved / f"{name}.npy").read_bytes()
         change_array(saved, name, trap)
         refuses(saved, f"{name}.npy ")
@@ -155,8 +155,8 @@ def test_a_huge_or_odd_shape_reserves_no_memory(shape: str, saved: Path) -> None
         ("labels", np.full(N, -1), "codes from 0 to 2"),
         ("labels", np.zeros(N, np.int32), "must hold int64"),
         ("ids", np.zeros(N, np.int64), "distinct"),
-        ("importance", np.zeros(N), "positive"),
-        ("importance", np.full(N, np.inf), "positive"),
+        ("sample_weight", np.zeros(N), "positive"),
+        ("sample_weight", np.full(N, np.inf), "positive"),
         ("center", np.full(3, np.nan), "finite"),
     ],
 )
@@ -168,17 +168,17 @@ def test_numbers_that_make_no_sense_are_refused(
 
 
 @pytest.mark.parametrize("wrong", [0.0, 1.5, np.nan])
-def test_fading_that_makes_no_sense_is_refused(wrong: float, tmp_path: Path) -> None:
+def test_decay_that_makes_no_sense_is_refused(wrong: float, tmp_path: Path) -> None:
     classifier = quick().fit(rows(), labels())
     weigh_by_age(classifier, 5)
     classifier.save(tmp_path / "model")
-    change_array(tmp_path / "model", "fading", np.full(N, wrong))
-    refuses(tmp_path / "model", "fading.npy must hold numbers above 0")
+    change_array(tmp_path / "model", "decay", np.full(N, wrong))
+    refuses(tmp_path / "model", "decay.npy must hold numbers above 0")
 
 
-def test_a_folder_that_does_not_speak_of_fading_has_none(saved: Path) -> None:
-    change_settings(saved, lambda settings: settings["memory"].pop("has_fading"))
-    assert AttnKNNClassifier.load(saved).memory_.entries.fading is None
+def test_a_folder_that_does_not_speak_of_decay_has_none(saved: Path) -> None:
+    change_settings(saved, lambda settings: settings["memory"].pop("has_decay"))
+    assert AttnKNNClassifier.load(saved).memory_.entries.decay is None
 
 
 def put(*path_and_value: Any) -> Callable[[dict[str, Any]], None]:
@@ -408,10 +408,10 @@ def test_flipped_and_cut_bytes_never_change_an_answer(
     expected = learned.predict_proba(queries).tobytes()
     for path in sorted(saved_learned.iterdir()):
         whole = path.read_bytes()
-        for trial in range(12):
+        for calibration_batch in range(12):
             damaged = bytearray(whole)
             place = int(generator.integers(len(whole)))
-            if trial % 3 == 0:
+            if calibration_batch % 3 == 0:
                 damaged = damaged[:place]
             else:
                 damaged[place] ^= 1 << int(generator.integers(8))

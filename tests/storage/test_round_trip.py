@@ -95,12 +95,12 @@ def test_a_value_head_survives_with_its_evidence(
     assert evidence.to_dict() == learned.explain(rows(1, seed=1))[0].to_dict()
 
 
-def test_ids_groups_importance_payloads_and_freshness_survive(
+def test_ids_groups_sample_weight_payloads_and_held_outness_survive(
     learned: AttnKNNClassifier, tmp_path: Path
 ) -> None:
     loaded = round_trip(learned, tmp_path)
     before, after = learned.memory_.entries, loaded.memory_.entries
-    for name in ("ids", "groups", "importance", "fresh", "labels", "payloads"):
+    for name in ("ids", "groups", "sample_weight", "held_out", "labels", "payloads"):
         first, second = getattr(before, name), getattr(after, name)
         assert first.dtype == second.dtype
         assert first.tolist() == second.tolist()

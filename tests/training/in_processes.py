@@ -116,7 +116,7 @@ def by_loop(processes: Processes, path: str | None = None, stop_at: int = 99) ->
         before_epoch=before_epoch,
         processes=processes,
     )
-    losses = torch.tensor([outcome.train_losses, outcome.judged_losses[1:]])
+    losses = torch.tensor([outcome.train_losses, outcome.validation_losses[1:]])
     return module.state_dict() | {"losses": losses}
 
 

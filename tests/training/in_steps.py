@@ -57,7 +57,7 @@ class Lesson:
         self.counter = Counter()
         self.marks = marks
         groups = parameter_groups(
-            self.module, rate=0.02, weight_decay=weight_decay, paces={"3": 0.5}
+            self.module, rate=0.02, weight_decay=weight_decay, lr_scales={"3": 0.5}
         )
         self.course = Course(
             **({"epochs": 4, "batch_size": 6, "patience": 9} | settings),
@@ -99,7 +99,7 @@ class Lesson:
 
     def result(self, outcome: Outcome) -> dict[str, torch.Tensor]:
         """Everything that must come out the same."""
-        losses = [*outcome.train_losses, *outcome.judged_losses, float(self.counter.count)]
+        losses = [*outcome.train_losses, *outcome.validation_losses, float(self.counter.count)]
         return self.module.state_dict() | {
             "losses": torch.tensor(losses, dtype=torch.float64),
             "chance": self.generator.get_state(),

@@ -39,7 +39,7 @@ def test_training_goes_downhill_and_counts_its_epochs():
     outcome = run(point)
     assert point.place.square().sum() < 8.0
     assert len(outcome.train_losses) == 4
-    assert len(outcome.judged_losses) == 5
+    assert len(outcome.validation_losses) == 5
     assert outcome.best_epoch == 4
     assert outcome.seconds > 0
 
@@ -122,7 +122,7 @@ def test_a_course_can_be_run_again():
                 point.place.fill_(2.0)
         generator = torch.Generator().manual_seed(0)
         outcome = train(module, loss, lambda: loss().item(), 8, course, generator)
-        losses.append(outcome.judged_losses)
+        losses.append(outcome.validation_losses)
     assert losses[0] == losses[1]
     assert groups[0]["lr"] == 0.1
 
@@ -177,7 +177,7 @@ def test_a_stop_by_hand_keeps_the_best_and_says_so():
 
     outcome = run(point, loss_of)
     assert outcome.was_interrupted
-    assert len(outcome.judged_losses) == 2
+    assert len(outcome.validation_losses) == 2
     assert torch.equal(point.place.detach(), calls[2])
 
 
@@ -186,7 +186,7 @@ def test_a_loss_that_is_not_a_number_never_becomes_the_best():
     losses = iter([1.0, math.nan, math.nan, 0.5, math.nan])
     outcome = run(point, judge=lambda: next(losses))
     assert torch.isfinite(point.place).all()
-    assert outcome.judged_losses[outcome.best_epoch] == 0.5
+    assert outcome.validation_losses[outcome.best_epoch] == 0.5
 
 
 def test_the_default_is_adamw_under_a_cosine_bit_for_bit():
@@ -249,18 +249,18 @@ def test_a_scaled_loss_gives_the_step_of_the_plain_one_clipped_or_not():
 
 @pytest.mark.parametrize("kind", [MovingAverage, Lookahead])
 def test_averaged_weights_are_judged_and_kept(kind):
-    point, judged = Point(), []
+    point, left_out = Point(), []
     average = kind(point, 0.9 if kind is MovingAverage else 2)
     falling = Falling()
 
     def judge():
-        judged.append(point.place.detach().clone())
-        assert torch.equal(judged[-1], average.state["place"])
+        left_out.append(point.place.detach().clone())
+        assert torch.equal(left_out[-1], average.state["place"])
         return falling()
 
     run(point, judge=judge, hooks={"average": average})
     assert average.n_updates == 8
-    assert torch.equal(point.place.detach(), judged[-1])
+    assert torch.equal(point.place.detach(), left_out[-1])
     plain = Point()
     run(plain, judge=Falling())
     assert not torch.equal(point.place, plain.place)

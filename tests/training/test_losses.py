@@ -59,7 +59,7 @@ def test_entropy_is_that_of_even_and_certain_shares(n):
     assert torch.isfinite(certain.grad).all()
 
 
-def judged(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+def left_out(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     probabilities = torch.softmax(2 * random(200, 4, seed=seed), dim=1)
     drawn = torch.randint(0, 4, (200,), generator=torch.Generator().manual_seed(seed))
     return probabilities, drawn
@@ -67,7 +67,7 @@ def judged(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("n_bins", [5, 15])
 def test_the_soft_error_tends_to_the_one_by_bins(n_bins):
-    probabilities, labels = judged()
+    probabilities, labels = left_out()
     expected = ece(labels.numpy(), probabilities.numpy(), n_bins=n_bins)
     found = [
         float(soft_calibration_error(probabilities, labels, n_bins=n_bins, temperature=t))
@@ -80,7 +80,7 @@ def test_the_soft_error_tends_to_the_one_by_bins(n_bins):
 @pytest.mark.parametrize("power", [1, 2])
 @pytest.mark.parametrize("is_soft", [False, True])
 def test_the_soft_error_equals_the_formula_written_out(power, is_soft):
-    probabilities, labels = judged(seed=3)
+    probabilities, labels = left_out(seed=3)
     shares = torch.softmax(random(200, 4, seed=4), dim=1) if is_soft else F.one_hot(labels, 4)
     total = 0.0
     memberships = []

@@ -35,8 +35,10 @@ def by_name(module, groups):
 
 def test_every_parameter_has_its_rate_and_decay():
     module = Network()
-    paces = {"backbone": 0.1, "backbone.1": 0.5, "head": 2.0}
-    found = by_name(module, parameter_groups(module, rate=1.0, weight_decay=0.01, paces=paces))
+    lr_scales = {"backbone": 0.1, "backbone.1": 0.5, "head": 2.0}
+    found = by_name(
+        module, parameter_groups(module, rate=1.0, weight_decay=0.01, lr_scales=lr_scales)
+    )
     assert found == {
         "backbone.0.weight": (0.1, 0.01),
         "backbone.0.bias": (0.1, 0.0),
@@ -61,7 +63,7 @@ def test_frozen_parameters_are_left_out():
 
 def test_a_pace_for_no_part_is_refused():
     with pytest.raises(InvalidSettingError, match="Did you mean 'backbone'"):
-        parameter_groups(Network(), rate=1.0, paces={"backbon": 0.1})
+        parameter_groups(Network(), rate=1.0, lr_scales={"backbon": 0.1})
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

@@ -80,7 +80,7 @@ def test_early_stopping_is_remembered(tmp_path):
     outcome = first.learn(tmp_path / "c")
     assert len(outcome.train_losses) < 30
     again = Lesson(patience=1, epochs=30).learn(tmp_path / "c", killer(1))
-    assert again.judged_losses == outcome.judged_losses
+    assert again.validation_losses == outcome.validation_losses
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from strategies import blobs, situation
+from strategies import batch, blobs
 
 from attnknn import AttnKNNClassifier
-from attnknn.attention.base import Situation, Weights
+from attnknn.attention.base import NeighborBatch, Weights
 from attnknn.ensembling import joined
 from attnknn.errors import InvalidSettingError
 from attnknn.value_head import head as heads
@@ -125,7 +125,7 @@ def test_the_network_itself_reads_the_labels(classifier):
 def _situation(queries, neighbors, labels, entries):
     squared = neighbors.distances**2
     changed = replace(neighbors, labels=labels)
-    return Situation(queries, changed, squared, np.ones_like(squared), entries)
+    return NeighborBatch(queries, changed, squared, np.ones_like(squared), entries)
 
 
 def test_added_and_forgotten_rows_count_at_once(classifier):
@@ -160,7 +160,7 @@ def test_a_new_class_has_what_the_vote_gives_it_and_the_others_share_the_rest(
 
 def test_neighbors_of_a_new_class_are_not_looked_at(classifier):
     head = classifier.value_head_.with_classes(4)
-    seen = situation(k=6, n_classes=4, width=4)
+    seen = batch(k=6, n_classes=4, width=4)
     rng = np.random.default_rng(0)
     raw = rng.random((7, 7))
     raw /= raw.sum(axis=1, keepdims=True)
@@ -183,8 +183,8 @@ def test_queries_far_from_everything_get_probabilities(classifier):
 
 
 def test_a_pickle_answers_the_same_bytes_and_holds_no_caches(classifier):
-    fresh = AttnKNNClassifier.__getstate__(classifier)["value_head_"].__getstate__()
-    assert set(fresh) == {"net", "temperature", "places"}
+    held_out = AttnKNNClassifier.__getstate__(classifier)["value_head_"].__getstate__()
+    assert set(held_out) == {"net", "temperature", "places"}
     expected = classifier.predict_proba(QUERIES)
     loaded = pickle.loads(pickle.dumps(classifier))
     assert loaded.predict_proba(QUERIES).tobytes() == expected.tobytes()
@@ -221,7 +221,7 @@ def test_a_new_network_answers_as_the_vote_does(classifier):
 def test_every_parameter_of_the_network_moves_the_answer():
     generator = torch.Generator().manual_seed(0)
     net = ValueNet(ValueShape(3, 3, 16, 8), generator)
-    seen = situation(k=6)
+    seen = batch(k=6)
     weights = Weights(np.full((7, 6), 0.15), np.full(7, 0.1))
     shares = vote(seen.neighbors.labels, weights, np.full(3, 1 / 3))
     head = ValueHead(net, 1.0, np.arange(3))
@@ -240,7 +240,7 @@ def test_every_parameter_of_the_network_moves_the_answer():
 
 
 def test_beyond_the_nearest_only_the_votes_are_looked_at(monkeypatch):
-    seen, places = situation(k=6), np.arange(3)
+    seen, places = batch(k=6), np.arange(3)
     weights = Weights(np.tile([0.3, 0.2, 0.2, 0.1, 0.05, 0.05], (7, 1)), np.full(7, 0.1))
     shares = vote(seen.neighbors.labels, weights, np.full(3, 1 / 3))
     monkeypatch.setattr(heads, "MOST_NEIGHBORS", 2)

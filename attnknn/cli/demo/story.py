@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnknn import AttnKNNClassifier
-from attnknn.research import datasets
 from attnknn.records import Evidence, Floats
+from attnknn.research import datasets
 from attnknn.research.datasets import Dataset
 
 FLIPPED = 100  # the id of the row whose label is made wrong on purpose

@@ -36,7 +36,7 @@ class TextSource:
     """A file of separated values with a header; a column without a name is left out.
 
     Read by the plain reader of Python: pandas fills up short rows, takes a longer first column for
-    an index, renames repeated columns and guesses types anew in each part, all in silence.
+    an index, renames repeated columns and guesses types again in each part, all in silence.
     """
 
     default_target: str | None = None

@@ -24,14 +24,14 @@ def check_free(folder: Path, *, resume: bool, force: bool) -> None:
     """Before any work: the folder is free, or may be used."""
     has_model, has_run = (folder / MODEL).exists(), (folder / CHECKPOINT).exists()
     if resume and force:
-        raise click.UsageError("--resume goes on, --force begins anew: give one of the two.")
+        raise click.UsageError("--resume goes on, --force begins again: give one of the two.")
     if resume and not has_run:
         raise click.UsageError(f"{folder} holds no interrupted training to resume.")
     if force:
         return
     if has_run and not resume:
         raise click.UsageError(
-            f"{folder} holds an interrupted training. Go on with --resume, or begin anew with "
+            f"{folder} holds an interrupted training. Go on with --resume, or begin again with "
             "--force."
         )
     elif has_model and not resume:

@@ -25,9 +25,11 @@ LIMITS = {
     **dict.fromkeys(("queue_size", "whitening_epochs", "window_epochs"), COUNT),
     **dict.fromkeys(("average_every", "judge_entries"), WHOLE),
     **dict.fromkeys(("warmup", "label_smoothing", "boundary_share", "average_decay"), SHARE),
-    **dict.fromkeys(("learning_rate", "bias_pace", "temperature", "head_scale"), POSITIVE),
+    **dict.fromkeys(("learning_rate", "bias_lr_scale", "temperature", "head_scale"), POSITIVE),
     **dict.fromkeys(("contrastive_temperature",), POSITIVE),
-    **dict.fromkeys(("weight_decay", "backbone_pace", "vote_weight", "head_weight"), NOT_NEGATIVE),
+    **dict.fromkeys(
+        ("weight_decay", "backbone_lr_scale", "vote_weight", "head_weight"), NOT_NEGATIVE
+    ),
     **dict.fromkeys(("contrastive_weight", "contrastive_margin", "entropy_weight"), NOT_NEGATIVE),
     **dict.fromkeys(("calibration_weight", "negatives_weight"), NOT_NEGATIVE),
     "prior_score": Limits(),
@@ -69,9 +71,9 @@ class ImageTraining:
     learning_rate, weight_decay, optimizer, schedule, warmup, clip : as in
         `attnknn.training.course.Course`; `clip` is the largest norm of a gradient
     patience : epochs without a better judgment after which training stops
-    bias_pace : factor of the learning rate for the biases of 'resnet9', which start at zero and
+    bias_lr_scale : factor of the learning rate for the biases of 'resnet9', which start at zero and
         have far to go
-    backbone_pace : factor of the learning rate for a pretrained network
+    backbone_lr_scale : factor of the learning rate for a pretrained network
     whitening_epochs : epochs in which the bias of the whitening layer is learned
     vote_weight : of the vote itself
     temperature, prior_score : where the learned temperature and the prior's score start
@@ -88,7 +90,7 @@ class ImageTraining:
     n_negatives : hard negatives per row, at most
     boundary_share : share of the rows of an epoch that is drawn from those whose neighbors
         disagree, instead of one after the other
-    refresh_every : epochs after which hard negatives and boundary rows are looked for anew
+    refresh_every : epochs after which hard negatives and boundary rows are looked for again
     judge_entries : rows that vote when rows not trained on are judged after each epoch
     average : 'lookahead' or 'moving' averages weights over the steps
     average_every : steps between two looks of 'lookahead'
@@ -113,8 +115,8 @@ class ImageTraining:
     warmup: float = 0.25
     clip: float | None = None
     patience: int = 5
-    bias_pace: float = 8.0
-    backbone_pace: float = 0.1
+    bias_lr_scale: float = 8.0
+    backbone_lr_scale: float = 0.1
     whitening_epochs: int = 3
     vote_weight: float = 1.0
     temperature: float = 0.1

@@ -42,7 +42,7 @@ class HeadBaseline:
         return HeadBaseline(self.encoder, self.weight, views)
 
     def fit_temperature(self, X: Any, codes: Integers) -> HeadBaseline:
-        """Fit the temperature on fresh rows by their log-loss."""
+        """Fit the temperature on held-out rows by their log-loss."""
         return self.fit_on_features(self.encoder.features(X, self.views), codes)
 
     def predict_proba(self, X: Any) -> Floats:

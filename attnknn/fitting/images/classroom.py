@@ -134,7 +134,7 @@ class Classroom(nn.Module):
         return low + (high - low) * torch.sigmoid(self.temperature_odds)
 
     def begin(self, epoch: int) -> None:
-        """What has to be done before an epoch: search the memory anew, draw the rows."""
+        """What has to be done before an epoch: search the memory again, draw the rows."""
         settings = self.training_settings
         self.epoch = epoch
         self._learn_whitening(epoch < settings.whitening_epochs)

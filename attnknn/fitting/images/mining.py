@@ -36,11 +36,11 @@ class Mine:
     def refresh(
         self, embeddings: NDArray[np.float32], labels: Integers, groups: Integers, n_classes: int
     ) -> None:
-        """Search the neighbors of all rows anew; rows of one group are not neighbors."""
+        """Search the neighbors of all rows again; rows of one group are not neighbors."""
         entries = make_entries(embeddings, labels, groups=groups)
         memory = TorchMemory().remember(entries, "euclidean")
         counts = np.bincount(labels, minlength=n_classes)
-        neighbors = judge(memory, counts, N_SEARCHED).situation.neighbors
+        neighbors = judge(memory, counts, N_SEARCHED).batch.neighbors
         is_other = (neighbors.labels != labels[:, None]) & neighbors.mask
         nearest_first = np.argsort(~is_other, axis=1, kind="stable")[:, : self.n_negatives]
         self.embeddings = torch.from_numpy(embeddings)

@@ -35,7 +35,7 @@ HELD = 1 << 31  # bytes of images that are read once and held; more are read for
 LAST_SHARE = 0.25  # of the way to the fast weights, at the end of a training with lookahead
 TOLERANCE = 0.02  # by which the judged loss of a later epoch may be higher
 # Adam's steps have the size of the rate, SGD's not.
-SCALAR_PACES = {"sgd": 0.02, "adam": 5.0, "adamw": 5.0}
+SCALAR_LR_SCALES = {"sgd": 0.02, "adam": 5.0, "adamw": 5.0}
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def _course(classroom: Classroom, training: ImageTraining) -> Course:
         classroom,
         rate=training.learning_rate,
         weight_decay=training.weight_decay,
-        paces=_paces(classroom, training),
+        lr_scales=_lr_scales(classroom, training),
     )
     assert training.epochs is not None  # see `Classroom.batch_size`
     return Course(
@@ -178,18 +178,18 @@ def _course(classroom: Classroom, training: ImageTraining) -> Course:
     )
 
 
-def _paces(classroom: Classroom, training: ImageTraining) -> dict[str, float]:
+def _lr_scales(classroom: Classroom, training: ImageTraining) -> dict[str, float]:
     """Factors of the learning rate by the names of parameters."""
-    scalars = SCALAR_PACES[training.optimizer]
-    paces = {"temperature_odds": scalars, "prior_score": scalars}
+    scalars = SCALAR_LR_SCALES[training.optimizer]
+    lr_scales = {"temperature_odds": scalars, "prior_score": scalars}
     network = classroom.network.network
     if isinstance(network, Backbone) and not classroom.network.is_frozen:
-        paces["network.network"] = training.backbone_pace
+        lr_scales["network.network"] = training.backbone_lr_scale
     if isinstance(network, ResNet9):
         biases = [name for name, _ in network.stages.named_parameters() if name.endswith("bias")]
         names = [f"network.network.stages.{name}" for name in biases]
-        paces |= dict.fromkeys(names, training.bias_pace)
-    return paces
+        lr_scales |= dict.fromkeys(names, training.bias_lr_scale)
+    return lr_scales
 
 
 def _average(

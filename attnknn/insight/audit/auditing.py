@@ -15,8 +15,8 @@ from attnknn.errors import InvalidSettingError
 from attnknn.insight.audit.alike import find_alike
 from attnknn.insight.audit.record import Audit
 from attnknn.insight.audit.value import gains_of_votes
-from attnknn.insight.audit.wrong_labels import Verdicts, judge_labels
-from attnknn.leave_one_out import Judged
+from attnknn.insight.audit.wrong_labels import LeaveOneOutPredictions, judge_labels
+from attnknn.leave_one_out import LeaveOneOutBatch
 from attnknn.pipeline import Answer
 from attnknn.records import Floats, Integers
 
@@ -56,22 +56,22 @@ def audit(clf: AttnKNNClassifier, *, near: float = 0.1) -> Audit:
     clf._check_remembers("audit")
     memory, classes, calibration = clf.memory_, clf.classes_, clf.calibration_
     noise = _noise_now(clf)
-    everyone: Judged = clf._everyone().trusting(clf._trust())
+    everyone: LeaveOneOutBatch = clf._everyone().trusting(clf._trust())
     ids, own = memory.entries.ids, memory.entries.labels
-    verdicts, contradictions = [], []
+    leave_one_out_predictions, contradictions = [], []
     value = np.zeros(len(memory))
     for block, answer in _answers(clf, everyone):
-        verdicts.append(judge_labels(answer.probabilities, block.own, noise))
+        leave_one_out_predictions.append(judge_labels(answer.probabilities, block.own, noise))
         gains = gains_of_votes(answer, block.own, block.prior, calibration)
         value += np.bincount(answer.neighbors.positions.ravel(), gains.ravel(), len(memory))
         contradictions += [ids[those] for those in _contradicting(answer, block.own)]
-    alike = find_alike(memory, everyone.situation.neighbors, near)
-    found = _joined(verdicts)
+    alike = find_alike(memory, everyone.batch.neighbors, near)
+    found = _joined(leave_one_out_predictions)
     return Audit(
         ids=ids,
         labels=classes[own],
         wrong=found.wrong,
-        suspicion=found.suspicion,
+        label_error_score=found.label_error_score,
         suggested=classes[found.suggested],
         suggested_probability=found.chance,
         value=value,
@@ -80,7 +80,7 @@ def audit(clf: AttnKNNClassifier, *, near: float = 0.1) -> Audit:
         near_duplicates=_sets(ids, alike.near),
         reach=alike.reach,
         label_noise=noise.label_noise,
-        fresh=memory.entries.fresh,
+        held_out=memory.entries.held_out,
     )
 
 
@@ -114,7 +114,9 @@ def _noise_now(clf: AttnKNNClassifier) -> Calibration:
     return replace(fitted, label_noise=noise, transition=transition)
 
 
-def _answers(clf: AttnKNNClassifier, everyone: Judged) -> Iterator[tuple[Judged, Answer]]:
+def _answers(
+    clf: AttnKNNClassifier, everyone: LeaveOneOutBatch
+) -> Iterator[tuple[LeaveOneOutBatch, Answer]]:
     parts = clf._parts()
     for start in range(0, len(everyone), ROWS_AT_ONCE):
         block = everyone.part(slice(start, start + ROWS_AT_ONCE))
@@ -131,10 +133,10 @@ def _contradicting(answer: Answer, own: Integers) -> Iterator[Integers]:
         yield found.positions[row, places[say[row, places] > 0]]
 
 
-def _joined(parts: list[Verdicts]) -> Verdicts:
-    return Verdicts(
+def _joined(parts: list[LeaveOneOutPredictions]) -> LeaveOneOutPredictions:
+    return LeaveOneOutPredictions(
         np.concatenate([part.wrong for part in parts]),
-        np.concatenate([part.suspicion for part in parts]),
+        np.concatenate([part.label_error_score for part in parts]),
         np.concatenate([part.suggested for part in parts]),
         np.concatenate([part.chance for part in parts]),
     )

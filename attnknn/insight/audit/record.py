@@ -26,7 +26,7 @@ class Audit:
         leave-one-out probability p_y of the label and q_y of observing it. It needs a label noise:
         where calibration found none (ε = 0, or less than one wrong label in all), or with
         `label_noise=None`, it is 0 for every entry
-    suspicion : (N,) 1 − p_y: the probability that the others give to other labels. It ranks
+    label_error_score : (N,) 1 − p_y: the probability that the others give to other labels. It ranks
         entries with and without label noise, and is no probability that the label is wrong: rare
         and ambiguous entries have it too
     suggested : (N,) the most probable true label, given the others and the label observed; with
@@ -39,14 +39,14 @@ class Audit:
     exact_duplicates, near_duplicates : sets of ids; entries with the same embedding, and entries
         that are linked by distances up to `reach`, whatever their labels
     label_noise : ε, the share of labels that calibration takes to be wrong, 0 for none
-    fresh : (N,) False for entries that learned attention or an encoder was trained on: these are
+    held_out : (N,) False for entries that learned attention or an encoder was trained on: these are
         judged a little too well
     """
 
     ids: NDArray[Any]
     labels: NDArray[Any]
     wrong: Floats
-    suspicion: Floats
+    label_error_score: Floats
     suggested: NDArray[Any]
     suggested_probability: Floats
     value: Floats
@@ -55,7 +55,7 @@ class Audit:
     near_duplicates: tuple[frozenset[Any], ...]
     reach: float
     label_noise: float
-    fresh: Booleans
+    held_out: Booleans
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -68,7 +68,7 @@ class Audit:
     @cached_property
     def order(self) -> Integers:
         """(N,) places of the entries, the most probably wrong first, then the most suspicious."""
-        return np.lexsort((-self.suspicion, -self.wrong))
+        return np.lexsort((-self.label_error_score, -self.wrong))
 
     @property
     def ranking(self) -> NDArray[Any]:
@@ -101,9 +101,9 @@ class Audit:
             "suggested": self.suggested.tolist(),
             "suggested_probability": self.suggested_probability,
             "wrong": self.wrong,
-            "suspicion": self.suspicion,
+            "label_error_score": self.label_error_score,
             "value": self.value,
-            "fresh": self.fresh,
+            "held_out": self.held_out,
             "contradicted_by": [tuple(those.tolist()) for those in self.contradicted_by],
             "duplicates": [copies.get(name, ()) for name in names],
             "near_duplicates": [near.get(name, ()) for name in names],
@@ -136,7 +136,7 @@ class Audit:
         lines = [self.summary(), "", head]
         for place in self.order[:n_entries]:
             lines.append(
-                f"  {self.wrong[place]:.3f}  {self.suspicion[place]:>9.3f}  "
+                f"  {self.wrong[place]:.3f}  {self.label_error_score[place]:>9.3f}  "
                 f"{self.value[place]:>7.2f}  {_short(self.labels[place]):<16} "
                 f"{_short(self.suggested[place]):<16} #{self.ids[place]}"
             )

@@ -13,25 +13,27 @@ TINY = np.finfo(float).tiny
 
 
 @dataclass(frozen=True)
-class Verdicts:
+class LeaveOneOutPredictions:
     """What is known of the true labels of B entries.
 
     Parameters
     ----------
     wrong : (B,) the probability that the observed label is not the true one; 0 where calibration
         knows of no label noise
-    suspicion : (B,) one minus the leave-one-out probability of the observed label
+    label_error_score : (B,) one minus the leave-one-out probability of the observed label
     suggested : (B,) codes of the most probable true labels
     chance : (B,) their probabilities
     """
 
     wrong: Floats
-    suspicion: Floats
+    label_error_score: Floats
     suggested: Integers
     chance: Floats
 
 
-def judge_labels(probabilities: Floats, own: Integers, calibration: Calibration) -> Verdicts:
+def judge_labels(
+    probabilities: Floats, own: Integers, calibration: Calibration
+) -> LeaveOneOutPredictions:
     """Weigh what the others say of each entry against the label it carries.
 
     An entry whose true label is c was given its observed label y with the chance T[c, y]: 1 − ε
@@ -52,16 +54,20 @@ def judge_labels(probabilities: Floats, own: Integers, calibration: Calibration)
     ([0.2, 0.92], [0, 1])
     """
     rows = np.arange(len(own))
-    suspicion = 1.0 - probabilities[rows, own]
+    label_error_score = 1.0 - probabilities[rows, own]
     if calibration.label_noise == 0 and calibration.transition is None:
         suggested = probabilities.argmax(axis=1)
-        return Verdicts(np.zeros(len(own)), suspicion, suggested, probabilities[rows, suggested])
+        return LeaveOneOutPredictions(
+            np.zeros(len(own)), label_error_score, suggested, probabilities[rows, suggested]
+        )
     joint = probabilities * chances_of(own, probabilities.shape[1], calibration)
     posterior = joint / np.maximum(joint.sum(axis=1, keepdims=True), TINY)
     suggested = posterior.argmax(axis=1)
     others = posterior.copy()
     others[rows, own] = 0.0  # summed, since 1 − P(right) would lose the digits of small ones
-    return Verdicts(others.sum(axis=1), suspicion, suggested, posterior[rows, suggested])
+    return LeaveOneOutPredictions(
+        others.sum(axis=1), label_error_score, suggested, posterior[rows, suggested]
+    )
 
 
 def chances_of(own: Integers, n_classes: int, calibration: Calibration) -> Floats:

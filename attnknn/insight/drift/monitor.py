@@ -10,18 +10,18 @@ from sklearn.utils import check_random_state
 from attnknn._validation import Limits
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.insight.drift.record import Alarm, Kind, Track, Watched
+from attnknn.insight.drift.score_stream import ScoreStream
 from attnknn.insight.drift.scores import Scores, scores_of_entries, scores_of_rows
 from attnknn.insight.drift.state import check_state, signature_of
-from attnknn.insight.drift.strand import Strand
 
 if TYPE_CHECKING:
     from attnknn.classifier import AttnKNNClassifier
 
 CHANCE = Limits(above=0, below=1)
-N_STRANDS = 2  # the allowed chance is shared by bets on rows and on labels
+N_STREAMS = 2  # the allowed chance is shared by bets on rows and on labels
 EDITED = (
-    "The classifier was edited or fitted anew since the monitor began, which moves what is "
-    "watched. Begin anew with `DriftMonitor(clf)`."
+    "The classifier was edited or fitted again since the monitor began, which moves what is "
+    "watched. Begin again with `DriftMonitor(clf)`."
 )
 
 
@@ -29,11 +29,12 @@ class DriftMonitor:
     """Raises an alarm when a stream of rows, or of labels, is unlike what is remembered.
 
     Each row is ranked by its distance to the nearest entry, and each label by one minus its
-    probability, among the same numbers of the fresh entries, judged by the others, and of all rows
+    probability, among the same numbers of the held-out entries, judged by the others, and of all
+    rows
     of the stream before. Bets are made that these ranks are not uniform, for rows and for labels,
     and an alarm is raised when their capital, one at the start, reaches 2 / `false_alarms`.
 
-    The classifier must stay as it is while the monitor watches; after an edit begin anew.
+    The classifier must stay as it is while the monitor watches; after an edit begin again.
 
     Parameters
     ----------
@@ -41,8 +42,8 @@ class DriftMonitor:
     false_alarms : the chance of ever raising an alarm over a stream without drift, however long;
         lower takes more rows to notice drift. Guaranteed with `calibration_rows`; with the entries
         themselves about so, since they are judged by one entry less than the rows of the stream
-    calibration_rows : rows and their labels (or None) to rank among in place of the fresh entries;
-        none of them may be remembered
+    calibration_rows : rows and their labels (or None) to rank among in place of the held-out
+        entries; none of them may be remembered
     random_state : seed of the draws among equal numbers
 
     Examples
@@ -73,8 +74,8 @@ class DriftMonitor:
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         known = _calibration(clf, calibration_rows)
         self._begin(clf, float(false_alarms), seed)
-        self._rows = Strand(known.rows, self.bound, seed)
-        self._labels = Strand(known.labels[~np.isnan(known.labels)], self.bound, seed + 1)
+        self._rows = ScoreStream(known.rows, self.bound, seed)
+        self._labels = ScoreStream(known.labels[~np.isnan(known.labels)], self.bound, seed + 1)
 
     def _begin(self, clf: AttnKNNClassifier, false_alarms: float, seed: int) -> None:
         self._clf, self._watched_parts = clf, (clf.memory_, clf.attention_)
@@ -85,7 +86,7 @@ class DriftMonitor:
     @property
     def bound(self) -> float:
         """The capital that raises an alarm."""
-        return N_STRANDS / self.false_alarms
+        return N_STREAMS / self.false_alarms
 
     def watch(self, X: Any, y: Any = None) -> Watched:
         """Look at the next rows of the stream, in their order.
@@ -101,13 +102,13 @@ class DriftMonitor:
         rows, labels = self._rows.watch(scores.rows), self._labels.watch_some(scores.labels)
         self._note("rows", rows)
         self._note("labels", labels)
-        n_labels = self._labels.capital.n_rows
+        n_labels = self._labels.martingale.n_rows
         watched = Watched(self.n_rows, rows, labels, n_labels, self.alarms, self.bound)
         self.n_rows += len(scores.rows)
         return watched
 
     def restart(self) -> None:
-        """Begin anew: forget the stream and its alarms, with a new promise of `false_alarms`."""
+        """Begin again: forget the stream and its alarms, with a new promise of `false_alarms`."""
         self._refuse_edited()
         self._rows.restart()
         self._labels.restart()
@@ -121,7 +122,7 @@ class DriftMonitor:
             "false_alarms": self.false_alarms,
             "seed": self._seed,
             "n_rows": self.n_rows,
-            "alarms": [[alarm.kind, alarm.row, alarm.is_strange] for alarm in self.alarms],
+            "alarms": [[alarm.kind, alarm.row, alarm.is_novel] for alarm in self.alarms],
             "rows": self._rows.to_dict(),
             "labels": self._labels.to_dict(),
         }
@@ -144,13 +145,13 @@ class DriftMonitor:
         monitor._begin(clf, state["false_alarms"], state["seed"])
         monitor.n_rows = state["n_rows"]
         monitor.alarms = tuple(Alarm(*alarm) for alarm in state["alarms"])
-        monitor._rows = Strand.from_dict(state["rows"], monitor.bound, state["seed"])
-        monitor._labels = Strand.from_dict(state["labels"], monitor.bound, state["seed"] + 1)
+        monitor._rows = ScoreStream.from_dict(state["rows"], monitor.bound, state["seed"])
+        monitor._labels = ScoreStream.from_dict(state["labels"], monitor.bound, state["seed"] + 1)
         return monitor
 
     def _note(self, kind: Kind, track: Track) -> None:
         if track.alarm is not None:
-            alarm = Alarm(kind, self.n_rows + track.alarm, track.is_strange)
+            alarm = Alarm(kind, self.n_rows + track.alarm, track.is_novel)
             self.alarms = (*self.alarms, alarm)
 
     def _refuse_edited(self) -> None:
@@ -164,7 +165,8 @@ def _calibration(clf: AttnKNNClassifier, rows: tuple[Any, Any] | None) -> Scores
         scores = scores_of_entries(clf)
         if not len(scores.rows):
             raise InvalidInputError(
-                "There must be fresh entries to rank among, each with another to be judged by, and "
+                "There must be held-out entries to rank among, each with another to be "
+                "judged by, and "
                 "there is none. Remember more rows, or give `calibration_rows`."
             )
         return scores

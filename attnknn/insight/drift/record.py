@@ -25,7 +25,7 @@ class Alarm:
     ----------
     kind : whether the rows told of it, or the labels
     row : of the stream at which the capital reached its bound, counted from 0
-    is_strange : whether rows, or labels, were stranger than expected, and not too familiar
+    is_novel : whether rows, or labels, were stranger than expected, and not too familiar
 
     >>> print(Alarm("labels", 57, True))
     Alarm at row 57: labels agree less with the answers than those of the entries do.
@@ -33,10 +33,10 @@ class Alarm:
 
     kind: Kind
     row: int
-    is_strange: bool
+    is_novel: bool
 
     def __str__(self) -> str:
-        return f"Alarm at row {self.row:,}: {WORDS[self.kind, self.is_strange]}."
+        return f"Alarm at row {self.row:,}: {WORDS[self.kind, self.is_novel]}."
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,16 +46,16 @@ class Track:
     Parameters
     ----------
     p_values : (n,) small for strange ones; NaN for a row without a label
-    log_capital : (n,) natural logarithm of the capital after each row
+    log_martingale : (n,) natural logarithm of the capital after each row
     alarm : the first row of the call at which the capital reached its bound; None if it did not, or
         had done so before
-    is_strange : of that alarm
+    is_novel : of that alarm
     """
 
     p_values: Floats
-    log_capital: Floats
+    log_martingale: Floats
     alarm: int | None = None
-    is_strange: bool = True
+    is_novel: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,15 +91,15 @@ class Watched:
         n_rows = self.first + len(self.rows.p_values)
         if n_rows == self.first:
             return f"No rows were given; there is no alarm in the {n_rows:,} before."
-        capital = f"the capital is {_capital(self.rows)} for rows"
+        martingale = f"the capital is {_martingale(self.rows)} for rows"
         if self.n_labels:
-            capital += f" and {_capital(self.labels)} for labels"
-        return f"No alarm in {n_rows:,} rows: {capital}, and an alarm takes {self.bound:,.0f}."
+            martingale += f" and {_martingale(self.labels)} for labels"
+        return f"No alarm in {n_rows:,} rows: {martingale}, and an alarm takes {self.bound:,.0f}."
 
     def __str__(self) -> str:
         return self.sentence()
 
 
-def _capital(track: Track) -> str:
-    capital = math.exp(track.log_capital[-1])
-    return f"{capital:.2g}" if capital < 10 else f"{capital:,.0f}"
+def _martingale(track: Track) -> str:
+    martingale = math.exp(track.log_martingale[-1])
+    return f"{martingale:.2g}" if martingale < 10 else f"{martingale:,.0f}"

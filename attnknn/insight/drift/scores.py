@@ -34,10 +34,12 @@ class Scores:
 
 
 def scores_of_entries(clf: AttnKNNClassifier) -> Scores:
-    """Those of the fresh entries, each judged by the others, where it has others."""
-    judged = clf._verdicts()
-    judged = judged.part(np.isfinite(judged.nearest()))
-    return Scores(judged.nearest(), 1.0 - judged.probabilities[np.arange(len(judged)), judged.own])
+    """Those of the held-out entries, each judged by the others, where it has others."""
+    left_out = clf._leave_one_out_predictions()
+    left_out = left_out.part(np.isfinite(left_out.nearest()))
+    return Scores(
+        left_out.nearest(), 1.0 - left_out.probabilities[np.arange(len(left_out)), left_out.own]
+    )
 
 
 def scores_of_rows(clf: AttnKNNClassifier, X: Any, y: Any = None) -> Scores:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnknn.errors import InvalidInputError
-from attnknn.insight.drift.capital import ON_SMALL
+from attnknn.insight.drift.martingale import ON_SMALL
 from attnknn.insight.drift.record import WORDS
 from attnknn.insight.drift.scores import scores_of_entries
 
@@ -42,20 +42,20 @@ def check_state(clf: AttnKNNClassifier, state: Any) -> None:
         )
     _check_fields(state, FIELDS, "")
     for name in ("rows", "labels"):
-        _check_fields(state[name], FIELDS_OF_STRAND, f"{name}.")
+        _check_fields(state[name], FIELDS_OF_STREAM, f"{name}.")
     now = signature_of(clf)
     is_same = np.allclose(state["answers"], now["answers"], rtol=SAME, atol=SAME)
     if state["entries"] != now["entries"] or not is_same:
         raise InvalidInputError(
             "The state is of another classifier, or of this one before it was edited or fitted "
-            "anew: what is watched has moved. Begin anew, without the state."
+            "again: what is watched has moved. Begin again, without the state."
         )
 
 
 def _digest(clf: AttnKNNClassifier) -> str:
     entries = clf.memory_.entries
     found = hashlib.sha256(repr((clf.memory_.metric_, clf.classes_.tolist())).encode())
-    for name in ("embeddings", "labels", "groups", "importance", "fresh"):
+    for name in ("embeddings", "labels", "groups", "sample_weight", "held_out"):
         found.update(np.ascontiguousarray(getattr(entries, name)).tobytes())
     return found.hexdigest()
 
@@ -113,7 +113,7 @@ FIELDS: dict[str, Callable[[Any], bool]] = {
     "n_rows": _is_count,
     "alarms": lambda value: isinstance(value, list) and all(map(_is_alarm, value)),
 }
-FIELDS_OF_STRAND: dict[str, Callable[[Any], bool]] = {
+FIELDS_OF_STREAM: dict[str, Callable[[Any], bool]] = {
     "calibration": _is_sorted,
     "known": _is_sorted,
     "n_drawn": _is_count,

@@ -11,9 +11,9 @@ from attnknn._validation import check_labels
 from attnknn.calibration import Calibration
 from attnknn.errors import InvalidInputError
 from attnknn.insight.forgetting.record import Change
-from attnknn.leave_one_out import verdicts
+from attnknn.leave_one_out import leave_one_out_predictions
 from attnknn.memory.entries import NO_GROUP
-from attnknn.pipeline import Answer, situation_of
+from attnknn.pipeline import Answer, make_neighbor_batch
 from attnknn.records import Floats, Integers
 from attnknn.vote import class_prior
 
@@ -24,25 +24,27 @@ TINY = np.finfo(float).tiny
 ROWS_AT_ONCE = 8192
 
 
-def change_on_fresh(before: AttnKNNClassifier, after: AttnKNNClassifier) -> Change | None:
-    """What the fresh entries of `before` lose; None where there are none.
+def change_on_held_out(before: AttnKNNClassifier, after: AttnKNNClassifier) -> Change | None:
+    """What the held-out entries of `before` lose; None where there are none.
 
     Each is judged by the others in both. One that `after` no longer remembers is asked about like
     a row to come, without its group.
     """
-    judged = before._verdicts()
-    if not len(judged):
+    left_out = before._leave_one_out_predictions()
+    if not len(left_out):
         return None
     place = {name: row for row, name in enumerate(after.memory_.entries.ids.tolist())}
-    now = np.array([place.get(n, -1) for n in before.memory_.entries.ids[judged.rows].tolist()])
+    now = np.array([place.get(n, -1) for n in before.memory_.entries.ids[left_out.rows].tolist()])
     stays = now >= 0
-    answered = np.empty_like(judged.probabilities)
+    answered = np.empty_like(left_out.probabilities)
     if stays.any():
-        answered[stays] = verdicts(after._judged(now[stays]), after._parts()).probabilities
+        answered[stays] = leave_one_out_predictions(
+            after._left_out(now[stays]), after._parts()
+        ).probabilities
     if not stays.all():
-        asked = answers_about(before, after, judged.rows[~stays])
+        asked = answers_about(before, after, left_out.rows[~stays])
         answered[~stays] = np.concatenate([answer.probabilities for _, answer in asked])
-    return _change(judged.own, judged.probabilities, answered, before.calibration_)
+    return _change(left_out.own, left_out.probabilities, answered, before.calibration_)
 
 
 def change_on_rows(
@@ -82,10 +84,10 @@ def answers_about(
         queries, own_groups = entries.embeddings[chosen], entries.groups[chosen][:, None]
         neighbors = after.memory_.search_prepared(queries, parts.n_neighbors + largest)
         trust = None if parts.trust is None else parts.trust[neighbors.positions]
-        situation = situation_of(queries, neighbors, after.memory_, trust)
+        batch = make_neighbor_batch(queries, neighbors, after.memory_, trust)
         is_other = (own_groups == NO_GROUP) | (remembered.groups[neighbors.positions] != own_groups)
-        situation = situation.asking(is_other).nearest(parts.n_neighbors)
-        yield chosen, parts.finish(situation, class_prior(parts.counts))
+        batch = batch.asking(is_other).nearest(parts.n_neighbors)
+        yield chosen, parts.finish(batch, class_prior(parts.counts))
 
 
 def _change(own: Integers, before: Floats, after: Floats, calibration: Calibration) -> Change:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from attnknn._validation import Limits, check_at_least, check_flag
 from attnknn.errors import InvalidInputError, InvalidSettingError
-from attnknn.insight.forgetting.measuring import change_on_fresh, change_on_rows
+from attnknn.insight.forgetting.measuring import change_on_held_out, change_on_rows
 from attnknn.insight.forgetting.record import Forgetting
 from attnknn.insight.forgetting.value import first_apart, values_to_all
 from attnknn.records import Booleans, Floats, Integers
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ROUNDS = 16
 HALF_LIFE = Limits(above=0, may_be_none=True)
-LEAST = np.finfo(float).tiny  # an importance of zero has no logarithm
+LEAST = np.finfo(float).tiny  # an sample weight of zero has no logarithm
 
 
 def keep_newest(
@@ -68,7 +68,7 @@ def drop_least_valuable(
     """Forget the entries of least value until `n` are left, and measure what that costs.
 
     The value of an entry is by how much its vote lowers the log-loss of the others, as in `audit`.
-    As entries go, the values of those that stood in for them rise: so values are computed anew in
+    As entries go, the values of those that stood in for them rise: so values are computed again in
     each round, near ones do not go in the same one, and the rows of entries that went still count.
     The choice is made by the labels of the very rows that the loss is measured on, which flatters
     it; `validation` does not.
@@ -91,15 +91,19 @@ def drop_least_valuable(
     clf._check_remembers("drop_least_valuable")
     _check_budget(clf, n, may_empty_classes)
     check_at_least("rounds", rounds, 1)
-    trial, dropped = copy(clf), [clf.memory_.entries.ids[:0]]
-    while len(trial.memory_) > n:
+    calibration_batch, dropped = copy(clf), [clf.memory_.entries.ids[:0]]
+    while len(calibration_batch.memory_) > n:
         left = max(1, rounds + 1 - len(dropped))
-        n_out = math.ceil((len(trial.memory_) - n) / left)
-        order = np.argsort(values_to_all(clf, trial), kind="stable")  # of equals the older first
-        may_go = _first_to_go(order, trial.memory_.entries.labels, len(order), may_empty_classes)
-        gone = first_apart(trial, may_go, n_out)
-        dropped.append(trial.memory_.entries.ids[gone])
-        trial.forget(dropped[-1])
+        n_out = math.ceil((len(calibration_batch.memory_) - n) / left)
+        order = np.argsort(
+            values_to_all(clf, calibration_batch), kind="stable"
+        )  # of equals the older first
+        may_go = _first_to_go(
+            order, calibration_batch.memory_.entries.labels, len(order), may_empty_classes
+        )
+        gone = first_apart(calibration_batch, may_go, n_out)
+        dropped.append(calibration_batch.memory_.entries.ids[gone])
+        calibration_batch.forget(dropped[-1])
     return _forget(clf, np.concatenate(dropped), "those of least value", validation)
 
 
@@ -110,16 +114,16 @@ def weigh_by_age(
     times: ArrayLike | None = None,
     validation: tuple[Any, Any] | None = None,
 ) -> Forgetting:
-    """Let the importance of entries fall with their age, and measure what that costs.
+    """Let the sample weight of entries fall with their age, and measure what that costs.
 
-    An entry of age a has importance × ½^(a / half_life). The newest has age 0. Ages are those of
+    An entry of age a has sample weight × ½^(a / half_life). The newest has age 0. Ages are those of
     this moment: entries added later are new, and older ones fade further when this is called
-    again, always from the importance that they were given.
+    again, always from the sample weight that they were given.
 
     Parameters
     ----------
     clf : fitted; it is changed
-    half_life : the age at which half of the importance is left: so many newer entries or, with
+    half_life : the age at which half of the sample weight is left: so many newer entries or, with
         `times`, in their unit. Lower forgets faster; None takes all fading back
     times : (N,) when each entry came, larger is newer, in the order of `clf.memory_.entries.ids`;
         None goes by the order in which they were remembered
@@ -130,24 +134,24 @@ def weigh_by_age(
     >>> from attnknn import AttnKNNClassifier
     >>> clf = AttnKNNClassifier(attention="distance")
     >>> clf = clf.fit([[0.0], [4.0], [1.0], [5.0]], ["a", "b", "a", "b"])
-    >>> weigh_by_age(clf, 1).fading.tolist()
+    >>> weigh_by_age(clf, 1).decay.tolist()
     [0.125, 0.25, 0.5, 1.0]
     """
     clf._check_remembers("weigh_by_age")
     if not HALF_LIFE.allow(half_life):
         raise InvalidSettingError(f"`half_life` must be {HALF_LIFE}, got {half_life!r}.")
     when = _times(clf, times)
-    fading = None
+    decay = None
     if half_life is not None:
-        fading = np.maximum(0.5 ** ((when.max() - when) / half_life), LEAST)
-    trial = copy(clf)._fade(fading)
-    if fading is None:
-        done = "Gave all entries their whole importance back"
+        decay = np.maximum(0.5 ** ((when.max() - when) / half_life), LEAST)
+    calibration_batch = copy(clf)._set_decay(decay)
+    if decay is None:
+        done = "Gave all entries their whole sample weight back"
     else:
-        done = f"Halved the importance of entries with every {half_life:g} of age"
-    changes = _changes(clf, trial, validation)
-    clf._fade(fading)
-    return Forgetting(done, clf.memory_.entries.ids[:0], fading, *changes)
+        done = f"Halved the sample weight of entries with every {half_life:g} of age"
+    changes = _changes(clf, calibration_batch, validation)
+    clf._set_decay(decay)
+    return Forgetting(done, clf.memory_.entries.ids[:0], decay, *changes)
 
 
 def _forget(
@@ -155,23 +159,23 @@ def _forget(
 ) -> Forgetting:
     """Forget entries, the loss being measured first, on a copy."""
     n = len(clf.memory_)
-    trial = copy(clf)
+    calibration_batch = copy(clf)
     if len(ids):
-        trial.forget(ids)
+        calibration_batch.forget(ids)
         done = f"Forgot {len(ids):,} of {n:,} entries, {which}"
     else:
         done = f"Forgot nothing: {n:,} entries are no more than asked for"
-    changes = _changes(clf, trial, validation)
+    changes = _changes(clf, calibration_batch, validation)
     if len(ids):
         clf.forget(ids)
-    return Forgetting(done, ids, clf.memory_.entries.fading, *changes)
+    return Forgetting(done, ids, clf.memory_.entries.decay, *changes)
 
 
 def _changes(
     before: AttnKNNClassifier, after: AttnKNNClassifier, validation: tuple[Any, Any] | None
 ) -> tuple[Any, Any]:
     on_rows = None if validation is None else change_on_rows(before, after, validation)
-    return change_on_fresh(before, after), on_rows
+    return change_on_held_out(before, after), on_rows
 
 
 def _check_budget(clf: AttnKNNClassifier, n: int, may_empty_classes: bool) -> None:

@@ -53,25 +53,27 @@ class Forgetting:
     ----------
     done : in a few words, as "Forgot 40 of 60 entries, the oldest"
     dropped : ids of the entries that are forgotten
-    fading : (N,) what age leaves of the importance of each entry, or None where nothing fades
-    fresh : the fresh entries of before, each judged without itself; None where there are none.
-        An entry that was dropped is asked about like a row to come
+    decay : (N,) what age leaves of the sample weight of each entry, or None where nothing fades
+    held_out : the held-out entries of before, each judged without itself; None where there are
+        none. An entry that was dropped is asked about like a row to come
     validation : the rows given for it, or None
     """
 
     done: str
     dropped: NDArray[Any]
-    fading: Floats | None
-    fresh: Change | None
+    decay: Floats | None
+    held_out: Change | None
     validation: Change | None = None
 
     def sentences(self) -> list[str]:
         """What was done, and the loss by each kind of rows."""
         found = [f"{self.done}."]
-        if self.fresh is None:
-            found.append("No fresh entries, so no loss by leave-one-out.")
+        if self.held_out is None:
+            found.append("No held-out entries, so no loss by leave-one-out.")
         else:
-            found.append(f"Leave-one-out, {self.fresh.n_rows:,} fresh entries: {self.fresh}.")
+            found.append(
+                f"Leave-one-out, {self.held_out.n_rows:,} held-out entries: {self.held_out}."
+            )
         if self.validation is not None:
             rows = f"{self.validation.n_rows:,} validation rows"
             found.append(f"{rows}: {self.validation}.")

@@ -39,7 +39,7 @@ def first_apart(clf: AttnKNNClassifier, order: Integers, n: int) -> Integers:
 
     Entries that make each other dispensable would otherwise go together.
     """
-    found = clf._everyone().situation.neighbors.nearest(NEAREST)
+    found = clf._everyone().batch.neighbors.nearest(NEAREST)
     stays = np.zeros(len(clf.memory_), dtype=bool)
     chosen: list[int] = []
     for position in order.tolist():

@@ -1,4 +1,4 @@
-"""Files that come gzipped: who packs them anew gets other bytes around the same content."""
+"""Files that come gzipped: who packs them again gets other bytes around the same content."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class UniformKNN(ClassifierMixin, BaseEstimator):
     """The classical vote: scikit-learn's `KNeighborsClassifier` at its best K.
 
     K is the one in 1..`max_neighbors` with the best leave-one-out accuracy on the training rows,
-    or on the fresh ones where `fit` is told them (the smallest of equals), from one search in
+    or on the held-out ones where `fit` is told them (the smallest of equals), from one search in
     which no row finds itself.
 
     Attributes
@@ -47,12 +47,12 @@ class UniformKNN(ClassifierMixin, BaseEstimator):
         self.max_neighbors = max_neighbors
         self.metric = metric
 
-    def fit(self, X: ArrayLike, y: ArrayLike, fresh: ArrayLike | None = None) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike, held_out: ArrayLike | None = None) -> Self:
         """Choose K and remember the rows.
 
         Parameters
         ----------
-        fresh : (N,) true for rows that no encoder was trained on: these choose K, all rows vote
+        held_out : (N,) true for rows that no encoder was trained on: these choose K, all rows vote
         """
         if self.max_neighbors < 1:
             raise InvalidSettingError(
@@ -60,7 +60,7 @@ class UniformKNN(ClassifierMixin, BaseEstimator):
             )
         rows, codes = _checked(self, X, y)
         most = min(self.max_neighbors, len(rows) - 1)
-        asked = _asked_rows(fresh, len(rows))
+        asked = _asked_rows(held_out, len(rows))
         search = NearestNeighbors(metric=self.metric).fit(rows)
         votes = codes[_nearest_others(search, rows, asked, most)] if most else codes[asked, None]
         scores = _leave_one_out_accuracy(votes, codes[asked], len(self.classes_))
@@ -190,16 +190,16 @@ def _solver(n_columns: int, n_classes: int) -> str:
     return "newton-cholesky" if n_columns * n_classes <= 1000 else "lbfgs"
 
 
-def _asked_rows(fresh: ArrayLike | None, n_rows: int) -> Integers:
+def _asked_rows(held_out: ArrayLike | None, n_rows: int) -> Integers:
     """The places of the rows that choose K."""
-    if fresh is None:
+    if held_out is None:
         return np.arange(n_rows)
-    is_fresh = np.asarray(fresh)
-    if is_fresh.shape != (n_rows,) or is_fresh.dtype != bool or not is_fresh.any():
+    is_held_out = np.asarray(held_out)
+    if is_held_out.shape != (n_rows,) or is_held_out.dtype != bool or not is_held_out.any():
         raise InvalidInputError(
-            f"`fresh` must hold true or false for each of {n_rows} rows, and true at least once."
+            f"`held_out` must hold true or false for each of {n_rows} rows, and true at least once."
         )
-    return np.flatnonzero(is_fresh)
+    return np.flatnonzero(is_held_out)
 
 
 def _nearest_others(search: Any, rows: Floats, asked: Integers, k: int) -> Integers:

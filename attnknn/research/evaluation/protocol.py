@@ -125,12 +125,12 @@ def _run_seed(
         fitted.append(_timed(method.make(seed).fit, embeddings, y_train.copy()))
     queries = _embedded(chosen, dataset.X_test)
     ran = [method for method in methods if method.name not in same]
-    judged = {
+    left_out = {
         method.name: _judge(method.name, seed, model, seconds, queries, dataset)
         for method, (model, seconds) in zip(ran, fitted, strict=True)
     }
-    judged |= {run.method: replace(run, seed=seed) for run in known if run.method in same}
-    runs = [judged[method.name] for method in methods]
+    left_out |= {run.method: replace(run, seed=seed) for run in known if run.method in same}
+    runs = [left_out[method.name] for method in methods]
     return Table(
         dataset=dataset.name,
         checksum=dataset.checksum,

@@ -129,7 +129,7 @@ class TableMLP(ClassifierMixin, BaseEstimator):
         outcome = train(both, loss_of, judge, len(trained), course, chance, average=average)
         net.chance.draw = None
         both.eval()
-        return min(outcome.judged_losses), network, net, head
+        return min(outcome.validation_losses), network, net, head
 
     def _scores(self, inputs: NDArray[np.float32]) -> Floats:
         embeddings = np.maximum(self.encoder_.embed(inputs), 0).astype(np.float64)

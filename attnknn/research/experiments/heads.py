@@ -21,8 +21,8 @@ Features = NDArray[np.float32]  # (V, n, width)
 def head_answers(
     trained: Trained, asked: Features, seen: Features, *, has_noise: bool
 ) -> Iterator[Found]:
-    """The head with one view and with all; its temperature is fitted on fresh rows afterward."""
-    codes = trained.codes[trained.fresh]
+    """The head with one view and with all; its temperature is fitted on held-out rows afterward."""
+    codes = trained.codes[trained.held_out]
     for views, n_views in (("", 1), (", views", len(asked))):
         clock = Clock()
         head = trained.baseline.fit_on_features(seen[:n_views], codes)
@@ -41,15 +41,15 @@ def head_answers(
             yield Found(name, better, chosen, fitting, answering + clock.lap())
 
 
-def head_with_noise(fresh: Floats, codes: Integers) -> Calibration:
-    """The map and the label noise of a head by the likelihood of fresh rows' observed labels.
+def head_with_noise(held_out: Floats, codes: Integers) -> Calibration:
+    """The map and the label noise of a head by the likelihood of held-out rows' observed labels.
 
     What the votes get, for the head: its temperature alone would make it as unsure as its labels
     are wrong.
     """
 
     def loss(numbers: Floats) -> float:
-        return float(Calibration(np.exp(numbers[0]), numbers[1]).losses(fresh, codes).mean())
+        return float(Calibration(np.exp(numbers[0]), numbers[1]).losses(held_out, codes).mean())
 
     bounds = [(-WIDEST, WIDEST), (0.0, 0.9)]
     best = minimize(loss, np.array([0.0, 0.1]), method="Nelder-Mead", bounds=bounds).x

@@ -60,11 +60,14 @@ class Stage:
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         self.kept = Remembered.of(scene)
-        self.most = most_neighbors(len(scene.codes), is_trained=scene.fresh is not None)
+        self.most = most_neighbors(len(scene.codes), is_trained=scene.held_out is not None)
         self.few = min(self.most, MOST_NEIGHBORS)
 
     def votes(self, name: str, attention: Any, k: int) -> Iterator[Found]:
-        """Answers by an attention, its scalars fitted on fresh rows, as seen and in all views."""
+        """Answers by an attention, its scalars fitted on held-out rows.
+
+        As seen and in all views.
+        """
         scene = self.scene
         clock = Clock()
         parts = self.kept.fitted(attention, k, scene.seed)
@@ -114,7 +117,7 @@ def _head(stage: Stage, _: Choices) -> Iterator[Found]:
 
 def _uniform(stage: Stage, choices: Choices) -> Iterator[Found]:
     if choices.n_neighbors is None:
-        return stage.estimator("uniform", UniformKNN(), fresh=stage.scene.fresh)
+        return stage.estimator("uniform", UniformKNN(), held_out=stage.scene.held_out)
     return stage.votes("uniform", UniformAttention(), choices.n_neighbors)
 
 

@@ -29,7 +29,7 @@ class Network:
     name : of the network among those of its data set: 'narrow' or 'wide'
     backbone : what `ImageEncoder` calls its network
     widths, embed_dim, image_size : as in `ImageEncoder`
-    fresh : rows that are not trained on, at most a fifth
+    held_out : rows that are not trained on, at most a fifth
     flip, crop : of the augmentation; mirror images are views only where they are trained on
     mixing : as in `learning.mixing.Mixing`
     training : further settings of `ImageTraining`
@@ -42,7 +42,7 @@ class Network:
     widths: tuple[int, ...] | None = None
     embed_dim: int | None = None
     image_size: int | None = None
-    fresh: int = 2000
+    held_out: int = 2000
     flip: Literal["none", "random", "alternating"] = "alternating"
     crop: int = 2
     mixing: Mapping[str, float] = field(default_factory=dict)

@@ -31,7 +31,7 @@ class Trained:
     lesson: Lesson
     images: NDArray[Any]
     codes: Integers
-    fresh: Booleans
+    held_out: Booleans
 
     @property
     def baseline(self) -> HeadBaseline:
@@ -74,19 +74,19 @@ def trained_encoder(
     """Train as the network says, or go on, or take what is there."""
     from attnknn.fitting.images import train_images
 
-    fresh = np.zeros(len(codes), dtype=bool)
-    n_fresh = min(network.fresh, len(codes) // 5)
-    fresh[np.random.default_rng(seed).choice(len(codes), n_fresh, replace=False)] = True
+    held_out = np.zeros(len(codes), dtype=bool)
+    n_held_out = min(network.held_out, len(codes) // 5)
+    held_out[np.random.default_rng(seed).choice(len(codes), n_held_out, replace=False)] = True
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
-    encoder = network.encoder(checkpoint, seed).fit(images[~fresh])
+    encoder = network.encoder(checkpoint, seed).fit(images[~held_out])
     lesson = train_images(
         encoder,
         images,
         codes,
         n_classes=n_classes,
         groups=np.full(len(codes), -1),
-        is_trained_on=~fresh,
+        is_trained_on=~held_out,
         random_state=seed,
         verbose=verbose,
     )
-    return Trained(encoder, lesson, images, codes, fresh)
+    return Trained(encoder, lesson, images, codes, held_out)

@@ -174,7 +174,7 @@ def losses_of(training: Outcome) -> dict[str, Any]:
     return {
         "seconds": round(training.seconds, 1),
         "train losses": training.train_losses,
-        "judged losses": training.judged_losses,
+        "judged losses": training.validation_losses,
         "tolerance": training.tolerance,
     }
 

@@ -31,9 +31,9 @@ class Scene:
     damage : what was done to training rows and test images, in words
     encoder : what made the embeddings, in words
     entries, codes : (N, D) and (N,) the training rows
-    fresh : (N,) rows that no encoder was trained on; None: it was trained on none
+    held_out : (N,) rows that no encoder was trained on; None: it was trained on none
     asked : (V, n, D) the test rows in each view, the first as they are
-    seen : (V, n_fresh, D) the fresh rows likewise, empty where there is one view only
+    seen : (V, n_fresh, D) the held-out rows likewise, empty where there is one view only
     truth : (n,) clean labels of the test rows
     heads : answers of the CNN head of the same training, if there is one
     training : of the encoder, if it was trained
@@ -45,7 +45,7 @@ class Scene:
     encoder: str
     entries: NDArray[np.float32]
     codes: Integers
-    fresh: Booleans | None
+    held_out: Booleans | None
     asked: Seen
     seen: Seen
     truth: Integers
@@ -84,7 +84,7 @@ def fixed_scene(
         encoder=fixed_words(data, encoder, n_rows),
         entries=np.asarray(chosen.transform(rows), dtype=np.float32),
         codes=damaged.codes,
-        fresh=None,
+        held_out=None,
         asked=asked,
         seen=np.empty((1, 0, asked.shape[2]), dtype=np.float32),
         truth=data.y_test,
@@ -124,7 +124,7 @@ def image_scene(
     )
     encoder, views = trained.encoder, network.views
     asked = encoder.features(shift.apply(pictures(data, data.X_test), seed), views)
-    seen = encoder.features(trained.images[trained.fresh], views)
+    seen = encoder.features(trained.images[trained.held_out], views)
     has_noise = stress.is_about_noise or has_wrong_labels(data)
     return Scene(
         data=data,
@@ -133,7 +133,7 @@ def image_scene(
         encoder=network_words(network, n_rows),
         entries=encoder.transform(trained.images),
         codes=damaged.codes,
-        fresh=trained.fresh,
+        held_out=trained.held_out,
         asked=encoder.embed(asked),
         seen=encoder.embed(seen),
         truth=data.y_test,

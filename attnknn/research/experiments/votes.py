@@ -24,19 +24,19 @@ class Remembered:
 
     memory: Any
     counts: Integers
-    fresh: Booleans | None
+    held_out: Booleans | None
 
     @classmethod
     def of(cls, scene: Scene) -> Remembered:
         """The entries of a scene; classes without a row are counted too."""
         entries = make_entries(scene.entries, scene.codes)
         memory = make_memory("torch").remember(entries, "euclidean")
-        return cls(memory, np.bincount(scene.codes, minlength=scene.n_classes), scene.fresh)
+        return cls(memory, np.bincount(scene.codes, minlength=scene.n_classes), scene.held_out)
 
     def fitted(self, attention: Any, n_neighbors: int, seed: int) -> Parts:
-        """Parts whose scalars are fitted on the fresh rows alone."""
+        """Parts whose scalars are fitted on the held-out rows alone."""
         settings = FitSettings(n_neighbors, "auto", "auto", seed)
-        return fit_parts(self.memory, self.counts, attention, settings, self.fresh).parts
+        return fit_parts(self.memory, self.counts, attention, settings, self.held_out).parts
 
 
 def probabilities(parts: Parts, queries: Seen, calibration: Calibration | None = None) -> Floats:
@@ -46,11 +46,11 @@ def probabilities(parts: Parts, queries: Seen, calibration: Calibration | None =
 
 
 def map_after_averaging(parts: Parts, kept: Remembered, views: Seen) -> Calibration:
-    """The map for averaged shares, by the log-loss of the fresh rows, left out themselves."""
-    assert kept.fresh is not None
+    """The map for averaged shares, by the log-loss of the held-out rows, left out themselves."""
+    assert kept.held_out is not None
     trust = None
     if parts.trust is not None:
         everyone = judge(kept.memory, kept.counts, parts.n_neighbors)
         trust = Trust(everyone, parts.attention.first_look_)
-    factor = views_factor(parts, np.flatnonzero(kept.fresh), list(views), trust)
+    factor = views_factor(parts, np.flatnonzero(kept.held_out), list(views), trust)
     return replace(parts.calibration, exponent=parts.calibration.exponent * factor)

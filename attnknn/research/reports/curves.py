@@ -26,14 +26,14 @@ def curve_section(losses: Mapping[str, Outcome], title: str, name: str) -> Secti
     >>> runs = {"narrow": Outcome([0.9, 0.6], [1.2, 0.8, 0.7]), "wide": Outcome([0.5], [1.1, 0.6])}
     >>> section = curve_section(runs, "Training", "training")
     >>> section.sentences[0]
-    'Of 2 runs, wide kept the lowest loss of fresh rows: 0.6000, of epoch 1.'
+    'Of 2 runs, wide kept the lowest loss of held-out rows: 0.6000, of epoch 1.'
     """
     _check(losses)
     losses = _told_once(losses)
     drawing = Drawing(
         name,
         figures.courses(losses, title),
-        "Losses of trained and of fresh rows by epoch, the start being epoch 0; a ring is the "
+        "Losses of trained and of held-out rows by epoch, the start being epoch 0; a ring is the "
         "epoch whose state was kept.",
     )
     return Section(title, _sentences(losses), [_grid(losses, name)], [drawing])
@@ -44,7 +44,7 @@ def _told_once(runs: Mapping[str, Outcome]) -> dict[str, Outcome]:
     seen: set[tuple[float, ...]] = set()
     kept = {}
     for run, outcome in runs.items():
-        losses = (*outcome.train_losses, *outcome.judged_losses)
+        losses = (*outcome.train_losses, *outcome.validation_losses)
         if losses not in seen:
             kept[run] = outcome
         seen.add(losses)
@@ -54,14 +54,18 @@ def _told_once(runs: Mapping[str, Outcome]) -> dict[str, Outcome]:
 def _sentences(runs: Mapping[str, Outcome]) -> list[str]:
     best = min(runs, key=lambda run: _kept_loss(runs[run]))
     among = f"Of {len(runs)} runs, {named(best)}" if len(runs) > 1 else named(best)
-    words = "kept the lowest loss of fresh rows:" if len(runs) > 1 else "kept a loss of fresh rows:"
+    words = (
+        "kept the lowest loss of held-out rows:"
+        if len(runs) > 1
+        else "kept a loss of held-out rows:"
+    )
     said = [f"{among} {words} {_kept_loss(runs[best]):.4f}, of epoch {runs[best].best_epoch}."]
     risen = [run for run, outcome in runs.items() if _has_risen(outcome)]
     if len(risen) <= MOST_TOLD:
         said += [_rise(run, runs[run]) for run in risen]
     else:
         said.append(
-            f"In {len(risen)} of {len(runs)} runs the loss of fresh rows was higher at the end "
+            f"In {len(risen)} of {len(runs)} runs the loss of held-out rows was higher at the end "
             "than at the epoch that was kept."
         )
     return said + [
@@ -72,25 +76,32 @@ def _sentences(runs: Mapping[str, Outcome]) -> list[str]:
 
 
 def _has_risen(outcome: Outcome) -> bool:
-    return round(outcome.judged_losses[-1], 4) > round(_kept_loss(outcome), 4)
+    return round(outcome.validation_losses[-1], 4) > round(_kept_loss(outcome), 4)
 
 
 def _rise(run: str, outcome: Outcome) -> str:
     return (
-        f"The loss of fresh rows of {named(run)} was higher at the end "
-        f"({outcome.judged_losses[-1]:.4f}) than at the epoch that was kept "
+        f"The loss of held-out rows of {named(run)} was higher at the end "
+        f"({outcome.validation_losses[-1]:.4f}) than at the epoch that was kept "
         f"({_kept_loss(outcome):.4f})."
     )
 
 
 def _grid(runs: Mapping[str, Outcome], name: str) -> Grid:
-    head = ["run", "epochs", "kept", "fresh rows, start", "fresh rows, kept", "trained rows, last"]
+    head = [
+        "run",
+        "epochs",
+        "kept",
+        "held-out rows, start",
+        "held-out rows, kept",
+        "trained rows, last",
+    ]
     rows = [
         [
             run,
             str(len(outcome.train_losses)),
             str(outcome.best_epoch),
-            f"{outcome.judged_losses[0]:.4f}",
+            f"{outcome.validation_losses[0]:.4f}",
             f"{_kept_loss(outcome):.4f}",
             f"{outcome.train_losses[-1]:.4f}" if outcome.train_losses else "–",
         ]
@@ -100,12 +111,12 @@ def _grid(runs: Mapping[str, Outcome], name: str) -> Grid:
 
 
 def _kept_loss(outcome: Outcome) -> float:
-    return outcome.judged_losses[outcome.best_epoch]
+    return outcome.validation_losses[outcome.best_epoch]
 
 
 def _check(runs: Mapping[str, Outcome]) -> None:
     if not runs:
         raise InvalidInputError("`losses` must hold at least one run, got none.")
     for run, outcome in runs.items():
-        if not outcome.judged_losses:
+        if not outcome.validation_losses:
             raise InvalidInputError(f"The run {run!r} has no losses: it was never judged.")

@@ -144,7 +144,7 @@ def lines(
 
 
 def courses(runs: Mapping[str, Outcome], title: str) -> Any:
-    """The losses of trained and of fresh rows by epoch; a ring is the epoch whose state was kept.
+    """Training and validation loss by epoch; a ring marks the epoch whose weights were kept.
 
     The two stand apart since they are not of one kind: trained rows are asked about with whatever
     the training leaves out, mixes or adds.
@@ -154,13 +154,15 @@ def courses(runs: Mapping[str, Outcome], title: str) -> Any:
     for look, (name, run) in zip(_looks(len(runs)), runs.items(), strict=True):
         epochs = range(1, len(run.train_losses) + 1)
         left.plot(epochs, run.train_losses, marker=".", label=name, **look)
-        judged, kept = run.judged_losses, run.best_epoch
-        right.plot(range(len(judged)), judged, marker=".", clip_on=False, **look)
+        left_out, kept = run.validation_losses, run.best_epoch
+        right.plot(range(len(left_out)), left_out, marker=".", clip_on=False, **look)
         ring = {"marker": "o", "markersize": 9, "fillstyle": "none", "clip_on": False}
-        right.plot(kept, judged[kept], color=look["color"], **ring)
-    losses = np.array([x for run in runs.values() for x in (*run.train_losses, *run.judged_losses)])
+        right.plot(kept, left_out[kept], color=look["color"], **ring)
+    losses = np.array(
+        [x for run in runs.values() for x in (*run.train_losses, *run.validation_losses)]
+    )
     lowest = losses[np.isfinite(losses)].min(initial=0.0)  # a training that diverges leaves NaN
-    for panel, rows in ((left, "trained rows"), (right, "fresh rows")):
+    for panel, rows in ((left, "trained rows"), (right, "held-out rows")):
         panel.set(xlabel="epoch", ylabel=f"loss of {rows}")
         panel.set_xlim(left=0)
         panel.set_ylim(bottom=lowest)

@@ -87,8 +87,8 @@ class EditableModel:
         return self
 
     def refit(self) -> Self:
-        """Fit attention, calibration and value head anew."""
-        with self.edit("Fitted anew"):
+        """Fit attention, calibration and value head again."""
+        with self.edit("Fitted again"):
             self.classifier.refit()
         return self
 

@@ -25,8 +25,8 @@ class Receipt:
     searched : files of the model folder that were searched for pieces of the entries
     n_searched : pieces, words and names that were searched for
     found_in : files, and places within the store, in which any was still found
-    n_answers : answers that were compared with those of a memory built anew without the entries;
-        none after an erasure that was cut short, when the memory is one that was built anew
+    n_answers : answers that were compared with those of a memory built again without the entries;
+        none after an erasure that was cut short, when the memory is one that was built again
     answers_agree : whether all of them were the same
     seen_by : fitted parts that had seen the entries
     """

@@ -65,7 +65,7 @@ class Change:
     Parameters
     ----------
     removed : (N before,) True for entries that are gone
-    changed : positions after, of entries that have another label, importance or freshness, or
+    changed : positions after, of entries that have another label, sample weight or freshness, or
         whose label is written otherwise
     changed_before : positions before, of the same
     n_relabeled, n_weighed : how many of these have another label, another say
@@ -101,7 +101,7 @@ class Change:
             if n:
                 said.append(f"{verb} {n:,} {'entry' if n == 1 else 'entries'}")
         if not said and (self.parts or self.dropped):
-            said = ["fitted anew"]
+            said = ["fitted again"]
         words = " and ".join(said) or "changed nothing"
         return words[0].upper() + words[1:]
 
@@ -119,7 +119,7 @@ class Change:
         )
         is_weighed, is_judged = (
             getattr(before.entries, name)[old] != getattr(after.entries, name)[new]
-            for name in ("importance_now", "fresh")
+            for name in ("effective_weight", "held_out")
         )
         is_changed = is_rewritten | is_weighed | is_judged
         return cls(
@@ -146,10 +146,10 @@ def rows_of(kept: Kept, positions: Integers) -> list[tuple[Any, ...]]:
 
 
 def versions_of(kept: Kept, positions: Integers) -> list[tuple[str, float, float, int]]:
-    """The label, importance, what age left of it, and freshness of some entries."""
+    """The label, sample weight, what age left of it, and freshness of some entries."""
     entries = kept.entries.take(positions)
-    fading = np.ones(len(entries)) if entries.fading is None else entries.fading
-    numbers = entries.importance.tolist(), fading.tolist(), entries.fresh.astype(int).tolist()
+    decay = np.ones(len(entries)) if entries.decay is None else entries.decay
+    numbers = entries.sample_weight.tolist(), decay.tolist(), entries.held_out.astype(int).tolist()
     return list(zip(kept.labels(positions), *numbers, strict=True))
 
 

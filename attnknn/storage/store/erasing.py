@@ -148,7 +148,7 @@ def _overwrite_copies(database: sqlite3.Connection, copies: list[bytes]) -> None
 
 
 def finish_erasure(database: sqlite3.Connection, folder: Path) -> None:
-    """Write the file anew without what was deleted; what a killed process left is done too."""
+    """Write the file again without what was deleted; what a killed process left is done too."""
     query = "select 1 from cache where name = ?"
     if not database.execute(query, (UNFINISHED,)).fetchone():
         return

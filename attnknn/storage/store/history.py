@@ -51,18 +51,18 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Touched:
-    """What an edit did to one entry; labels and importances are None where it was not there.
+    """What an edit did to one entry; labels and sample weights are None where it was not there.
 
     Parameters
     ----------
-    importance_before, importance_after : with what age leaves of them
+    sample_weight_before, sample_weight_after : with what age leaves of them
     """
 
     id: Any
     before: Any
     after: Any
-    importance_before: float | None
-    importance_after: float | None
+    sample_weight_before: float | None
+    sample_weight_after: float | None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -85,15 +85,15 @@ def touched_by(database: sqlite3.Connection, edit: SupportsIndex) -> list[Touche
     """The entries that an edit added, removed or changed; erased ones are no longer known."""
     number = check_edit(database, edit)
     query = (
-        "select id, old.label, new.label, old.importance * old.fading, "
-        "new.importance * new.fading from rows "
+        "select id, old.label, new.label, old.sample_weight * old.decay, "
+        "new.sample_weight * new.decay from rows "
         "left join versions old on old.seq = rows.seq and old.until = :edit "
         "left join versions new on new.seq = rows.seq and new.since = :edit "
         "where rows.seq in (select seq from versions where since = :edit or until = :edit) "
         "order by rows.seq"
     )
     found = database.execute(query, {"edit": number})
-    return [Touched(i, _label(b), _label(a), *importances) for i, b, a, *importances in found]
+    return [Touched(i, _label(b), _label(a), *sample_weights) for i, b, a, *sample_weights in found]
 
 
 def _label(text: str | None) -> Any:

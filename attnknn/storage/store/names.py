@@ -17,7 +17,7 @@ COUNTED = r"(?i:added|relabeled|forgot|changed the say of) [\d,]+ (?:entry|entri
 OURS = re.compile(
     r"(?:Took back edit \d+: )?"
     r"(?:Rolled back to snapshot |(?:"
-    rf"Rolled back to edit \d+|Fitted anew|Changed nothing|{COUNTED}(?: and {COUNTED})*|"
+    rf"Rolled back to edit \d+|Fitted again|Changed nothing|{COUNTED}(?: and {COUNTED})*|"
     r"Opened for editing with [\d,]+ entries|Erased [\d,]+ (?:entry|entries) of a subject"
     r")$)?"
 )

@@ -17,7 +17,7 @@ ROUNDS = 20_000  # of hashing, so that a name is not found by trying many
 
 @dataclass(frozen=True)
 class Pending:
-    """What a receipt says that cannot be found anew once the entries are gone.
+    """What a receipt says that cannot be found again once the entries are gone.
 
     Parameters
     ----------

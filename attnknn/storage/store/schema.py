@@ -33,8 +33,8 @@ TABLES = (
     "create table rows (seq integer primary key, id not null, grp integer not null, subject text, "
     "payload text, embedding blob not null, digest integer not null)",
     "create table versions (seq integer not null, since integer not null, until integer, "
-    "label text not null, importance real not null, fading real not null, "
-    "fresh integer not null, digest integer not null, "
+    "label text not null, sample_weight real not null, decay real not null, "
+    "held_out integer not null, digest integer not null, "
     "primary key (seq, since)) without rowid",
     "create table parts (name text not null, since integer not null, until integer, "
     "made integer not null, sha256 text not null, content blob not null, "

@@ -17,7 +17,7 @@ from attnknn.storage.reading import ModelFolder, Opened
 
 VALID = "since <= :edit and (until is null or until > :edit)"
 ROW = "id, grp, subject, payload, embedding"
-VERSION = "label, importance, fading, fresh"
+VERSION = "label, sample_weight, decay, held_out"
 TIMED = ("versions", "parts")
 TRUST = "trust.npy"
 
@@ -145,15 +145,15 @@ class StoredModel(ModelFolder):
             raise self.refuse(f"an entry in {STORE} is not what was written (its checksum differs)")
         columns = list(zip(*found, strict=True)) if found else [()] * 12
         seqs, ids, groups, subjects, payloads, embeddings, _, *versions = columns
-        labels, importance, fading, fresh, _ = versions
+        labels, sample_weight, decay, held_out, _ = versions
         self.seqs = np.array(seqs, dtype=np.int64)
         self._columns: dict[str, NDArray[Any]] = {
             "embeddings": self._embeddings(embeddings),
             "labels": self._codes(labels),
             "groups": np.array(groups, dtype=np.int64),
-            "importance": np.array(importance, dtype=np.float64),
-            "fading": np.array(fading, dtype=np.float64),
-            "fresh": np.array(fresh, dtype=np.bool_),
+            "sample_weight": np.array(sample_weight, dtype=np.float64),
+            "decay": np.array(decay, dtype=np.float64),
+            "held_out": np.array(held_out, dtype=np.bool_),
         }
         self._texts: dict[str, list[Any]] = {
             "subjects": list(subjects),

@@ -53,7 +53,7 @@ def write_change(
     kept : what is to be kept now
     seqs : of the entries before, in their order
     head : the edit that this one follows; it must still be the last
-    is_refit : whether parts were fitted anew, and did not only make room for a class
+    is_refit : whether parts were fitted again, and did not only make room for a class
     """
     edit = head + 1
     ended = np.concatenate([seqs[change.removed], seqs[change.changed_before]])
@@ -78,7 +78,7 @@ def write_change(
 
 
 def write_trust(database: sqlite3.Connection, trust: Floats, edit: int) -> None:
-    """Keep what can be found anew, so that it need not be."""
+    """Keep what can be found again, so that it need not be."""
     line = (TRUST, edit, trust_to_bytes(trust))
     database.execute("insert or replace into cache values (?, ?, ?)", line)
 

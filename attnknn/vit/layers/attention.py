@@ -19,7 +19,7 @@ class Attention(HeadedAttention):
     Parameters
     ----------
     key_drop
-        The share of tokens that, in a step of training, only they themselves look at; drawn anew
+        The share of tokens that, in a step of training, only they themselves look at; drawn again
         for each step, the same for all its images.
     num_prefix_tokens
         Class and register tokens before the others, which are never dropped.

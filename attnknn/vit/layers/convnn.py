@@ -46,7 +46,7 @@ class ConvNNAttention(HeadedAttention):
     n_neighbors
         K, the token itself included where it is among its nearest, and always with samples.
     sampling_type, num_samples, sample_padding
-        Who may be chosen: `all`; `random`, `num_samples` tokens that are drawn anew at each step of
+        Who may be chosen: `all`; `random`, `num_samples` tokens drawn again at each step of
         training and stay the same afterwards, by `seed`; or `spatial`, `num_samples` ×
         `num_samples` patches evenly spread over the grid, without its outer `sample_padding` rows
         and columns. Prefix tokens always may. −1 is all.

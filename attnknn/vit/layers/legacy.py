@@ -5,7 +5,7 @@ It differs from `ConvNNAttention` in six ways, which change its numbers:
 - its `W_k` makes the queries and its `W_q` the keys;
 - with samples, a token has the score 1 with itself (or the distance 1) whatever it is, and as a
   sample it is given −0.1 (or 1.1), so that it may well be chosen again;
-- `spatial` samples stand evenly along the sequence, and random ones are drawn anew in evaluation;
+- `spatial` samples stand evenly along the sequence, and random ones are drawn again in evaluation;
 - with `coordinate_encoding`, features get one channel more, which goes from −1 to 1 along the
   sequence, or along the samples in the order they were drawn; scores are scaled as without it;
 - dropout is on what was combined, not on weights;

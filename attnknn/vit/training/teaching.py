@@ -174,8 +174,8 @@ class _Course:
             on_epoch=self.tell,
             processes=self.processes,
         )
-        n_judged = len(outcome.judged_losses) - 1  # without the start
-        epochs, best = self.log.epochs[:n_judged], outcome.best_epoch
+        n_left_out = len(outcome.validation_losses) - 1  # without the start
+        epochs, best = self.log.epochs[:n_left_out], outcome.best_epoch
         return Lesson(epochs, best, outcome.was_interrupted, outcome.seconds)
 
     def _marks(self) -> dict[str, Any]:
@@ -231,13 +231,13 @@ class _Course:
         self._log(scores)
         return _order(scores)
 
-    def _log(self, judged: Scores) -> None:
+    def _log(self, left_out: Scores) -> None:
         """An epoch is over."""
         steps = self._of_all(self.steps)
-        if not math.isfinite(steps.loss + judged.loss):
+        if not math.isfinite(steps.loss + left_out.loss):
             raise DivergedError(
                 f"The training has no use after epoch {len(self.log.epochs)}: the loss of the next "
-                f"one is {steps.loss + judged.loss}. Lower the learning rate `lr`, or clip "
+                f"one is {steps.loss + left_out.loss}. Lower the learning rate `lr`, or clip "
                 "gradients (`clip_grad_norm`)."
             )
         epoch = Epoch(
@@ -245,14 +245,14 @@ class _Course:
             train_loss=steps.loss,
             train_top1=steps.top1,
             train_top5=steps.top5,
-            validation_loss=judged.loss,
-            validation_top1=judged.top1,
-            validation_top5=judged.top5,
+            validation_loss=left_out.loss,
+            validation_top1=left_out.top1,
+            validation_top5=left_out.top5,
             seconds=time.perf_counter() - self.started,
         )
         self.log.epochs.append(epoch)
         if isinstance(self.schedule, Plateau):
-            self.schedule.judged(judged.loss)
+            self.schedule.left_out(left_out.loss)
 
     def tell(self, _: Outcome) -> None:
         """An epoch is over, and in the checkpoint."""

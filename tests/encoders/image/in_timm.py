@@ -46,7 +46,7 @@ def teach(encoder: ImageEncoder, X: np.ndarray, codes: np.ndarray) -> list[float
         groups=np.full(len(codes), -1),
         is_trained_on=np.arange(len(codes)) // 2 % 4 != 0,
         random_state=0,
-    ).judged_losses
+    ).validation_losses
 
 
 def check_model(name: str, folder: Path, X: np.ndarray, codes: np.ndarray) -> None:
@@ -77,15 +77,15 @@ def check_model(name: str, folder: Path, X: np.ndarray, codes: np.ndarray) -> No
     assert np.array_equal(by_pt.transform(X), encoder.transform(X))
 
     start = {key: value.clone() for key, value in encoder.module_.network.state_dict().items()}
-    judged = teach(encoder, X, codes)
-    assert len(set(judged)) > 1
+    left_out = teach(encoder, X, codes)
+    assert len(set(left_out)) > 1
 
     again = ImageEncoder.from_settings(*encoder.to_settings())
     assert np.array_equal(again.transform(X), encoder.transform(X))
 
     frozen = ImageEncoder(f"timm:{name}", embed_dim=8, backbone="frozen", **settings).fit(X)
-    judged = teach(frozen, X, codes)
-    assert len(set(judged)) > 1
+    left_out = teach(frozen, X, codes)
+    assert len(set(left_out)) > 1
     kept = frozen.module_.network.state_dict()
     assert all(torch.equal(kept[key], value) for key, value in start.items())
     assert frozen.transform(X).shape == (len(X), 8)

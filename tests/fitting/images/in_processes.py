@@ -45,7 +45,7 @@ def main(result: Path) -> None:
         random_state=0,
     )
     if os.environ.get("RANK", "0") == "0":
-        losses = {"train": outcome.train_losses, "judged": outcome.judged_losses}
+        losses = {"train": outcome.train_losses, "left_out": outcome.validation_losses}
         result.write_text(json.dumps(losses | {"embeddings": encoder.transform(X).tolist()}))
 
 

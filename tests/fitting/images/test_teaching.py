@@ -60,9 +60,9 @@ def test_training_brings_rows_of_one_class_together():
     after = others_agree(encoder.transform(IMAGES), CODES, is_asked=~IS_TRAINED_ON)
     assert before < 0.9
     assert after > 0.95
-    judged = lesson.outcome.judged_losses
-    assert min(judged) < judged[0] / 3
-    assert len(judged) == len(lesson.outcome.train_losses) + 1
+    left_out = lesson.outcome.validation_losses
+    assert min(left_out) < left_out[0] / 3
+    assert len(left_out) == len(lesson.outcome.train_losses) + 1
 
 
 def test_random_labels_stay_random(rng):
@@ -147,7 +147,7 @@ def test_a_killed_training_goes_on_as_if_nothing_had_happened(
     resumed = encoder_of(training)
     outcome = taught(resumed).outcome
     assert outcome.train_losses == expected.train_losses
-    assert outcome.judged_losses == expected.judged_losses
+    assert outcome.validation_losses == expected.validation_losses
     assert np.array_equal(resumed.transform(IMAGES), whole.transform(IMAGES))
 
 
@@ -160,7 +160,7 @@ CHANGES = {
     "schedule": "cosine",
     "warmup": 0.6,
     "clip": 0.01,
-    "bias_pace": 1.0,
+    "bias_lr_scale": 1.0,
     "whitening_epochs": 0,
     "vote_weight": 0.2,
     "temperature": 0.5,
@@ -189,7 +189,7 @@ WITH = {
     "window": (12, {"window_epochs": 1}),
     "window_epochs": (2, {"window": 12, "window_epochs": 1}),
 }
-ELSEWHERE = {"patience", "judge_entries", "backbone_pace", "checkpoint", "device"}
+ELSEWHERE = {"patience", "judge_entries", "backbone_lr_scale", "checkpoint", "device"}
 
 
 @cache
@@ -205,7 +205,7 @@ def judgments_after(**changes):
         groups=NO_GROUPS[some],
         is_trained_on=IS_TRAINED_ON[some],
         random_state=0,
-    ).outcome.judged_losses[1:]
+    ).outcome.validation_losses[1:]
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -235,7 +235,7 @@ def test_fewer_rows_vote_where_fewer_are_asked_to_judge():
     first, second = (
         taught(encoder_of(replace(QUICK, epochs=1, judge_entries=n))).outcome for n in (20, 4096)
     )
-    assert first.judged_losses[0] != second.judged_losses[0]
+    assert first.validation_losses[0] != second.validation_losses[0]
     assert first.train_losses == second.train_losses
 
 
@@ -302,20 +302,20 @@ def test_a_rest_too_small_for_a_batch_is_left_out():
 
 def test_the_head_is_the_baseline_and_gets_a_temperature():
     baseline = taught(encoder_of(replace(QUICK, head_scale=1.0))).baseline
-    fresh, codes = IMAGES[~IS_TRAINED_ON], CODES[~IS_TRAINED_ON]
-    assert (baseline.predict(fresh) == codes).mean() > 0.9
+    held_out, codes = IMAGES[~IS_TRAINED_ON], CODES[~IS_TRAINED_ON]
+    assert (baseline.predict(held_out) == codes).mean() > 0.9
 
     def loss():
-        return -np.log(baseline.predict_proba(fresh)[np.arange(len(codes)), codes]).mean()
+        return -np.log(baseline.predict_proba(held_out)[np.arange(len(codes)), codes]).mean()
 
-    assert np.allclose(baseline.predict_proba(fresh).sum(axis=1), 1)
+    assert np.allclose(baseline.predict_proba(held_out).sum(axis=1), 1)
     before = loss()
-    baseline.fit_temperature(fresh, codes)
+    baseline.fit_temperature(held_out, codes)
     assert baseline.temperature != 1
     assert loss() < before
     twice = baseline.seeing(Views(("original", "flip")))
-    assert not np.allclose(twice.predict_proba(fresh), baseline.predict_proba(fresh))
-    assert baseline.predict_proba(fresh[:0]).shape == (0, 4)
+    assert not np.allclose(twice.predict_proba(held_out), baseline.predict_proba(held_out))
+    assert baseline.predict_proba(held_out[:0]).shape == (0, 4)
 
 
 def test_without_a_head_there_is_no_baseline():
@@ -353,8 +353,8 @@ def test_files_gray_images_and_own_modules_are_taught(tmp_path):
     assert np.array_equal(by_file.transform(paths), by_array.transform(gray))
     own = nn.Sequential(nn.Flatten(), nn.Linear(256, 8))
     encoder = encoder_of(replace(QUICK, epochs=1), gray, network=own, widths=None)
-    judged = taught(encoder, codes, X=gray).outcome.judged_losses
-    assert judged[1] != judged[0]
+    left_out = taught(encoder, codes, X=gray).outcome.validation_losses
+    assert left_out[1] != left_out[0]
 
 
 def test_images_that_cannot_be_held_are_read_for_every_batch(monkeypatch):
@@ -396,9 +396,9 @@ def test_reading_ahead_changes_nothing_but_who_reads(monkeypatch):
 def test_larger_networks_are_taught_with_a_projection(network, widths):
     training = replace(QUICK, epochs=1, learning_rate=0.02)
     encoder = encoder_of(training, network=network, widths=widths, embed_dim=6)
-    judged = taught(encoder).outcome.judged_losses
+    left_out = taught(encoder).outcome.validation_losses
     assert encoder.transform(IMAGES).shape == (N_ROWS, 6)
-    assert judged[1] != judged[0]
+    assert left_out[1] != left_out[0]
 
 
 def test_rows_are_needed_to_train_on_and_to_judge():
@@ -420,7 +420,7 @@ def test_one_class_and_a_class_with_one_row_are_taught():
     lonely[0] = 3
     for codes in (np.zeros(N_ROWS, np.int64), np.where(np.arange(N_ROWS) == 5, 1, 0)):
         outcome = taught(encoder_of(replace(QUICK, epochs=1)), codes).outcome
-        assert np.isfinite(outcome.judged_losses).all()
+        assert np.isfinite(outcome.validation_losses).all()
 
 
 def test_chance_of_the_user_is_left_alone():

@@ -32,7 +32,7 @@ def linked(distances, reach):
 def test_sets_are_those_that_all_pairs_give_however_few_neighbors_are_listed(values, near, k):
     X = np.array(values)[:, None]
     memory = NumpyMemory().remember(make_entries(X, np.zeros(len(X), dtype=int)))
-    neighbors = judge(memory, np.array([len(X)]), k).situation.neighbors
+    neighbors = judge(memory, np.array([len(X)]), k).batch.neighbors
     found = find_alike(memory, neighbors, near)
     embeddings = memory.entries.embeddings.astype(float)
     distances = np.abs(embeddings - embeddings.T)
@@ -45,7 +45,7 @@ def test_sets_are_those_that_all_pairs_give_however_few_neighbors_are_listed(val
 def test_the_reach_is_a_share_of_the_typical_nearest_distance(values, k):
     X = np.array(values)[:, None]
     memory = NumpyMemory().remember(make_entries(X, np.zeros(len(X), dtype=int)))
-    neighbors = judge(memory, np.array([len(X)]), k).situation.neighbors
+    neighbors = judge(memory, np.array([len(X)]), k).batch.neighbors
     found = find_alike(memory, neighbors, 0.5)
     embeddings = memory.entries.embeddings.astype(float)
     distances = np.abs(embeddings - embeddings.T)

@@ -30,7 +30,7 @@ def test_the_probability_of_a_wrong_label_is_the_one_of_the_design(label_noise):
     assert found.label_noise == pytest.approx(clf.label_noise_, abs=0.03)
     assert found.label_noise > 0.05
     assert np.allclose(found.wrong, expected, atol=1e-12)
-    assert np.allclose(found.suspicion, 1 - p[rows, observed])
+    assert np.allclose(found.label_error_score, 1 - p[rows, observed])
     assert found.expected_wrong == pytest.approx(expected.sum())
     agrees = found.suggested == found.labels
     assert np.allclose(found.suggested_probability[agrees], 1 - found.wrong[agrees])
@@ -60,12 +60,12 @@ def test_labels_that_were_corrected_are_no_longer_found_wrong(label_noise):
     assert not (found.wrong > 0.5).any()
 
 
-def test_without_label_noise_the_probability_is_zero_and_suspicion_ranks():
+def test_without_label_noise_the_probability_is_zero_and_label_error_score_ranks():
     clf, true, observed = fitted(label_noise=None, n=300)
     found = audit(clf)
     assert found.expected_wrong == 0.0
     assert (found.suggested == clf.classes_[clf.leave_one_out_proba().argmax(axis=1)]).all()
-    assert (np.diff(found.suspicion[found.order]) <= 0).all()
+    assert (np.diff(found.label_error_score[found.order]) <= 0).all()
     assert (observed != true)[found.order[:30]].mean() > 0.8
     assert "as no label noise is modeled" in str(found)
 
@@ -154,7 +154,7 @@ def test_the_frame_is_in_the_order_of_the_ranking_and_says_the_same():
 def test_few_entries_and_one_class_have_an_audit(X, y):
     found = audit(AttnKNNClassifier(attention="distance").fit(X, y))
     assert len(found) == len(y)
-    assert np.isfinite(found.suspicion).all()
+    assert np.isfinite(found.label_error_score).all()
     assert np.isfinite(found.value).all()
     assert str(found)
 

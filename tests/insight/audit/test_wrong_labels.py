@@ -44,7 +44,7 @@ def test_a_confusion_that_never_happens_is_never_suggested():
 def test_without_noise_the_others_suggest():
     found = judge_labels(np.array([[0.3, 0.7]]), np.array([0]), Calibration())
     assert (found.wrong.tolist(), found.suggested.tolist()) == ([0.0], [1])
-    assert found.suspicion.tolist() == pytest.approx([0.7])
+    assert found.label_error_score.tolist() == pytest.approx([0.7])
 
 
 def test_small_probabilities_keep_their_digits():

@@ -43,7 +43,7 @@ def test_rows_like_the_entries_raise_no_alarm(monitor, digits):
     assert seen.alarms == ()
     assert seen.sentence().startswith("No alarm in 897 rows: the capital is 0.")
     assert "for labels" in seen.sentence()
-    assert seen.rows.p_values.shape == seen.labels.log_capital.shape == (897,)
+    assert seen.rows.p_values.shape == seen.labels.log_martingale.shape == (897,)
 
 
 def test_rows_from_elsewhere_are_noticed(monitor, digits, rng):
@@ -72,7 +72,7 @@ def test_copies_of_entries_are_noticed_as_too_familiar(monitor, digits):
     assert "nearer to what is remembered" in str(seen)
 
 
-def test_a_label_that_is_no_class_is_as_strange_as_can_be(monitor, digits):
+def test_a_label_that_is_no_class_is_as_novel_as_can_be(monitor, digits):
     X, y = digits
     labels = y[900:960].copy()
     labels[10:] = 77
@@ -84,11 +84,11 @@ def test_a_label_that_is_no_class_is_as_strange_as_can_be(monitor, digits):
 def test_p_values_are_ranks_among_the_judged_entries(monitor, clf, digits):
     X, y = digits
     seen = monitor.watch(X[900:901], y[900:901])
-    judged = clf._verdicts()
+    left_out = clf._leave_one_out_predictions()
     nearest = clf.kneighbors(X[900:901], 1)[0][0, 0]
-    n_above = (judged.nearest() > nearest).sum()
+    n_above = (left_out.nearest() > nearest).sum()
     assert n_above / 901 <= seen.rows.p_values[0] <= (n_above + 1) / 901
-    own = judged.probabilities[np.arange(900), judged.own]
+    own = left_out.probabilities[np.arange(900), left_out.own]
     n_above = (own < clf.predict_proba(X[900:901])[0, y[900]]).sum()
     assert n_above / 901 <= seen.labels.p_values[0] <= (n_above + 1) / 901
 
@@ -104,8 +104,8 @@ def test_it_goes_on_after_being_stored_as_if_never_interrupted(clf, digits):
     for name in ("rows", "labels"):
         together = [getattr(seen, name).p_values for seen in (first, second)]
         assert np.concatenate(together).tolist() == getattr(expected, name).p_values.tolist()
-        capital = getattr(second, name).log_capital
-        assert capital[-1] == getattr(expected, name).log_capital[-1]
+        martingale = getattr(second, name).log_martingale
+        assert martingale[-1] == getattr(expected, name).log_martingale[-1]
     assert again.alarms == whole.alarms != ()
     assert again.to_dict() == whole.to_dict()
 
@@ -121,19 +121,19 @@ def test_labels_may_be_missing_in_part(missing, clf, digits):
     assert seen.labels.p_values[1::2].tolist() == alone.labels.p_values.tolist()
 
 
-def test_rows_without_labels_leave_the_capital_of_labels_alone(monitor, digits):
+def test_rows_without_labels_leave_the_martingale_of_labels_alone(monitor, digits):
     seen = monitor.watch(digits[0][900:1000])
-    assert seen.labels.log_capital == pytest.approx(np.zeros(100), abs=1e-12)
+    assert seen.labels.log_martingale == pytest.approx(np.zeros(100), abs=1e-12)
     assert "for labels" not in seen.sentence()
 
 
 def test_rows_of_your_own_take_the_place_of_the_entries(clf, digits):
     X, y = digits
-    strange = X[900:1100] + 4.0
-    monitor = DriftMonitor(clf, calibration_rows=(strange[:100], y[900:1000]), random_state=0)
-    assert monitor.watch(strange[100:]).alarm is None
-    unlabeled = DriftMonitor(clf, calibration_rows=(strange[:100], None), random_state=0)
-    assert unlabeled.watch(strange[100:], y[1000:1100]).n_labels == 100
+    novel = X[900:1100] + 4.0
+    monitor = DriftMonitor(clf, calibration_rows=(novel[:100], y[900:1000]), random_state=0)
+    assert monitor.watch(novel[100:]).alarm is None
+    unlabeled = DriftMonitor(clf, calibration_rows=(novel[:100], None), random_state=0)
+    assert unlabeled.watch(novel[100:], y[1000:1100]).n_labels == 100
 
 
 def test_the_same_seed_gives_the_same_p_values_and_another_one_others(clf, digits):
@@ -146,7 +146,7 @@ def test_the_same_seed_gives_the_same_p_values_and_another_one_others(clf, digit
     assert first != other
 
 
-def test_fewer_false_alarms_take_a_higher_capital(clf, digits):
+def test_fewer_false_alarms_take_a_higher_martingale(clf, digits):
     X, _ = digits
     found = [
         DriftMonitor(clf, false_alarms=chance, random_state=0).watch(X[900:1100] + 2.0)
@@ -184,7 +184,7 @@ def test_a_classifier_that_was_edited_is_refused(edit, small):
     state = monitor.to_dict()
     edit(small)
     for use in (lambda: monitor.watch([[0.0, 0.0]]), monitor.restart, monitor.to_dict):
-        with pytest.raises(InvalidInputError, match="edited or fitted anew"):
+        with pytest.raises(InvalidInputError, match="edited or fitted again"):
             use()
     with pytest.raises(InvalidInputError, match="state is of another classifier"):
         DriftMonitor.from_dict(small, state)
@@ -195,7 +195,7 @@ def test_a_refit_that_changes_answers_is_refused(small):
     state = monitor.to_dict()
     small.attention = "uniform"
     small.refit()
-    with pytest.raises(InvalidInputError, match="edited or fitted anew"):
+    with pytest.raises(InvalidInputError, match="edited or fitted again"):
         monitor.watch([[0.0, 0.0]])
     with pytest.raises(InvalidInputError, match="state is of another classifier"):
         DriftMonitor.from_dict(small, state)

@@ -41,10 +41,10 @@ def test_uniform_knn_does_not_count_a_row_as_its_own_neighbor():
     assert model.n_neighbors_ > 1
 
 
-def test_uniform_knn_may_choose_k_by_fresh_rows_alone():
+def test_uniform_knn_may_choose_k_by_held_out_rows_alone():
     X, y = data(60)
-    fresh = np.arange(60) % 3 == 0
-    rows = np.flatnonzero(fresh)
+    held_out = np.arange(60) % 3 == 0
+    rows = np.flatnonzero(held_out)
     right = [
         [
             KNeighborsClassifier(k)
@@ -55,7 +55,7 @@ def test_uniform_knn_may_choose_k_by_fresh_rows_alone():
         ]
         for k in range(1, 9)
     ]
-    model = UniformKNN(max_neighbors=8).fit(X, y, fresh=fresh)
+    model = UniformKNN(max_neighbors=8).fit(X, y, held_out=held_out)
     assert model.n_neighbors_ == int(np.argmax(np.mean(right, axis=1))) + 1
     expected = KNeighborsClassifier(model.n_neighbors_).fit(X, y).predict_proba(X)
     assert np.array_equal(model.predict_proba(X), expected)  # all rows vote
@@ -71,7 +71,7 @@ def test_rows_that_crowd_since_they_were_trained_on_do_not_choose_k():
     crowded[1:150:2], y[1:150:2] = crowded[:149:2] + 1e-6, y[:149:2]  # pairs of one label
     X = crowded[:, None]
     assert UniformKNN().fit(X, y).n_neighbors_ == 1
-    assert UniformKNN().fit(X, y, fresh=~trained).n_neighbors_ > 1
+    assert UniformKNN().fit(X, y, held_out=~trained).n_neighbors_ > 1
 
 
 def test_a_row_among_many_copies_is_not_its_own_neighbor():
@@ -81,10 +81,10 @@ def test_a_row_among_many_copies_is_not_its_own_neighbor():
     assert not (found == np.arange(8)[:, None]).any()
 
 
-@pytest.mark.parametrize("fresh", [[False, False], [True], [0, 1]])
-def test_fresh_rows_are_told_for_every_row(fresh):
+@pytest.mark.parametrize("held_out", [[False, False], [True], [0, 1]])
+def test_held_out_rows_are_told_for_every_row(held_out):
     with pytest.raises(InvalidInputError, match="true or false for each of 2 rows"):
-        UniformKNN().fit([[0.0], [1.0]], [0, 1], fresh=fresh)
+        UniformKNN().fit([[0.0], [1.0]], [0, 1], held_out=held_out)
 
 
 def test_linear_probe_chooses_c_on_training_rows_by_log_loss():

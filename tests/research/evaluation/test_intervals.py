@@ -128,13 +128,13 @@ def coverage(kinds, n_rows, n_seeds, n_trials):
     true = [true_error(*kind, n_seeds) for kind in kinds]
     rng = np.random.default_rng(0)
     hits = np.zeros(2)
-    for trial in range(n_trials):
+    for calibration_batch in range(n_trials):
         both = dict(zip("ab", answers(rng, n_rows, n_seeds, kinds), strict=True))
         found = calibration_errors(
             {name: one.confidence for name, one in both.items()},
             {name: one.is_right for name, one in both.items()},
             n_draws=300,
-            random_state=trial,
+            random_state=calibration_batch,
         )
         intervals = found["b"].interval(), found["a"].minus(found["b"])
         close = 2e-4  # what the million rows that stand for all leave open

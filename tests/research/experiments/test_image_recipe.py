@@ -37,7 +37,7 @@ def small_data(monkeypatch):
     monkeypatch.setattr(datasets, "load", lambda name: data)
     chosen = KNOWN["cifar10"]["narrow"] | {"widths": [8, 16, 16], "training": {}}
     monkeypatch.setitem(KNOWN["cifar10"], "narrow", chosen)
-    shared = {"batch_size": 32, "learning_rate": 0.05, "queue_size": 64, "bias_pace": 8.0}
+    shared = {"batch_size": 32, "learning_rate": 0.05, "queue_size": 64, "bias_lr_scale": 8.0}
     monkeypatch.setitem(KNOWN, "training", KNOWN["training"] | shared)
 
 
@@ -56,7 +56,7 @@ def test_the_recipe_leaves_a_report_and_does_not_train_twice(small_data, tmp_pat
         assert np.isfinite([run.scores.nll, run.scores.ece]).all()
         assert len(run.row_nll) == 80
     training = json.loads((folder / "training.json").read_text())
-    assert training["rows"] == {"trained": 256, "fresh": 64}
+    assert training["rows"] == {"trained": 256, "held_out": 64}
     assert "learned, views" in capsys.readouterr().out
     assert experiment.main(arguments) == 0
     again = Table.from_json(folder / "report.json")

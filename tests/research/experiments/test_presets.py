@@ -69,7 +69,7 @@ def test_presets_run_in_small(name, tmp_path, monkeypatch):
         found = preset_of(asked, is_full=is_full)
         training = {**found.network.training, "batch_size": 64, "queue_size": 64}
         network = replace(
-            found.network, epochs=1, widths=(8, 8, 8), fresh=60, crop=1, training=training
+            found.network, epochs=1, widths=(8, 8, 8), held_out=60, crop=1, training=training
         )
         return replace(found, network=network)
 

@@ -26,7 +26,7 @@ TINY = {
     "image_size": 12,
     "widths": [8, 8, 8],
     "epochs": 1,
-    "fresh": 60,
+    "held_out": 60,
     "flip": "none",
     "crop": 1,
     "training": {"batch_size": 64, "queue_size": 64, "judge_entries": 64},
@@ -104,7 +104,7 @@ def test_reports_hold_what_they_were_made_with(tmp_path, tiny_network):
     settings = told["settings"]
     assert (settings["claim"], settings["preset"], settings["rows"]) == ("noise", None, 400)
     assert settings["stress"] == {"kind": "symmetric", "level": 0.1}
-    assert settings["network"]["fresh"] == 60
+    assert settings["network"]["held_out"] == 60
     assert settings["network"]["training"]["label_smoothing"] == 0.2
     assert settings["network"]["training"]["augmentation"]["horizontal_flip"] == "none"
     assert settings["network"]["views"]["kinds"] == ["original", "shift"]
@@ -118,7 +118,7 @@ def test_reports_hold_what_they_were_made_with(tmp_path, tiny_network):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"fresh": 50}, "network.fresh 60, asked for 50"),
+        ({"held_out": 50}, "network.held_out 60, asked for 50"),
         ({"flip": "random"}, "horizontal_flip none, asked for random"),
         (
             {"training": {**TINY["training"], "label_smoothing": 0.1}},
@@ -291,13 +291,13 @@ def test_labels_that_are_wrong_as_they_came_are_told_and_get_no_axis(tmp_path, m
         measure(replace(study, claim="noise"))
 
 
-def test_k_of_uniform_is_chosen_by_fresh_rows(tmp_path, tiny_network, monkeypatch):
+def test_k_of_uniform_is_chosen_by_held_out_rows(tmp_path, tiny_network, monkeypatch):
     told = []
     fit = UniformKNN.fit
 
-    def spied(self, X, y, fresh=None):
-        told.append(fresh)
-        return fit(self, X, y, fresh)
+    def spied(self, X, y, held_out=None):
+        told.append(held_out)
+        return fit(self, X, y, held_out)
 
     monkeypatch.setattr(UniformKNN, "fit", spied)
     changes = {"methods": ["uniform"]}

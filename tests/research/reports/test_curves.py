@@ -28,11 +28,11 @@ def test_losses_stand_at_their_epochs(section):
     left, right = section.drawings[0].figure.axes
     trained = [(line.get_xdata()[0], list(line.get_ydata())) for line in left.lines]
     assert trained == [(1, run.train_losses) for run in RUNS.values()]
-    fresh = [line for line in right.lines if line.get_marker() == "."]
-    assert [list(line.get_ydata()) for line in fresh] == [
-        run.judged_losses for run in RUNS.values()
+    held_out = [line for line in right.lines if line.get_marker() == "."]
+    assert [list(line.get_ydata()) for line in held_out] == [
+        run.validation_losses for run in RUNS.values()
     ]
-    assert {line.get_xdata()[0] for line in fresh} == {0}
+    assert {line.get_xdata()[0] for line in held_out} == {0}
     for panel in (left, right):
         assert panel.get_ylim()[0] == panel.get_xlim()[0] == 0
     assert [text.get_text() for text in left.get_legend().get_texts()] == list(RUNS)
@@ -46,9 +46,11 @@ def test_a_ring_is_the_epoch_that_was_kept(section):
 def test_sentences_follow_the_losses(section):
     first, rise, stopped = section.sentences
     assert first == (
-        "Of 2 runs, “wide, long” kept the lowest loss of fresh rows: 0.6000, of epoch 1."
+        "Of 2 runs, “wide, long” kept the lowest loss of held-out rows: 0.6000, of epoch 1."
     )
-    assert rise.startswith("The loss of fresh rows of narrow was higher at the end (0.9000) than")
+    assert rise.startswith(
+        "The loss of held-out rows of narrow was higher at the end (0.9000) than"
+    )
     assert stopped == "“wide, long” was interrupted after epoch 1."
 
 
@@ -64,7 +66,7 @@ def test_there_is_a_row_for_each_run(section):
 def test_the_state_that_was_kept_counts_not_the_lowest_loss():
     run = Outcome([0.9, 0.6], [1.2, 0.700, 0.701], tolerance=0.02)
     section = curve_section({"a": run}, "Training", "training")
-    assert section.sentences == ["a kept a loss of fresh rows: 0.7010, of epoch 2."]
+    assert section.sentences == ["a kept a loss of held-out rows: 0.7010, of epoch 2."]
 
 
 def test_a_run_may_end_before_its_first_epoch_or_judge_beyond_all_numbers():
@@ -91,4 +93,4 @@ def test_many_losses_that_rise_share_a_sentence():
     runs = {str(n): Outcome([0.9, 0.8], [1.2, 0.5 + n / 10, 0.9 + n / 10]) for n in range(5)}
     said = curve_section(runs, "Trainings", "t").sentences
     assert len(said) == 2
-    assert "In 5 of 5 runs the loss of fresh rows was higher at the end" in said[1]
+    assert "In 5 of 5 runs the loss of held-out rows was higher at the end" in said[1]

@@ -1,7 +1,7 @@
 """Kills a writer again and again: `python killing.py MODEL N_KILLS`, the model being saved there.
 
 A process of its own that has started no threads, so that writers can be forked from it: starting
-Python anew for each of hundreds would take a quarter of an hour.
+Python again for each of hundreds would take a quarter of an hour.
 """
 
 from __future__ import annotations

@@ -42,7 +42,15 @@ def assert_same(one: AttnKNNClassifier, other: AttnKNNClassifier) -> None:
     """The same entries in the same order, and the same answers."""
     first, second = one.memory_.entries, other.memory_.entries
     assert one.classes_.tolist() == other.classes_.tolist()
-    for name in ("ids", "labels", "groups", "importance", "importance_now", "fresh", "embeddings"):
+    for name in (
+        "ids",
+        "labels",
+        "groups",
+        "sample_weight",
+        "effective_weight",
+        "held_out",
+        "embeddings",
+    ):
         np.testing.assert_array_equal(getattr(first, name), getattr(second, name), err_msg=name)
     for name in ("payloads", "subjects"):
         assert _listed(getattr(first, name)) == _listed(getattr(second, name))

@@ -69,7 +69,7 @@ def test_learned_parts_are_kept_and_follow_new_classes(tmp_path: Path, ids) -> N
     with open_for_editing(tmp_path / "model") as model:
         model.refit()
         assert_same(AttnKNNClassifier.load(tmp_path / "model"), model.classifier)
-        assert model.undo().words == "Fitted anew"
+        assert model.undo().words == "Fitted again"
         assert_same(model.classifier, clf)
 
 
@@ -245,12 +245,12 @@ def test_a_folder_that_may_not_be_written_can_be_read() -> None:
         ("update versions set label = '\"bee\"' where seq = 3", "checksum differs"),
         (
             "update versions set (label, digest) = ('\"wasp\"', "
-            "digest_of(seq, '\"wasp\"', importance, fading, fresh)) where seq = 3",
+            "digest_of(seq, '\"wasp\"', sample_weight, decay, held_out)) where seq = 3",
             "no class",
         ),
         (
-            "update versions set (importance, digest) = (-1, "
-            "digest_of(seq, label, -1.0, fading, fresh)) where seq = 3",
+            "update versions set (sample_weight, digest) = (-1, "
+            "digest_of(seq, label, -1.0, decay, held_out)) where seq = 3",
             "positive",
         ),
         ("update versions set until = 0 where seq = 3", "39 entries, and 40 were written"),

@@ -31,7 +31,7 @@ def test_tokens_go_in_and_as_many_come_out_and_every_parameter_matters(layer, ra
 def test_evaluation_repeats_itself_for_each_image_alone_and_for_a_copy(layer, randn, request):
     name = request.node.callspec.id
     if "legacy_random" in name:
-        pytest.skip("the first implementation draws anew in evaluation")
+        pytest.skip("the first implementation draws again in evaluation")
     x, other = randn(3, N, DIM), LAYERS[name](dtype=torch.float64).eval()
     other.load_state_dict(layer.eval().state_dict())
     out = layer(x)

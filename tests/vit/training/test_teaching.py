@@ -124,7 +124,7 @@ def test_a_killed_training_goes_on_as_if_nothing_had_been(bright, pixels, tmp_pa
     assert [e.validation_loss for e in lesson.epochs] == [e.validation_loss for e in again.epochs]
 
 
-@pytest.mark.parametrize("moment", ["told", "judged", "saved"])
+@pytest.mark.parametrize("moment", ["told", "left_out", "saved"])
 def test_who_stops_at_the_end_of_the_first_epoch_keeps_it_and_can_go_on(
     bright, pixels, tmp_path, monkeypatch, moment
 ):
@@ -136,7 +136,7 @@ def test_who_stops_at_the_end_of_the_first_epoch_keeps_it_and_can_go_on(
             first.append(True)
             signal.raise_signal(signal.SIGINT)
 
-    if moment == "judged":
+    if moment == "left_out":
         monkeypatch.setattr(Best, "keep", before(stop, Best.keep, skip=1))
     elif moment == "saved":
         monkeypatch.setattr(loop, "save_run", before(stop, loop.save_run))
@@ -215,22 +215,22 @@ def test_a_plateau_lowers_the_rate_when_the_loss_stops_falling(bright, pixels):
     """B17: it was told accuracies as if they were losses, so progress lowered it."""
     plateau = Plateau(0.1, 3)
     for loss in np.linspace(1.0, 0.1, 20):
-        plateau.judged(loss)
+        plateau.left_out(loss)
     assert plateau(0) == 1.0
     for _ in range(3):
-        plateau.judged(0.5)
+        plateau.left_out(0.5)
     assert plateau(0) == pytest.approx(0.1)
 
 
 def test_a_plateau_is_told_the_validation_loss_of_each_epoch(bright, pixels, monkeypatch):
     """B17: it was told accuracies."""
-    told, usual = [], Plateau.judged
+    told, usual = [], Plateau.left_out
 
-    def judged(plateau, loss):
+    def left_out(plateau, loss):
         told.append(loss)
         usual(plateau, loss)
 
-    monkeypatch.setattr(Plateau, "judged", judged)
+    monkeypatch.setattr(Plateau, "left_out", left_out)
     _, lesson = trained(bright, pixels, scheduler="plateau", lr_step=1)
     assert told == [epoch.validation_loss for epoch in lesson.epochs]
 

@@ -9,7 +9,7 @@ from attnknn.encoders.image.networks.activations import ACTIVATIONS
 from attnknn.encoders.image.networks.convolution import Convolution
 from attnknn.encoders.image.networks.whitening import Whitening
 
-PACE_OF_NORMS = 0.4  # a short training has few batches: their statistics must follow at once
+NORM_LR_SCALE = 0.4  # a short training has few batches: their statistics must follow at once
 
 
 class ResNet9(nn.Module):
@@ -69,6 +69,6 @@ def _convolution(n_in: int, n_out: int) -> Convolution:
 
 
 def _norm(width: int) -> nn.BatchNorm2d:
-    norm = nn.BatchNorm2d(width, momentum=PACE_OF_NORMS)
+    norm = nn.BatchNorm2d(width, momentum=NORM_LR_SCALE)
     norm.weight.requires_grad_(False)
     return norm
