@@ -33,7 +33,6 @@ from attnknn.errors import (
     NotFittedYetError,
 )
 
-
 EXPECTED_FAILURES = {
     "check_sample_weight_equivalence_on_dense_data": "two copies of a row take two of K places",
     "check_all_zero_sample_weights_error": "weights must be positive",
