@@ -30,6 +30,7 @@ check: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python -m tools.check_docstrings
 
 format: .venv/installed
 	$(BIN)/ruff format .
