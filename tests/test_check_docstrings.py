@@ -1,4 +1,4 @@
-"""The validation of public docstrings finds what is missing, and keeps its list of exceptions short."""
+"""The validation of public docstrings: what it finds, and its list of exceptions."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Scripts of the project that are no part of the package: docstring checks, pictures of the docs."""
+"""Scripts that are no part of the package: docstring checks, pictures of the docs."""
