@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from attnknn.conformal import PredictionSets
     from attnknn.conformal.decisions import Decisions
     from attnknn.encoders import IdentityEncoder, TableEncoder
+    from attnknn.evidence import Evidence
     from attnknn.memory import AutoMemory, FaissMemory, NumpyMemory, TorchMemory
-    from attnknn.records import Evidence
 
 __version__ = "0.1.0"
 
@@ -29,7 +29,7 @@ _HOMES = {
     "AutoMemory": "attnknn.memory",
     "Decisions": "attnknn.conformal.decisions",
     "DistanceAttention": "attnknn.attention",
-    "Evidence": "attnknn.records",
+    "Evidence": "attnknn.evidence",
     "FaissMemory": "attnknn.memory",
     "IdentityEncoder": "attnknn.encoders",
     "KEnsembleAttention": "attnknn.attention",

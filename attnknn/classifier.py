@@ -25,11 +25,12 @@ from attnknn.editing import EditsMixin
 from attnknn.errors import InvalidInputError, NotFittedYetError
 from attnknn.memory.entries import RowMetadata, group_codes, make_entries
 from attnknn.promises import PromisesMixin
-from attnknn.records import Booleans, Evidence, Floats, Integers
+from attnknn.records import Booleans, Floats, Integers
 
 if TYPE_CHECKING:
     from attnknn.calibration import Calibration
     from attnknn.encoders import Encoder, IdentityEncoder
+    from attnknn.evidence import Evidence
     from attnknn.pipeline import Answer
 
 ROWS_AT_ONCE = 8192

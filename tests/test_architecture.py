@@ -20,6 +20,7 @@ ROOMS = [
     ["errors"],
     ["registry"],
     ["_atomic", "_cache", "_optional", "_validation"],
+    ["_display"],
     ["records"],
     ["metrics"],
     ["training"],

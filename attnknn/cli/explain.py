@@ -13,7 +13,7 @@ from attnknn.cli.separator import separator_option
 
 if TYPE_CHECKING:
     from attnknn.cli.models import Asked
-    from attnknn.records import Evidence
+    from attnknn.evidence import Evidence
 
 FILE = click.Path(path_type=Path)
 

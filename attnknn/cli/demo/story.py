@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnknn import AttnKNNClassifier
-from attnknn.records import Evidence, Floats
+from attnknn.evidence import Evidence
+from attnknn.records import Floats
 from attnknn.research import datasets
 from attnknn.research.datasets import Dataset
 
