@@ -1,4 +1,4 @@
-"""Evidence: its text table, JSON, DataFrame, plot and notebook view; and the record of neighbors."""
+"""Evidence as text table, JSON, DataFrame, plot and notebook view; the record of neighbors."""
 
 from __future__ import annotations
 
