@@ -35,7 +35,7 @@ def test_a_value_head_is_said_to_be_no_exact_evidence(
     said = fit_quickly(train, tmp_path / "headed", "--value-head").stdout
     assert "by the vote and" in said
     output = run("explain", tmp_path / "headed", rows, "--limit", "2").stdout
-    assert output.count("Not exact evidence: a value head answered") == 2
+    assert output.count("Not exact evidence: a value head made the prediction") == 2
     shown = run("explain", tmp_path / "headed", rows, "--limit", "1", "--format", "json").stdout
     record = json.loads(shown)[0]
     assert record["is_exact"] is False

@@ -79,7 +79,7 @@ def test_evidence_says_that_it_is_not_exact(classifier):
     assert evidence.probabilities.tolist() == classifier.predict_proba(QUERIES[:1])[0].tolist()
     label = by_vote(classifier).predict(QUERIES[:1])[0]
     chance = by_vote(classifier).predict_proba(QUERIES[:1]).max()
-    expected = f"below is what it looked at. The vote alone says {label} ({chance:.3f})."
+    expected = f"from the neighbors below. The vote alone predicts {label} ({chance:.3f})."
     assert expected in str(evidence)
     record = json.loads(json.dumps(evidence.to_dict()))
     assert record["is_exact"] is False
