@@ -1,12 +1,31 @@
-"""Rows become embeddings: base · identity · tabular · text · tfidf · wrapped."""
+"""Encoders turn rows into embeddings.
+
+================== ======================================================== ========================
+name               class                                                    rows
+================== ======================================================== ========================
+identity           `IdentityEncoder`: vectors as they are                   vectors, numeric tables
+tabular            `TableEncoder`: scaled numbers, one-hot categories       tables
+learned-tabular    `LearnedTableEncoder`: a network trained for the vote    tables of 300+ rows
+tfidf              `TfidfEncoder`: shared words and letters                 texts
+text               `TextEncoder`: a pretrained sentence-transformers model  texts
+image              `ImageEncoder`: a network trained for the vote           images
+================== ======================================================== ========================
+
+`make_encoder` builds one by name; any scikit-learn transformer or function serves as well, through
+`WrappedEncoder`. To write your own, subclass `BaseEncoder` and register it.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
-
-from sklearn.base import clone
-
-from attnknn.encoders.base import Arrays, Encoder, Settings, has_views, learns
+from attnknn.encoders.base import (
+    BaseEncoder,
+    Encoder,
+    TrainableEncoder,
+    encoder_from_settings,
+    has_views,
+    learns,
+    make_encoder,
+)
 from attnknn.encoders.cache import clear_text_cache, forget_texts, text_cache_file
 from attnknn.encoders.identity import IdentityEncoder
 from attnknn.encoders.image import ImageEncoder
@@ -15,10 +34,9 @@ from attnknn.encoders.tabular import TableEncoder
 from attnknn.encoders.text import TextEncoder
 from attnknn.encoders.tfidf import TfidfEncoder
 from attnknn.encoders.wrapped import WrappedEncoder
-from attnknn.errors import InvalidSettingError, ModelFolderError, unknown_name
 
 __all__ = [
-    "ENCODERS",
+    "BaseEncoder",
     "Encoder",
     "IdentityEncoder",
     "ImageEncoder",
@@ -26,6 +44,7 @@ __all__ = [
     "TableEncoder",
     "TextEncoder",
     "TfidfEncoder",
+    "TrainableEncoder",
     "WrappedEncoder",
     "clear_text_cache",
     "encoder_from_settings",
@@ -35,67 +54,3 @@ __all__ = [
     "make_encoder",
     "text_cache_file",
 ]
-
-
-class _Storable(Protocol):
-    """A class of encoders that model folders can hold."""
-
-    def __call__(self) -> Encoder: ...
-
-    def from_settings(self, settings: Settings, arrays: Arrays) -> Encoder: ...
-
-
-ENCODERS: dict[str, _Storable] = {
-    "identity": IdentityEncoder,
-    "image": ImageEncoder,
-    "learned-tabular": LearnedTableEncoder,
-    "tabular": TableEncoder,
-    "text": TextEncoder,
-    "tfidf": TfidfEncoder,
-}
-
-
-def make_encoder(encoder: Any) -> Encoder:
-    """A fresh encoder from a name, an encoder, a scikit-learn transformer or a function.
-
-    Objects are copied unfitted, so that what the user holds never changes.
-
-    >>> make_encoder("tabular")
-    TableEncoder()
-    >>> import numpy as np
-    >>> make_encoder(np.sqrt).fit([[4.0]]).transform([[4.0]])
-    array([[2.]])
-    """
-    if isinstance(encoder, str):
-        if encoder not in ENCODERS:
-            raise unknown_name("encoder", encoder, ENCODERS)
-        return ENCODERS[encoder]()
-    if isinstance(encoder, type):
-        raise InvalidSettingError(
-            f"`encoder` must be an object, got the class {encoder.__name__}. "
-            f"Write `{encoder.__name__}()`."
-        )
-    if isinstance(encoder, Encoder):
-        return clone(encoder, safe=False)
-    is_transformer = hasattr(encoder, "fit") and hasattr(encoder, "transform")
-    if is_transformer or callable(encoder):
-        return WrappedEncoder(encoder)
-    raise InvalidSettingError(
-        f"`encoder` must be one of {', '.join(ENCODERS)}, a transformer or a function, "
-        f"got {encoder!r}."
-    )
-
-
-def encoder_from_settings(settings: Settings, arrays: Arrays) -> Encoder:
-    """The fitted encoder that its `to_settings` described.
-
-    >>> stored = make_encoder("identity").fit([[1.0, 2.0]]).to_settings()
-    >>> encoder_from_settings(*stored).transform([[3.0, 4.0]])
-    array([[3., 4.]])
-    """
-    name = settings.get("encoder")
-    if name not in ENCODERS:
-        raise ModelFolderError(
-            f"The stored encoder must be one of {', '.join(ENCODERS)}, got {name!r}."
-        )
-    return ENCODERS[name].from_settings(settings, arrays)

@@ -1,29 +1,42 @@
-"""What an encoder must do: turn rows into embeddings, the way a scikit-learn transformer does."""
+"""The interface of encoders: turn rows into embeddings, as a scikit-learn transformer does."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 
-from attnknn.errors import InvalidInputError, ModelFolderError
+from attnknn.errors import InvalidInputError, InvalidSettingError, ModelFolderError
+from attnknn.registry import Option, find, registered
+
+if TYPE_CHECKING:
+    from attnknn.records import Booleans, Integers
 
 Arrays = dict[str, NDArray[Any]]
 Settings = dict[str, Any]
 
+# Options that several encoders share; the command line shows a flag once.
+EMBED_DIM = Option("--embed-dim", "embed_dim", "Size of a trained embedding.", int, minimum=1)
+EPOCHS = Option("--epochs", "epochs", "Maximum number of training epochs.", int, minimum=1)
+BATCH_SIZE = Option("--batch-size", "batch_size", "Rows per training step.", int, minimum=2)
+
 
 @runtime_checkable
 class Encoder(Protocol):
-    """Rows in, embeddings out.
+    """The methods that every encoder has; `BaseEncoder` has defaults for what is optional.
 
-    `fit` learns from the training rows only and returns the encoder; `transform` gives one float
-    embedding per row, (n, D), each row by itself and the same on every call. `name` is what
-    reports and model folders call it. `to_settings` gives what `from_settings` needs to build the
-    same fitted encoder: a dict that JSON can hold and named arrays, so that nothing is pickled; an
-    encoder that cannot be stored raises `InvalidSettingError` there, and says why.
+    `fit` learns from the training rows only and returns the encoder. `transform` returns one
+    float embedding per row, (n, D); a row's embedding depends neither on the other rows nor on
+    the call. `to_settings` returns what `from_settings` needs to rebuild the fitted encoder: a
+    dict that JSON can hold and named arrays, so that nothing is pickled. An encoder that cannot
+    be stored raises `InvalidSettingError` there.
 
-    `attnknn.testing.encoder.check_encoder` checks all of this.
+    An encoder with `is_trained = True` learns from labels. The classifier then calls its method
+    `train`, see `TrainableEncoder`, instead of `fit` alone.
+
+    `attnknn.testing.check_encoder` checks all of this.
     """
 
     name: str
@@ -35,8 +48,172 @@ class Encoder(Protocol):
     def to_settings(self) -> tuple[Settings, Arrays]: ...
 
 
+class TrainableEncoder(Encoder, Protocol):
+    """An encoder that is trained on labels: it has `is_trained = True` and brings its trainer.
+
+    Attributes
+    ----------
+    holdout : float
+        Share of the rows that must not be trained on. They are used to validate and to calibrate.
+    """
+
+    is_trained: ClassVar[bool]
+    holdout: float
+
+    def train(
+        self,
+        X: Any,
+        labels: Integers,
+        *,
+        n_classes: int,
+        groups: Integers,
+        is_trained_on: Booleans,
+        random_state: int,
+        verbose: int = 0,
+    ) -> Any:
+        """Train the fitted encoder in place.
+
+        Parameters
+        ----------
+        X : rows as `transform` takes them
+        labels : ndarray of shape (n,)
+            Label codes from 0 to `n_classes` - 1.
+        n_classes : int
+        groups : ndarray of shape (n,)
+            Rows of one group must not vote for each other; -1 is no group.
+        is_trained_on : ndarray of shape (n,)
+            False marks held-out rows, whose labels may be used for validation only.
+        random_state : int
+            Seed; the same seed must give the same encoder.
+        verbose : int, default=0
+            1 shows progress.
+
+        Returns
+        -------
+        TrainResult or None
+            History of the training, kept as `encoder_training_` of the classifier.
+        """
+
+
+class BaseEncoder(TransformerMixin, BaseEstimator):
+    """Base class of encoders that are found by name.
+
+    A subclass decorated with `@register("encoder", name)` is known to `make_encoder`, to the
+    command line and to model folders. It defines `fit`, `transform`, `to_settings` and the
+    classmethod `from_settings`; the constructor stores its arguments and does nothing else.
+
+    Attributes
+    ----------
+    accepts : frozenset of {'table', 'vectors', 'texts', 'images'}
+        Kinds of rows that the encoder takes.
+    allows_missing : bool
+        Whether values of the rows may be missing.
+    is_trained : bool
+        Whether the encoder is trained on labels, see `TrainableEncoder`.
+    options : tuple of Option
+        Options of `attnknn fit` that the encoder reads.
+    """
+
+    registered_name: ClassVar[str]
+    accepts: ClassVar[frozenset[str]] = frozenset({"table", "vectors"})
+    allows_missing: ClassVar[bool] = False
+    is_trained: ClassVar[bool] = False
+    options: ClassVar[tuple[Option, ...]] = ()
+
+    @property
+    def name(self) -> str:
+        """Name under which the class is registered."""
+        return self.registered_name
+
+    @classmethod
+    def from_options(cls, **given: Any) -> Self:
+        """Build an unfitted encoder from the command-line options that were given.
+
+        Parameters
+        ----------
+        **given : dict
+            Values by `Option.parameter`.
+
+        Returns
+        -------
+        BaseEncoder
+        """
+        return cls(**given)
+
+
+def make_encoder(encoder: Any) -> Encoder:
+    """Build an unfitted encoder from a name, an encoder, a transformer or a function.
+
+    Parameters
+    ----------
+    encoder : str, Encoder, scikit-learn transformer or callable
+        Objects are cloned, so that the object given never changes.
+
+    Returns
+    -------
+    Encoder
+
+    Examples
+    --------
+    >>> make_encoder("tabular")
+    TableEncoder()
+    >>> import numpy as np
+    >>> make_encoder(np.sqrt).fit([[4.0]]).transform([[4.0]])
+    array([[2.]])
+    """
+    from attnknn.encoders.wrapped import WrappedEncoder
+
+    if isinstance(encoder, str):
+        return find("encoder", encoder)()
+    if isinstance(encoder, type):
+        raise InvalidSettingError(
+            f"`encoder` must be an object, got the class {encoder.__name__}. "
+            f"Write `{encoder.__name__}()`."
+        )
+    if isinstance(encoder, Encoder):
+        return clone(encoder, safe=False)
+    is_transformer = hasattr(encoder, "fit") and hasattr(encoder, "transform")
+    if is_transformer or callable(encoder):
+        return WrappedEncoder(encoder)
+    raise InvalidSettingError(
+        f"`encoder` must be one of {', '.join(registered('encoder'))}, a transformer or a "
+        f"function, got {encoder!r}."
+    )
+
+
+def encoder_from_settings(settings: Settings, arrays: Arrays) -> Encoder:
+    """Rebuild the fitted encoder that `to_settings` described.
+
+    Parameters
+    ----------
+    settings : dict
+    arrays : dict of str to ndarray
+
+    Returns
+    -------
+    Encoder
+
+    Raises
+    ------
+    ModelFolderError
+        If the settings name no registered encoder or cannot be read.
+
+    Examples
+    --------
+    >>> stored = make_encoder("identity").fit([[1.0, 2.0]]).to_settings()
+    >>> encoder_from_settings(*stored).transform([[3.0, 4.0]])
+    array([[3., 4.]])
+    """
+    name, known = settings.get("encoder"), registered("encoder")
+    if name not in known:
+        raise ModelFolderError(
+            f"The stored encoder must be one of {', '.join(known)}, got {name!r}."
+        )
+    return known[name].from_settings(settings, arrays)
+
+
 def learns(encoder: Encoder) -> bool:
-    """Whether an encoder is trained on labels: `training/` teaches it, `fit` alone does not."""
+    """Whether an encoder is trained on labels."""
     return bool(getattr(encoder, "is_trained", False))
 
 

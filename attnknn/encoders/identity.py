@@ -7,14 +7,16 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.base import OneToOneFeatureMixin
 from sklearn.utils.validation import validate_data
 
-from attnknn.encoders.base import Arrays, Settings, damaged
+from attnknn.encoders.base import Arrays, BaseEncoder, Settings, damaged
 from attnknn.errors import InvalidInputError, NotFittedYetError
+from attnknn.registry import register
 
 
-class IdentityEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+@register("encoder", "identity")
+class IdentityEncoder(OneToOneFeatureMixin, BaseEncoder):
     """Numeric rows as they are; float32 stays float32, everything else becomes float64.
 
     Text, categories and dates are refused with the name of their column: they have no distance
@@ -24,8 +26,6 @@ class IdentityEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     array([[1., 2.],
            [3., 4.]])
     """
-
-    name = "identity"
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002  (scikit-learn's signature)
         """Note the width and the column names of `X`."""
@@ -56,7 +56,7 @@ class IdentityEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             if settings["feature_names_in"] is not None:
                 encoder.feature_names_in_ = np.array(settings["feature_names_in"], dtype=object)
         except (KeyError, TypeError, ValueError) as error:
-            raise damaged(cls.name, error) from error
+            raise damaged(cls.registered_name, error) from error
         return encoder
 
     def refuse_unusable(self, X: Any) -> None:

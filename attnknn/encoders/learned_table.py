@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Self
+import pkgutil
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, TransformerMixin
 
 from attnknn._validation import Limits, check_choice, check_limits
-from attnknn.encoders.base import Arrays, Settings, damaged
+from attnknn.encoders.base import (
+    BATCH_SIZE,
+    EMBED_DIM,
+    EPOCHS,
+    Arrays,
+    BaseEncoder,
+    Settings,
+    damaged,
+)
 from attnknn.encoders.columns import NumericColumn
 from attnknn.encoders.tabular import TableEncoder
 from attnknn.errors import NotFittedYetError
 from attnknn.records import Integers
+from attnknn.registry import Option, register
 
 if TYPE_CHECKING:
     from attnknn.encoders.table_net import TableNet
@@ -60,7 +69,8 @@ LIMITS = {
 }
 
 
-class LearnedTableEncoder(TransformerMixin, BaseEstimator):
+@register("encoder", "learned-tabular")
+class LearnedTableEncoder(BaseEncoder):
     """Rows of a table through a network that is trained for the vote.
 
     The columns are read as `TableEncoder` reads them (numbers by rank on a bell curve). A network
@@ -109,8 +119,9 @@ class LearnedTableEncoder(TransformerMixin, BaseEstimator):
     (150, 8)
     """
 
-    name = "learned-tabular"
-    is_trained = True
+    allows_missing: ClassVar[bool] = True
+    is_trained: ClassVar[bool] = True
+    options: ClassVar[tuple[Option, ...]] = (EMBED_DIM, EPOCHS, BATCH_SIZE)
 
     def __init__(
         self,
@@ -167,6 +178,12 @@ class LearnedTableEncoder(TransformerMixin, BaseEstimator):
         self._order = _numbers_first(self.table_)
         self.build(0)
         return self
+
+    def train(self, X: Any, labels: Integers, **context: Any) -> Any:
+        """Train the network for the vote; see `TrainableEncoder`."""
+        # By name, since the trainers are in a room above the encoders.
+        teach = pkgutil.resolve_name("attnknn.fitting.tables:teach_table")
+        return teach(self, self.inputs(X), labels, **context)
 
     def build(self, random_state: int, network: NetworkName | None = None) -> None:
         """Put a new network in place, at the start that `random_state` names."""
@@ -252,7 +269,7 @@ class LearnedTableEncoder(TransformerMixin, BaseEstimator):
             encoder.build(0, encoder.network_)
             encoder._load(arrays)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise damaged(cls.name, error) from error
+            raise damaged(cls.registered_name, error) from error
         return encoder
 
     def check_settings(self) -> None:

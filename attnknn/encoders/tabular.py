@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, TransformerMixin
 
-from attnknn.encoders.base import Arrays, Settings, damaged
+from attnknn.encoders.base import Arrays, BaseEncoder, Settings, damaged
 from attnknn.encoders.columns import (
     CategoryColumn,
     Column,
@@ -25,9 +24,11 @@ from attnknn.errors import (
     unknown_name,
 )
 from attnknn.records import Floats
+from attnknn.registry import register
 
 
-class TableEncoder(TransformerMixin, BaseEstimator):
+@register("encoder", "tabular")
+class TableEncoder(BaseEncoder):
     """Rows of a table as vectors; nothing here is trained on labels.
 
     - *Numbers* (and dates, in days) are brought to mean 0 and variance 1. Where values were
@@ -69,7 +70,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
            [0., 0., 0.]])
     """
 
-    name = "tabular"
+    allows_missing: ClassVar[bool] = True
 
     def __init__(self, scaling: Scaling = "standard", max_categories: int = 32) -> None:
         self.scaling = scaling
@@ -149,7 +150,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             ]
             encoder.dropped_ = dict(settings["dropped"])
         except (KeyError, TypeError, ValueError) as error:
-            raise damaged(cls.name, error) from error
+            raise damaged(cls.registered_name, error) from error
         return encoder
 
     def _matched(self, X: Any) -> pd.DataFrame:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, TransformerMixin
 
 from attnknn._validation import check_at_least, check_choice
 from attnknn.encoders.base import Arrays, Settings, as_embeddings, damaged
@@ -18,6 +17,7 @@ from attnknn.encoders.text_model import Encode, TextModel
 from attnknn.encoders.texts import TextRows
 from attnknn.errors import InvalidSettingError, ModelFolderError
 from attnknn.records import Booleans
+from attnknn.registry import Option, register
 from attnknn.training.progress import progress_bar
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
@@ -26,7 +26,8 @@ LARGEST_WIDTH = 1 << 16
 STORED = ("batch_size", "normalize", "device", "cache", "verbose")
 
 
-class TextEncoder(TextRows, TransformerMixin, BaseEstimator):
+@register("encoder", "text")
+class TextEncoder(TextRows):
     """A column of texts as embeddings of a pretrained model; nothing is trained.
 
     Needs the extra `text`. Rows are a list, an array or a Series of texts, or a table of one
@@ -56,7 +57,13 @@ class TextEncoder(TextRows, TransformerMixin, BaseEstimator):
     neither.
     """
 
-    name = "text"
+    options: ClassVar[tuple[Option, ...]] = (
+        Option(
+            "--text-model",
+            "model",
+            "Sentence-transformers model for texts: a folder, or a name on the Hugging Face hub.",
+        ),
+    )
 
     def __init__(
         self,
@@ -127,7 +134,7 @@ class TextEncoder(TextRows, TransformerMixin, BaseEstimator):
         except ModelFolderError:
             raise
         except (KeyError, TypeError, ValueError, OSError) as error:
-            raise damaged(cls.name, error) from error
+            raise damaged(cls.registered_name, error) from error
         return encoder
 
     def __getstate__(self) -> dict[str, Any]:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from attnknn.encoders.base import Settings
+from attnknn.encoders.base import BaseEncoder, Settings
 from attnknn.errors import InvalidInputError, NotFittedYetError
 
 
-class TextRows:
+class TextRows(BaseEncoder):
     """What encoders of texts share: one column of texts in, `width_` numbers per row out."""
 
-    name: str
+    accepts: ClassVar[frozenset[str]] = frozenset({"texts"})
     width_: int
     n_features_in_: int
     feature_names_in_: NDArray[Any]

@@ -6,7 +6,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, TransformerMixin
 
 from attnknn._validation import check_at_least
 from attnknn.encoders.base import Arrays, Settings, damaged
@@ -14,6 +13,7 @@ from attnknn.encoders.text import unit_length
 from attnknn.encoders.texts import TextRows
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.records import Floats
+from attnknn.registry import register
 
 N_BUCKETS = 4096  # for words, and as many for letters
 LARGEST_WIDTH = 4096
@@ -22,7 +22,8 @@ N_PASSES = (
 )
 
 
-class TfidfEncoder(TextRows, TransformerMixin, BaseEstimator):
+@register("encoder", "tfidf")
+class TfidfEncoder(TextRows):
     """A column of texts as embeddings of unit length, with no model to download.
 
     Words, pairs of words and runs of two to four letters are hashed into places, counted
@@ -47,8 +48,6 @@ class TfidfEncoder(TextRows, TransformerMixin, BaseEstimator):
     >>> nearness.argsort()[0, -2:].tolist()
     [0, 1]
     """
-
-    name = "tfidf"
 
     def __init__(self, dim: int = 256) -> None:
         self.dim = dim
@@ -93,7 +92,7 @@ class TfidfEncoder(TextRows, TransformerMixin, BaseEstimator):
             if not all(np.isfinite(array).all() for array in (encoder.rarity_, encoder.axes_)):
                 raise InvalidInputError("its numbers must be finite")
         except (KeyError, TypeError, ValueError) as error:
-            raise damaged(cls.name, error) from error
+            raise damaged(cls.registered_name, error) from error
         return encoder
 
     def _weighed(self, counts: Any) -> Any:

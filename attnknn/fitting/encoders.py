@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnknn.encoders import Encoder, ImageEncoder, LearnedTableEncoder
+from attnknn.encoders import Encoder
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.fitting.holdout import trained_rows
 from attnknn.records import Booleans, Integers
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from attnknn.training.course import Outcome
 
 FEWEST_ROWS = 4  # two to ask each other, two to judge
+DEFAULT_HOLDOUT = 0.15
 
 
 @dataclass(frozen=True)
@@ -47,14 +48,18 @@ def teach_encoder(
     codes : (n,) label codes
     groups : (n,) rows of one group never vote for each other; -1 is no group
     """
-    if not isinstance(encoder, LearnedTableEncoder | ImageEncoder):
-        raise InvalidSettingError(f"Nobody knows how to train the encoder {encoder.name!r}.")
-    teach, rows = _course(encoder.fit(X), X)
+    if not hasattr(encoder, "train"):
+        raise InvalidSettingError(
+            f"Encoder {encoder.name!r} has no trainer: give it a method `train`, "
+            "see `attnknn.encoders.TrainableEncoder`, or set `is_trained` to False."
+        )
+    rows = X if hasattr(X, "__len__") else list(X)
+    encoder.fit(rows)
     _check_lengths(encoder.name, len(rows), len(codes))
     generator = np.random.default_rng(random_state)
-    is_trained_on = trained_rows(codes, groups, encoder.holdout, sys.maxsize, generator)
-    outcome = teach(
-        encoder,
+    holdout = getattr(encoder, "holdout", DEFAULT_HOLDOUT)
+    is_trained_on = trained_rows(codes, groups, holdout, sys.maxsize, generator)
+    outcome = encoder.train(
         rows,
         codes,
         n_classes=n_classes,
@@ -63,29 +68,16 @@ def teach_encoder(
         random_state=random_state,
         verbose=verbose,
     )
-    if outcome.was_interrupted:
+    if outcome is not None and outcome.was_interrupted:
         warnings.warn("Training was stopped by hand; the best so far was kept.", stacklevel=2)
-    is_table = isinstance(encoder, LearnedTableEncoder)
-    embeddings = encoder.embed(rows) if is_table else encoder.transform(rows)
-    return Taught(embeddings, ~is_trained_on, outcome)
-
-
-def _course(encoder: LearnedTableEncoder | ImageEncoder, X: Any) -> tuple[Any, Any]:
-    """Who teaches an encoder, and the rows of `X` as that teacher takes them."""
-    if isinstance(encoder, LearnedTableEncoder):
-        from attnknn.fitting.tables import teach_table
-
-        return teach_table, encoder.inputs(X)
-    from attnknn.fitting.images import teach_images
-
-    return teach_images, X if hasattr(X, "__len__") else list(X)
+    return Taught(encoder.transform(rows), ~is_trained_on, outcome)
 
 
 def _check_lengths(name: str, n_rows: int, n_labels: int) -> None:
     if n_rows != n_labels:
         raise InvalidInputError(f"`X` has {n_rows} rows but `y` has {n_labels} labels.")
     if n_labels < FEWEST_ROWS:
-        instead = " Use `encoder='tabular'`." if name == LearnedTableEncoder.name else ""
+        instead = " Use `encoder='tabular'`." if name == "learned-tabular" else ""
         raise InvalidInputError(
             f"A learned encoder needs at least {FEWEST_ROWS} rows, got {n_labels} sample(s)."
             f"{instead}"

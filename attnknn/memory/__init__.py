@@ -1,12 +1,11 @@
 """What is remembered, and its search."""
 
 from attnknn.memory.auto import AutoMemory
-from attnknn.memory.base import METRICS, Memory, Metric
+from attnknn.memory.base import METRICS, Memory, Metric, make_memory
 from attnknn.memory.entries import Entries, make_entries
 from attnknn.memory.in_faiss import FaissMemory
 from attnknn.memory.in_numpy import NumpyMemory
 from attnknn.memory.in_torch import TorchMemory
-from attnknn.memory.names import make_memory
 
 __all__ = [
     "METRICS",

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from copy import copy
+from typing import ClassVar
 
 import numpy as np
 
 from attnknn.errors import MissingExtraError
-from attnknn.memory.base import Memory
+from attnknn.memory.base import DEVICE, Memory
 from attnknn.memory.in_faiss import FaissMemory
 from attnknn.memory.in_torch import TorchMemory
 from attnknn.memory.preparation import Vectors
 from attnknn.memory.range_search import RangeMatches
 from attnknn.records import Floats, Integers
+from attnknn.registry import Option, register
 
 N_PROBES = 200
 WIDTHS = (64, 128, 256, 512)  # how widely an index may look before exact search is as good
 
 
+@register("memory", "auto")
 class AutoMemory(Memory):
     """Exact search, or above a size the index that reaches the recall asked for.
 
@@ -40,6 +43,8 @@ class AutoMemory(Memory):
     >>> memory.reason_
     'Search is exact: 3 entries of 1 column take milliseconds.'
     """
+
+    options: ClassVar[tuple[Option, ...]] = (DEVICE,)
 
     def __init__(
         self,

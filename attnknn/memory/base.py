@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 
 from attnknn._atomic import all_or_nothing
 from attnknn.errors import InvalidInputError, InvalidSettingError, NotFittedYetError, unknown_name
@@ -19,10 +19,13 @@ from attnknn.memory.ids import IdLookup
 from attnknn.memory.preparation import Vectors, center_of, centered, refuse_infinite, unit_length
 from attnknn.memory.range_search import RangeMatches, range_search_reference
 from attnknn.records import Floats, Integers, Neighbors
+from attnknn.registry import Option, find
 
 Metric = Literal["euclidean", "cosine", "inner_product"]
 _Other = TypeVar("_Other", bound="Memory")
 METRICS = ("euclidean", "cosine", "inner_product")
+DEVICES = ("auto", "cpu", "cuda", "mps")
+DEVICE = Option("--device", "device", "Device that searches the memory.", choices=DEVICES)
 
 
 class Memory(ABC, BaseEstimator):
@@ -38,6 +41,7 @@ class Memory(ABC, BaseEstimator):
     entries: Entries
     metric_: Metric
     center_: Floats | None
+    options: ClassVar[tuple[Option, ...]] = ()
     _derived: ClassVar[tuple[str, ...]] = ("_lookup", "_exclusion")
 
     @property
@@ -49,6 +53,18 @@ class Memory(ABC, BaseEstimator):
     def n_bytes(self) -> int:
         """What the embeddings, and the index beside them, take."""
         return int(self.entries.embeddings.nbytes)
+
+    def check_stored_settings(self, n_entries: int) -> None:
+        """Raise `ModelFolderError` for settings of a model folder that must not be used.
+
+        Called before the entries are indexed, so that sizes in a damaged or hostile file cannot
+        reserve memory. The default accepts everything.
+
+        Parameters
+        ----------
+        n_entries : int
+            Number of entries in the model folder.
+        """
 
     def remember(self, entries: Entries, metric: str = "euclidean") -> Self:
         """Start again with `entries`."""
@@ -299,3 +315,41 @@ class Memory(ABC, BaseEstimator):
                 f"`exclude` must hold positions from 0 to {len(self) - 1}, "
                 f"got {exclude.min()} to {exclude.max()}."
             )
+
+
+def make_memory(memory: str | Memory, *, device: str = "cpu") -> Memory:
+    """Build an empty memory from a name, or clone a memory.
+
+    Parameters
+    ----------
+    memory : {'auto', 'faiss', 'numpy', 'torch'}, a registered name, or Memory
+        An object is cloned: its settings are kept, its entries are not.
+    device : {'auto', 'cpu', 'cuda', 'mps'}, default='cpu'
+        Device of a memory built by name, where it has that setting. An object keeps its own.
+
+    Returns
+    -------
+    Memory
+
+    Raises
+    ------
+    InvalidSettingError
+        If no memory has that name.
+
+    Examples
+    --------
+    >>> make_memory("torch")
+    TorchMemory()
+    >>> make_memory("toch")
+    Traceback (most recent call last):
+    attnknn.errors.InvalidSettingError: No memory is called 'toch'. Did you mean 'torch'? ...
+    """
+    if isinstance(memory, Memory):
+        return cast(Memory, clone(memory))
+    if not isinstance(memory, str):
+        raise InvalidSettingError(
+            f"`memory` must be a name or a `Memory`, got {type(memory).__name__}."
+        )
+    cls = find("memory", memory)
+    has_device = "device" in cls().get_params(deep=False)
+    return cast(Memory, cls(device=device) if has_device else cls())

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attnknn._optional import require
-from attnknn.errors import InvalidSettingError, unknown_name
+from attnknn.errors import InvalidSettingError, ModelFolderError, unknown_name
 from attnknn.memory.base import Memory
 from attnknn.memory.differences import in_order, keys_at
 from attnknn.memory.entries import NO_GROUP
@@ -20,12 +20,19 @@ from attnknn.memory.in_torch import TorchMemory
 from attnknn.memory.preparation import Vectors
 from attnknn.memory.rounding import product_error
 from attnknn.records import Booleans, Floats, Integers
+from attnknn.registry import register
 
 KINDS = ("flat", "hnsw", "ivf")
 MARGIN = 8  # candidates beyond the k asked for
 MOST_LEFT_OUT = 64  # a query whose group is larger is searched exactly
 PER_LIST = 39  # entries that FAISS wants for each list it trains
 FEW = 8  # queries below which one thread is faster than several
+LARGEST_STORED = {
+    "m": 1 << 12,
+    "ef_construction": 1 << 20,
+    "ef_search": 1 << 20,
+    "n_probe": 1 << 20,
+}
 SMALL = 1 << 18  # numbers in an index below which the same holds
 
 
@@ -47,6 +54,7 @@ class Built:
         return bool(self.index.ntotal == self.n_held)
 
 
+@register("memory", "faiss")
 class FaissMemory(Memory):
     """Search through a FAISS index, the candidates compared by direct differences.
 
@@ -101,6 +109,23 @@ class FaissMemory(Memory):
         built = self._ready()
         beside = 0 if built is None else self._faiss.serialize_index(built.index).nbytes
         return super().n_bytes + int(beside)
+
+    def check_stored_settings(self, n_entries: int) -> None:
+        """Raise `ModelFolderError` for sizes that FAISS would reserve too much memory for.
+
+        Parameters
+        ----------
+        n_entries : int
+            Number of entries in the model folder.
+        """
+        largest = {**LARGEST_STORED, "n_lists": max(n_entries, 1 << 16)}
+        for name, most in largest.items():
+            value = getattr(self, name)
+            is_size = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
+            if not (is_size or (name == "n_lists" and value is None)):
+                raise ModelFolderError(
+                    f"The stored `{name}` must be from 1 to {most}, got {value!r}."
+                )
 
     def recall(self, queries: ArrayLike, k: int, *, exclude: Integers | None = None) -> float:
         """Share of the `k` nearest entries that `search` finds, 1.0 is all; higher is better."""

@@ -8,10 +8,12 @@ from attnknn.memory.base import Memory
 from attnknn.memory.differences import in_order, keys_between
 from attnknn.memory.preparation import Vectors
 from attnknn.records import Floats, Integers
+from attnknn.registry import register
 
 BLOCK = 1 << 24  # numbers held at once
 
 
+@register("memory", "numpy")
 class NumpyMemory(Memory):
     """Exact search without an index.
 

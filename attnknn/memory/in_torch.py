@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from attnknn.errors import unknown_name
+from attnknn.memory.base import DEVICE, DEVICES
 from attnknn.memory.differences import first_of_each, in_order, keys_at, keys_of_pairs
 from attnknn.memory.in_numpy import NumpyMemory
 from attnknn.memory.preparation import Vectors
@@ -27,11 +28,11 @@ from attnknn.memory.selection import (
 )
 from attnknn.memory.threads import share_rows
 from attnknn.records import Floats, Integers
+from attnknn.registry import Option, register
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-DEVICES = ("auto", "cpu", "cuda", "mps")
 ROWS = 1024  # queries in one matrix product, at most
 COLUMNS = 1 << 16  # entries in one matrix product, at most
 PRODUCTS = 1 << 24  # numbers in one matrix product, at most
@@ -39,6 +40,7 @@ PAIRS = 1 << 22  # pairs that are compared one by one at a time
 SMALL = 1 << 15  # numbers up to which the plain way is the faster one
 
 
+@register("memory", "torch")
 class TorchMemory(NumpyMemory):
     """Exact search: float32 products propose, float64 differences decide.
 
@@ -57,6 +59,7 @@ class TorchMemory(NumpyMemory):
     [[1.0, 3.0]]
     """
 
+    options: ClassVar[tuple[Option, ...]] = (DEVICE,)
     _built: ClassVar[tuple[str, ...]] = ("_bounds_of_product", "_vectors", "_penalties")
     _derived: ClassVar[tuple[str, ...]] = (*NumpyMemory._derived, *_built, "_scratch")
 

@@ -16,17 +16,9 @@ from attnknn.attention import (
     PowerDistanceAttention,
     UniformAttention,
 )
-from attnknn.encoders import (
-    IdentityEncoder,
-    ImageEncoder,
-    LearnedTableEncoder,
-    TableEncoder,
-    TextEncoder,
-    TfidfEncoder,
-)
 from attnknn.encoders.image import ImageTraining
 from attnknn.errors import InvalidSettingError, ModelFolderError
-from attnknn.memory import AutoMemory, FaissMemory, NumpyMemory, TorchMemory
+from attnknn.registry import Kind, registered
 
 ATTENTIONS = (
     UniformAttention,
@@ -36,49 +28,43 @@ ATTENTIONS = (
     KEnsembleAttention,
     AdaptiveAttention,
 )
-ENCODERS = (
-    IdentityEncoder,
-    ImageEncoder,
-    LearnedTableEncoder,
-    TableEncoder,
-    TextEncoder,
-    TfidfEncoder,
-)
-STORABLE: dict[str, dict[str, type[Any]]] = {
-    "attention": {c.__name__: c for c in ATTENTIONS},
-    "memory": {c.__name__: c for c in (AutoMemory, FaissMemory, NumpyMemory, TorchMemory)},
-    "encoder": {c.__name__: c for c in ENCODERS},
-}
 RECORDS = ("training", "views")  # settings of an image encoder that are records themselves
 LARGEST_NUMBER = 1 << 63
 
 
-def part_to_plain(kind: str, part: Any) -> dict[str, Any]:
+def storable(kind: Kind) -> dict[str, type[Any]]:
+    """The classes of a kind that model folders can hold, by class name."""
+    classes = ATTENTIONS if kind == "attention" else registered(kind).values()
+    return {cls.__name__: cls for cls in classes}
+
+
+def part_to_plain(kind: Kind, part: Any) -> dict[str, Any]:
     """A part's class and settings, or an error for code of the user's own.
 
     >>> part_to_plain("attention", UniformAttention(0.1))
     {'class': 'UniformAttention', 'params': {'prior_weight': 0.1}}
     """
     name = type(part).__name__
-    if STORABLE[kind].get(name) is not type(part):
+    known = storable(kind)
+    if known.get(name) is not type(part):
         raise InvalidSettingError(
             f"A model folder holds no code, so `{kind}={name}(...)` cannot be stored. "
-            f"Known: {', '.join(STORABLE[kind])}."
+            f"Known: {', '.join(known)}."
         )
     params: dict[str, Any] = part.get_params(deep=False)
     return {"class": name, "params": {key: to_plain(key, value) for key, value in params.items()}}
 
 
-def part_from_plain(kind: str, stored: Any) -> Any:
+def part_from_plain(kind: Kind, stored: Any) -> Any:
     """The unfitted part that `part_to_plain` described."""
     if not isinstance(stored, dict) or set(stored) != {"class", "params"}:
         raise ModelFolderError(f"The stored {kind} must be a class with params, got {stored!r}.")
-    name, params = stored["class"], stored["params"]
-    if not isinstance(name, str) or name not in STORABLE[kind]:
+    name, params, classes = stored["class"], stored["params"], storable(kind)
+    if not isinstance(name, str) or name not in classes:
         raise ModelFolderError(
-            f"The stored {kind} must be one of {', '.join(STORABLE[kind])}, got {name!r}."
+            f"The stored {kind} must be one of {', '.join(classes)}, got {name!r}."
         )
-    cls = STORABLE[kind][name]
+    cls = classes[name]
     known = set(inspect.signature(cls).parameters)
     if not isinstance(params, dict) or set(params) != known:
         raise ModelFolderError(f"The stored settings of {name} must be {sorted(known)}.")

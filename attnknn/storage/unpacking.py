@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,9 @@ from attnknn.calibration import Calibration
 from attnknn.encoders import Encoder, encoder_from_settings
 from attnknn.errors import AttnKNNError, ModelFolderError
 from attnknn.fitting.report import FitReport
-from attnknn.memory import METRICS, Entries, FaissMemory, Memory
+from attnknn.memory import METRICS, Entries, Memory
 from attnknn.memory.ids import refuse_repeated
+from attnknn.registry import Kind
 from attnknn.storage.attentions import unpack_attention
 from attnknn.storage.fields import Fields
 from attnknn.storage.folder import FORMAT, VERSION
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from attnknn.classifier import AttnKNNClassifier
 
 _Classifier = TypeVar("_Classifier", bound="AttnKNNClassifier")
-LARGEST_INDEX = {"m": 1 << 12, "ef_construction": 1 << 20, "ef_search": 1 << 20}
 
 
 def unpack(folder: ModelFolder, cls: type[_Classifier]) -> _Classifier:
@@ -84,7 +84,7 @@ def _params(stored: Fields, cls: type[AttnKNNClassifier]) -> dict[str, Any]:
 
 def _param(name: str, value: Any) -> Any:
     return (
-        part_from_plain(name, value)
+        part_from_plain(cast(Kind, name), value)
         if isinstance(value, dict) and name in PARTS
         else (from_plain(name, value))
     )
@@ -134,8 +134,7 @@ def _memory(folder: ModelFolder, stored: Fields, n_classes: int) -> Memory:
     center = folder.array("center", np.float64, (dim,)) if has_center else None
     if center is not None and not np.isfinite(center).all():
         raise folder.refuse("center.npy must hold finite numbers")
-    if isinstance(memory, FaissMemory):
-        _check_index(memory, len(entries))
+    memory.check_stored_settings(len(entries))
     try:
         return memory.restore(entries, metric, center)
     except AttnKNNError as error:
@@ -200,16 +199,6 @@ def _check_entries(folder: ModelFolder, entries: Entries, n_classes: int) -> Non
         refuse_repeated(entries.ids)
     except AttnKNNError as error:
         raise folder.refuse(str(error).rstrip(".")) from error
-
-
-def _check_index(memory: FaissMemory, n: int) -> None:
-    """Sizes that FAISS would reserve memory for before anything else could complain."""
-    largest = {**LARGEST_INDEX, "n_lists": max(n, 1 << 16), "n_probe": 1 << 20}
-    for name, most in largest.items():
-        value = getattr(memory, name)
-        is_size = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
-        if not (is_size or (name == "n_lists" and value is None)):
-            raise ModelFolderError(f"The stored `{name}` must be from 1 to {most}, got {value!r}.")
 
 
 def _trust(folder: ModelFolder, n: int) -> NDArray[np.float64]:

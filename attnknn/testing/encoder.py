@@ -11,9 +11,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 
-from attnknn.encoders import ENCODERS, encoder_from_settings, make_encoder
+from attnknn.encoders import encoder_from_settings, make_encoder
 from attnknn.encoders.base import Encoder
 from attnknn.errors import InvalidSettingError
+from attnknn.registry import registered
 
 
 def check_encoder(encoder: Any, X: Any, y: Any = None) -> None:
@@ -81,7 +82,7 @@ def _check_settings(fitted: Encoder, rows: Any, embeddings: NDArray[Any]) -> Non
         return  # cannot be stored, and says so
     restored = json.loads(json.dumps(settings, allow_nan=False))
     _must(all(a.dtype != object for a in arrays.values()), "stored arrays must hold no objects")
-    if settings["encoder"] not in ENCODERS:  # a user's own: its class knows how to come back
+    if settings["encoder"] not in registered("encoder"):
         loaded = type(fitted).from_settings(restored, arrays)  # type: ignore[attr-defined]
     else:
         loaded = encoder_from_settings(restored, arrays)

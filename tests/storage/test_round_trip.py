@@ -25,12 +25,11 @@ from attnknn.attention import (
     LearnedAttention,
 )
 from attnknn.calibration import Calibration
-from attnknn.encoders import ENCODERS
 from attnknn.errors import InvalidInputError, InvalidSettingError, ModelFolderError
 from attnknn.memory import NumpyMemory
-from attnknn.memory.names import MEMORIES
+from attnknn.registry import registered
 from attnknn.storage import load_notes, save_classifier
-from attnknn.storage.plain import STORABLE
+from attnknn.storage.plain import storable
 
 from .samples import N, labels, quick, rows, same_answers
 
@@ -69,10 +68,9 @@ def test_save_then_load_predicts_the_same_bytes(settings: dict[str, Any], tmp_pa
 
 
 def test_every_attention_and_memory_with_a_short_name_can_be_stored() -> None:
-    assert {type(make()) for make in ATTENTIONS.values()} == set(STORABLE["attention"].values())
-    made = {type(make("cpu")) for make in MEMORIES.values()}
-    assert made == set(STORABLE["memory"].values())
-    assert {type(make()) for make in ENCODERS.values()} == set(STORABLE["encoder"].values())
+    assert {type(make()) for make in ATTENTIONS.values()} == set(storable("attention").values())
+    for kind in ("memory", "encoder"):
+        assert set(registered(kind).values()) == set(storable(kind).values())
 
 
 def test_learned_attention_predicts_the_same_bytes(

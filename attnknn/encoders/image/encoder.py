@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, TransformerMixin
 
 from attnknn._validation import Limits, check_at_least, check_choice, check_limits
-from attnknn.encoders.base import Arrays, Settings, damaged
+from attnknn.encoders.base import (
+    BATCH_SIZE,
+    EMBED_DIM,
+    EPOCHS,
+    Arrays,
+    BaseEncoder,
+    Settings,
+    damaged,
+)
 from attnknn.encoders.image.rows import ImageRows, ImageShape, image_rows
 from attnknn.encoders.image.training import ImageTraining
 from attnknn.errors import InvalidInputError, InvalidSettingError, NotFittedYetError
+from attnknn.records import Integers
+from attnknn.registry import Option, register
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,7 +36,8 @@ BACKBONES = ("tuned", "frozen")
 LARGEST_SIDE = 4096
 
 
-class ImageEncoder(TransformerMixin, BaseEstimator):
+@register("encoder", "image")
+class ImageEncoder(BaseEncoder):
     """Small images as embeddings of unit length, by a network that learns from labels.
 
     `fit` reads sizes and colors and builds the network at its start; a classifier then trains it
@@ -69,8 +80,27 @@ class ImageEncoder(TransformerMixin, BaseEstimator):
     (4, 16)
     """
 
-    name = "image"
-    is_trained = True
+    accepts: ClassVar[frozenset[str]] = frozenset({"images"})
+    allows_missing: ClassVar[bool] = True  # an image has no cells that could be missing
+    is_trained: ClassVar[bool] = True
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("--network", "network", "Image network: resnet9, resnet18, resnet50 or timm:NAME."),
+        Option(
+            "--image-size", "image_size", "Resize images to a side (32) or height x width (32x48)."
+        ),
+        Option(
+            "--weights", "weights", "File with the weights of a timm network, instead of its hub."
+        ),
+        Option(
+            "--backbone", "backbone", "Fine-tune a timm network or freeze it.", choices=BACKBONES
+        ),
+        Option(
+            "--views", "views", "Test-time augmentation: average over original,flip,shift,crop."
+        ),
+        Option("--n-views", "n_views", "Number of these views to use.", int, minimum=1),
+        Option("--workers", "workers", "Threads that read image files ahead.", int, minimum=0),
+        *(EMBED_DIM, EPOCHS, BATCH_SIZE),
+    )
 
     def __init__(
         self,
@@ -121,6 +151,29 @@ class ImageEncoder(TransformerMixin, BaseEstimator):
         self.width_ = self.module_.width
         self.n_features_in_ = self.shape_.channels * self.shape_.height * self.shape_.width
         return self
+
+    def train(self, X: Any, labels: Integers, **context: Any) -> Any:
+        """Train the network for the vote; see `TrainableEncoder`."""
+        # By name, since the trainers are in a room above the encoders.
+        teach = pkgutil.resolve_name("attnknn.fitting.images:teach_images")
+        return teach(self, X, labels, **context)
+
+    @classmethod
+    def from_options(cls, **given: Any) -> Self:
+        """Build an encoder from command-line options; see `BaseEncoder.from_options`."""
+        training = {name: given.pop(name) for name in ("epochs", "batch_size") if name in given}
+        if training:
+            given["training"] = ImageTraining(**training)
+        if "image_size" in given:
+            given["image_size"] = _parse_size(given["image_size"])
+        n_views = given.pop("n_views", None)
+        if "views" in given:
+            from attnknn.training.views import Views
+
+            given["views"] = Views(tuple(given["views"].split(",")), n_views)
+        elif n_views is not None:
+            raise InvalidSettingError("`n_views` says how many of `views` are used: set both.")
+        return cls(**given)
 
     def transform(self, X: Any) -> NDArray[Any]:
         """The embeddings (n, D) of the images of `X`, float32, of unit length."""
@@ -213,7 +266,7 @@ class ImageEncoder(TransformerMixin, BaseEstimator):
         try:
             return restore(cls, settings, arrays)
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-            raise damaged(cls.name, error) from error
+            raise damaged(cls.registered_name, error) from error
 
     def check_settings(self) -> None:
         """An error for the first setting that cannot be used."""
@@ -281,6 +334,15 @@ class ImageEncoder(TransformerMixin, BaseEstimator):
 def _blocks(n_rows: int, size: int) -> Iterator[NDArray[np.int64]]:
     for start in range(0, n_rows, size):
         yield np.arange(start, min(start + size, n_rows))
+
+
+def _parse_size(text: str) -> tuple[int, int]:
+    sides = text.lower().split("x")
+    if len(sides) > 2 or not all(side.isdecimal() and int(side) for side in sides):
+        raise InvalidSettingError(
+            f"`image_size` must be a side (32) or height x width (32x48), got {text!r}."
+        )
+    return int(sides[0]), int(sides[-1])
 
 
 def _is_module(network: Any) -> bool:

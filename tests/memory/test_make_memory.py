@@ -43,5 +43,5 @@ def test_a_clone_does_not_take_the_entries_along() -> None:
 def test_unknown_names_and_kinds_are_refused() -> None:
     with pytest.raises(InvalidSettingError, match="Did you mean 'faiss'"):
         make_memory("fais")
-    with pytest.raises(InvalidSettingError, match="a short name or a `Memory`, got int"):
+    with pytest.raises(InvalidSettingError, match="a name or a `Memory`, got int"):
         make_memory(3)
