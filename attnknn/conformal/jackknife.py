@@ -34,8 +34,7 @@ from numpy.typing import NDArray
 from attnknn.conformal.scores import SetScore
 from attnknn.conformal.sets import ROUNDING
 from attnknn.leave_one_out import LeaveOneOutPredictions, Trust
-from attnknn.memory.entries import NO_GROUP
-from attnknn.memory.exclusion import Exclusion
+from attnknn.memory.entries import NO_GROUP, Exclusion
 from attnknn.pipeline import Parts, make_neighbor_batch
 from attnknn.records import Booleans, Floats, Integers, Neighbors
 from attnknn.vote import class_prior

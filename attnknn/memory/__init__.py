@@ -3,9 +3,9 @@
 from attnknn.memory.auto import AutoMemory
 from attnknn.memory.base import METRICS, Memory, Metric, make_memory
 from attnknn.memory.entries import Entries, make_entries
-from attnknn.memory.in_faiss import FaissMemory
-from attnknn.memory.in_numpy import NumpyMemory
-from attnknn.memory.in_torch import TorchMemory
+from attnknn.memory.faiss_memory import FaissMemory
+from attnknn.memory.numpy_memory import NumpyMemory
+from attnknn.memory.torch_memory import TorchMemory
 
 __all__ = [
     "METRICS",

@@ -9,10 +9,10 @@ import numpy as np
 
 from attnknn.errors import MissingExtraError
 from attnknn.memory.base import DEVICE, Memory
-from attnknn.memory.in_faiss import FaissMemory
-from attnknn.memory.in_torch import TorchMemory
-from attnknn.memory.preparation import Vectors
+from attnknn.memory.distances import Vectors
+from attnknn.memory.faiss_memory import FaissMemory
 from attnknn.memory.range_search import RangeMatches
+from attnknn.memory.torch_memory import TorchMemory
 from attnknn.records import Floats, Integers
 from attnknn.registry import Option, register
 

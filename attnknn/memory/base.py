@@ -13,10 +13,8 @@ from sklearn.base import BaseEstimator, clone
 
 from attnknn._atomic import all_or_nothing
 from attnknn.errors import InvalidInputError, InvalidSettingError, NotFittedYetError, unknown_name
-from attnknn.memory.entries import Entries
-from attnknn.memory.exclusion import Exclusion
-from attnknn.memory.ids import IdLookup
-from attnknn.memory.preparation import Vectors, center_of, centered, refuse_infinite, unit_length
+from attnknn.memory.distances import Vectors, center_of, centered, refuse_infinite, unit_length
+from attnknn.memory.entries import Entries, Exclusion, IdLookup
 from attnknn.memory.range_search import RangeMatches, range_search_reference
 from attnknn.records import Floats, Integers, Neighbors
 from attnknn.registry import Option, find

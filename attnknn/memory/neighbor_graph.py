@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from attnknn.memory.base import Memory
-from attnknn.memory.differences import order_by
+from attnknn.memory.distances import Vectors, order_by
 from attnknn.memory.entries import NO_GROUP
-from attnknn.memory.preparation import Vectors
 from attnknn.memory.range_search import RangeMatches
 from attnknn.records import Booleans, Floats, Integers, Neighbors
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnknn.memory.differences import keys_between
-from attnknn.memory.preparation import Vectors, squared_lengths
-from attnknn.memory.rounding import SMALLEST, Slack
+from attnknn.memory.distances import Vectors, keys_between, squared_lengths
+from attnknn.memory.error_bounds import SMALLEST, Slack
 from attnknn.records import Booleans, Floats, Integers
 
 BLOCK = 1 << 24  # numbers held at once

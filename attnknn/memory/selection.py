@@ -1,15 +1,19 @@
-"""The columns of each row that may hold its largest numbers, found by the maxima of groups."""
+"""Matrix products and the selection of each row's largest numbers, on several threads."""
 
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnknn.memory.preparation import Vectors
+from attnknn.memory.distances import Vectors
 from attnknn.records import Booleans, Integers
 
 if TYPE_CHECKING:
@@ -144,3 +148,80 @@ def _packed(row: Integers, column: Integers, value: Vectors, n_rows: int) -> Can
     values = np.full(columns.shape, -np.inf, dtype=np.float32)
     columns[row, slot], values[row, slot] = column, value
     return Candidates(columns, values, _nothing(columns))
+
+
+FEW = 32  # queries below which a product reads faster with the entries as its rows
+
+
+def multiply(queries: Tensor, vectors: Tensor, out: Tensor) -> None:
+    """Write queries (B, D) times vectors (N, D) to `out` (B, N).
+
+    >>> import torch
+    >>> out = torch.empty(2, 1)
+    >>> multiply(torch.ones(2, 3), torch.ones(1, 3), out)
+    >>> out.tolist()
+    [[3.0], [3.0]]
+    """
+    import torch
+
+    if len(queries) < FEW:
+        out.copy_(torch.mm(vectors, queries.T).T)
+    else:
+        torch.mm(queries, vectors.T, out=out)
+
+
+def dot(vectors: Vectors, query: Vectors, n_threads: int) -> Vectors:
+    """Vectors (N, D) times one query (D,), which takes as long as reading the vectors.
+
+    >>> dot(np.ones((2, 3), dtype=np.float32), np.ones(3, dtype=np.float32), 1).tolist()
+    [3.0, 3.0]
+    """
+    out = np.empty(len(vectors), dtype=np.float32)
+
+    def work(part: slice) -> None:
+        if hasattr(np, "vecdot"):  # NumPy 2
+            np.vecdot(vectors[part], query, out=out[part])
+        else:
+            np.einsum("nd,d->n", vectors[part], query, out=out[part])
+
+    share_rows(work, len(vectors), vectors.size, n_threads)
+    return out
+
+
+PART = 1 << 20  # numbers that keep a thread busy for longer than it takes to start it
+
+
+def share_rows(work: Callable[[slice], object], n_rows: int, n_numbers: int, n_most: int) -> None:
+    """Call `work` on slices that cover the rows, at once where there is enough to do.
+
+    NumPy lets other threads run while it computes. These wait without spinning, where a thread
+    of OpenMP that waits for one without a core can cost more than the whole search.
+
+    >>> seen = []
+    >>> share_rows(seen.append, n_rows=3, n_numbers=10, n_most=2)
+    >>> seen
+    [slice(0, 3, None)]
+    """
+    n_parts = max(1, min(n_most, n_rows, n_numbers // PART))
+    step = -(-n_rows // n_parts)
+    parts = [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
+    if len(parts) == 1:
+        work(parts[0])
+        return
+    pool = _pool(len(parts) - 1, os.getpid())
+    others = [pool.submit(work, part) for part in parts[1:]]
+    try:
+        work(parts[0])
+    finally:
+        wait(others)  # they write into arrays of the caller
+    for other in others:
+        other.result()
+
+
+@lru_cache(maxsize=4)
+def _pool(n_threads: int, process: int) -> ThreadPoolExecutor:  # noqa: ARG001
+    """Threads that wait for work: starting them takes as long as a small search.
+
+    `process` makes a forked process start its own, since threads do not survive a fork.
+    """
+    return ThreadPoolExecutor(n_threads, thread_name_prefix="attnknn")

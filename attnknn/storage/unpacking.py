@@ -14,7 +14,7 @@ from attnknn.encoders import Encoder, encoder_from_settings
 from attnknn.errors import AttnKNNError, ModelFolderError
 from attnknn.fitting.report import FitReport
 from attnknn.memory import METRICS, Entries, Memory
-from attnknn.memory.ids import refuse_repeated
+from attnknn.memory.entries import refuse_repeated
 from attnknn.registry import Kind
 from attnknn.storage.attentions import unpack_attention
 from attnknn.storage.fields import Fields

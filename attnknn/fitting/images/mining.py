@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attnknn.leave_one_out import judge
 from attnknn.memory.entries import make_entries
-from attnknn.memory.in_torch import TorchMemory
+from attnknn.memory.torch_memory import TorchMemory
 from attnknn.records import Integers
 
 N_SEARCHED = 64  # nearest rows among which negatives are hard

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from attnknn.memory.base import Memory
-from attnknn.memory.differences import in_order, keys_between
-from attnknn.memory.preparation import Vectors
+from attnknn.memory.distances import Vectors, in_order, keys_between
 from attnknn.records import Floats, Integers
 from attnknn.registry import register
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnknn.memory.differences import keys_between
-from attnknn.memory.rounding import Slack
+from attnknn.memory.distances import keys_between
+from attnknn.memory.error_bounds import Slack
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "inner_product"])

@@ -16,7 +16,7 @@ from copy import copy
 
 import numpy as np
 
-from attnknn.memory.preparation import Vectors, squared_lengths
+from attnknn.memory.distances import Vectors, squared_lengths
 from attnknn.records import Floats, Integers
 
 INPUT_ROUNDING = {"highest": 0.0, "high": 2.0**-10, "medium": 2.0**-7}  # float32, tf32, bfloat16

@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 
 from attnknn.memory import METRICS, TorchMemory, make_entries
-from attnknn.memory.preparation import ROWS, center_of, centered, unit_length
+from attnknn.memory.distances import ROWS, center_of, centered, unit_length
 
 
 def test_whole_numbers_stay_whole(rng) -> None:

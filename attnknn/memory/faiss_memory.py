@@ -14,11 +14,10 @@ from numpy.typing import ArrayLike
 from attnknn._optional import require
 from attnknn.errors import InvalidSettingError, ModelFolderError, unknown_name
 from attnknn.memory.base import Memory
-from attnknn.memory.differences import in_order, keys_at
+from attnknn.memory.distances import Vectors, in_order, keys_at
 from attnknn.memory.entries import NO_GROUP
-from attnknn.memory.in_torch import TorchMemory
-from attnknn.memory.preparation import Vectors
-from attnknn.memory.rounding import product_error
+from attnknn.memory.error_bounds import product_error
+from attnknn.memory.torch_memory import TorchMemory
 from attnknn.records import Booleans, Floats, Integers
 from attnknn.registry import register
 

@@ -11,22 +11,22 @@ import numpy as np
 
 from attnknn.errors import unknown_name
 from attnknn.memory.base import DEVICE, DEVICES
-from attnknn.memory.differences import first_of_each, in_order, keys_at, keys_of_pairs
-from attnknn.memory.in_numpy import NumpyMemory
-from attnknn.memory.preparation import Vectors
-from attnknn.memory.products import dot, multiply
+from attnknn.memory.distances import Vectors, first_of_each, in_order, keys_at, keys_of_pairs
+from attnknn.memory.error_bounds import Slack
+from attnknn.memory.numpy_memory import NumpyMemory
 from attnknn.memory.range_search import RangeMatches, lowest_bounds, pairs_above
-from attnknn.memory.rounding import Slack
 from attnknn.memory.selection import (
     Candidates,
+    dot,
     largest,
     largest_of_one,
     largest_on_device,
     merged,
+    multiply,
     padded,
+    share_rows,
     stacked,
 )
-from attnknn.memory.threads import share_rows
 from attnknn.records import Floats, Integers
 from attnknn.registry import Option, register
 
