@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from attnknn.encoders.image import ImageEncoder, ImageTraining
-from attnknn.encoders.image.networks import convolution
-from attnknn.encoders.image.networks.winograd import convolve
+from attnknn.encoders.image import ImageEncoder, ImageTraining, networks
+from attnknn.encoders.image.winograd import convolve
 from attnknn.fitting.images import train_images
 from benchmarks.search import Work, machine, show, timed
 
@@ -93,12 +92,12 @@ def epochs(batch_size: int) -> Work:
 @contextmanager
 def only_plain() -> Iterator[None]:
     """A block in which no layer takes the fast way."""
-    usual = convolution.suits_winograd
-    convolution.suits_winograd = lambda *_: False
+    usual = networks.suits_winograd
+    networks.suits_winograd = lambda *_: False
     try:
         yield
     finally:
-        convolution.suits_winograd = usual
+        networks.suits_winograd = usual
 
 
 def drawn(*shape: int) -> Tensor:

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from attnknn.cli.files import Part
-from attnknn.encoders.columns import category_text
+from attnknn.encoders.tabular import category_text
 from attnknn.errors import InvalidInputError
 from attnknn.memory.entries import NO_GROUP
 from attnknn.records import Floats, Integers

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from attnknn.cli.files import Part
-from attnknn.encoders.columns import category_text
+from attnknn.encoders.tabular import category_text
 from attnknn.errors import InvalidInputError
 from attnknn.records import Booleans
 

@@ -13,7 +13,7 @@ from attnknn.cli.query_images import QueryImages
 from attnknn.cli.query_rows import QueryRows
 from attnknn.cli.query_texts import QueryTexts
 from attnknn.encoders import Encoder, ImageEncoder
-from attnknn.encoders.texts import TextRows
+from attnknn.encoders.text import TextRows
 from attnknn.errors import InvalidInputError
 
 if TYPE_CHECKING:

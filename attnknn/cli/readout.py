@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 from attnknn.cli.files import Source
-from attnknn.encoders.columns import CategoryColumn
-from attnknn.encoders.tabular import TableEncoder
+from attnknn.encoders.tabular import CategoryColumn, TableEncoder
 from attnknn.errors import InvalidInputError
 
 SHOWN_NAMES = 6

@@ -21,19 +21,19 @@ from attnknn.encoders.base import (
     BaseEncoder,
     Encoder,
     TrainableEncoder,
+    WrappedEncoder,
     encoder_from_settings,
     has_views,
     learns,
     make_encoder,
 )
-from attnknn.encoders.cache import clear_text_cache, forget_texts, text_cache_file
 from attnknn.encoders.identity import IdentityEncoder
 from attnknn.encoders.image import ImageEncoder
 from attnknn.encoders.learned_table import LearnedTableEncoder
 from attnknn.encoders.tabular import TableEncoder
 from attnknn.encoders.text import TextEncoder
+from attnknn.encoders.text_cache import clear_text_cache, forget_texts, text_cache_file
 from attnknn.encoders.tfidf import TfidfEncoder
-from attnknn.encoders.wrapped import WrappedEncoder
 
 __all__ = [
     "BaseEncoder",

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 
-from attnknn.errors import InvalidInputError, InvalidSettingError, ModelFolderError
+from attnknn.errors import (
+    InvalidInputError,
+    InvalidSettingError,
+    ModelFolderError,
+    NotFittedYetError,
+)
 from attnknn.registry import Option, find, registered
 
 if TYPE_CHECKING:
@@ -161,8 +167,6 @@ def make_encoder(encoder: Any) -> Encoder:
     >>> make_encoder(np.sqrt).fit([[4.0]]).transform([[4.0]])
     array([[2.]])
     """
-    from attnknn.encoders.wrapped import WrappedEncoder
-
     if isinstance(encoder, str):
         return find("encoder", encoder)()
     if isinstance(encoder, type):
@@ -242,3 +246,52 @@ def as_embeddings(output: Any, n_rows: int, maker: str) -> NDArray[Any]:
 def damaged(name: str, error: Exception) -> ModelFolderError:
     """The error for stored settings that `from_settings` cannot read."""
     return ModelFolderError(f"The stored settings of encoder {name!r} cannot be read: {error!r}.")
+
+
+class WrappedEncoder(TransformerMixin, BaseEstimator):
+    """A scikit-learn transformer or a function of rows, with its output checked.
+
+    It cannot be stored in a model folder, which holds no code: `to_settings` says what to do.
+
+    Parameters
+    ----------
+    inner : a transformer, fitted as a copy on the training rows and labels; or a function that
+        turns rows into embeddings and learns nothing
+
+    Examples
+    --------
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> WrappedEncoder(StandardScaler()).fit_transform([[1.0], [3.0]]).tolist()
+    [[-1.0], [1.0]]
+    """
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    @property
+    def name(self) -> str:
+        """The name of the wrapped class or function."""
+        return getattr(self.inner, "__name__", type(self.inner).__name__)
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit a copy of the transformer; a function is taken as it is."""
+        if hasattr(self.inner, "transform"):
+            self.inner_ = clone(self.inner, safe=False).fit(X, y)
+        else:
+            self.inner_ = self.inner
+        return self
+
+    def transform(self, X: Any) -> NDArray[Any]:
+        """The embeddings (n, D) that the wrapped code gives."""
+        if not hasattr(self, "inner_"):
+            raise NotFittedYetError("Call `fit` before `transform`.")
+        encode: Callable[[Any], Any] = getattr(self.inner_, "transform", self.inner_)
+        n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
+        return as_embeddings(encode(X), n_rows, f"`{self.name}`")
+
+    def to_settings(self) -> tuple[Settings, Arrays]:
+        """Always an error: a model folder holds no code."""
+        raise InvalidSettingError(
+            f"The encoder `{self.name}` is your own code, which a model folder cannot hold. "
+            "Encode the rows yourself and fit with `encoder='identity'` to store the classifier."
+        )

@@ -18,8 +18,7 @@ from attnknn.encoders.base import (
     Settings,
     damaged,
 )
-from attnknn.encoders.columns import NumericColumn
-from attnknn.encoders.tabular import TableEncoder
+from attnknn.encoders.tabular import NumericColumn, TableEncoder
 from attnknn.errors import NotFittedYetError
 from attnknn.records import Integers
 from attnknn.registry import Option, register

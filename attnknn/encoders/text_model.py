@@ -16,7 +16,7 @@ import numpy as np
 
 from attnknn._optional import require
 from attnknn.encoders.base import Settings
-from attnknn.encoders.cache import Vectors
+from attnknn.encoders.text_cache import Vectors
 from attnknn.errors import InvalidSettingError, ModelFolderError
 
 Encode = Callable[[list[str], int], Vectors]

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from attnknn._validation import check_at_least
 from attnknn.encoders.base import Arrays, Settings, damaged
-from attnknn.encoders.text import unit_length
-from attnknn.encoders.texts import TextRows
+from attnknn.encoders.text import TextRows, unit_length
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.records import Floats
 from attnknn.registry import register

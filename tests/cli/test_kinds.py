@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 
 from attnknn import AttnKNNClassifier
-from attnknn.encoders.columns import CategoryColumn, NumericColumn
-from attnknn.encoders.tabular import TableEncoder
+from attnknn.encoders.tabular import CategoryColumn, NumericColumn, TableEncoder
 
 from .samples import QUICK, animals, refused, run, write
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy.sparse import csr_matrix
 
-from attnknn.encoders.texts import texts_of
+from attnknn.encoders.text import texts_of
 from attnknn.errors import InvalidInputError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnknn.memory import in_torch, threads
+from attnknn.memory import selection, torch_memory
 
 
 @pytest.fixture
@@ -16,12 +16,12 @@ def rng() -> np.random.Generator:
 @pytest.fixture
 def products_always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even the smallest search goes through the matrix product."""
-    monkeypatch.setattr(in_torch, "SMALL", 0)
+    monkeypatch.setattr(torch_memory, "SMALL", 0)
 
 
 @pytest.fixture
 def many_blocks(products_always: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks so small that a short test crosses many of their borders."""
-    monkeypatch.setattr(in_torch, "ROWS", 8)
-    monkeypatch.setattr(in_torch, "COLUMNS", 256)
-    monkeypatch.setattr(threads, "PART", 1)
+    monkeypatch.setattr(torch_memory, "ROWS", 8)
+    monkeypatch.setattr(torch_memory, "COLUMNS", 256)
+    monkeypatch.setattr(selection, "PART", 1)

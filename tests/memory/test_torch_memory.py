@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from attnknn.errors import InvalidSettingError
-from attnknn.memory import METRICS, NumpyMemory, TorchMemory, in_torch, make_entries
+from attnknn.memory import METRICS, NumpyMemory, TorchMemory, make_entries, torch_memory
 from attnknn.records import Neighbors
 
 pytestmark = pytest.mark.usefixtures("many_blocks")
@@ -64,7 +64,7 @@ def test_exclusion_of_groups_agrees_with_the_reference(metric, n_groups, rng) ->
 
 @pytest.mark.parametrize("n_queries", [1, 2, 31, 32, 40])
 def test_a_query_gets_the_same_bits_in_any_batch(n_queries, rng, monkeypatch) -> None:
-    monkeypatch.setattr(in_torch, "ROWS", 64)
+    monkeypatch.setattr(torch_memory, "ROWS", 64)
     _, fast = both(rng.standard_normal((900, 16)))
     queries = rng.standard_normal((40, 16))
     together = fast.search(queries, 7)
@@ -160,7 +160,7 @@ def test_one_pass_ranks_and_reaches_as_two_do(metric, rng):
     )
     rows = np.arange(2400, 3000)
     queries = memory.entries.embeddings[rows]
-    assert len(queries) * memory.entries.embeddings.size > in_torch.SMALL
+    assert len(queries) * memory.entries.embeddings.size > torch_memory.SMALL
     reach = memory.ranked(memory.entries.embeddings, 9, exclude=np.arange(3000))[1][:, -1]
     positions, keys, found = memory.ranked_and_reached(queries, 9, reach, rows)
     expected, expected_keys = memory.ranked(queries, 9, exclude=rows)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from attnknn.cli.files.base import ROWS_AT_ONCE, Kind, Part
-from attnknn.encoders.image.files import ENDINGS, PARTS, parts_of, read_image_folder
+from attnknn.encoders.image.folder import ENDINGS, PARTS, parts_of, read_image_folder
 from attnknn.errors import InvalidInputError
 
 FILE, CLASS = "file", "class"  # what the columns are called

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnknn.encoders.image.files import read_image_folder
+from attnknn.encoders.image.folder import read_image_folder
 from attnknn.encoders.image.rows import ImageRows, ImageShape, image_rows
 from attnknn.errors import InvalidInputError, MissingDataError
 

@@ -37,7 +37,7 @@ def show(
     import torch
 
     from attnknn.cli.vit.test import open_model
-    from attnknn.encoders.image.pictures import read_picture, resize
+    from attnknn.encoders.image.rows import read_picture, resize
     from attnknn.vit.looking import looks_of
 
     stored = open_model(folder, "cpu")

@@ -29,7 +29,7 @@ from attnknn.registry import Option, register
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attnknn.encoders.image.networks.embedding import EmbeddingNetwork
+    from attnknn.encoders.image.networks import EmbeddingNetwork
     from attnknn.training.views import Views
 
 BACKBONES = ("tuned", "frozen")
@@ -252,7 +252,7 @@ class ImageEncoder(BaseEncoder):
 
     def to_settings(self) -> tuple[Settings, Arrays]:
         """What `from_settings` needs: settings, shape, and all weights in one flat array."""
-        from attnknn.encoders.image.storing import settings_of
+        from attnknn.encoders.image.building import settings_of
 
         if not hasattr(self, "module_"):
             raise NotFittedYetError("Call `fit` before `to_settings`.")
@@ -261,7 +261,7 @@ class ImageEncoder(BaseEncoder):
     @classmethod
     def from_settings(cls, settings: Settings, arrays: Arrays) -> Self:
         """The fitted encoder that `to_settings` described."""
-        from attnknn.encoders.image.storing import restore
+        from attnknn.encoders.image.building import restore
 
         try:
             return restore(cls, settings, arrays)

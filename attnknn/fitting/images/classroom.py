@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnknn.encoders.image.networks.resnet9 import ResNet9
+from attnknn.encoders.image.networks import ResNet9
 from attnknn.encoders.image.rows import ImageRows
 from attnknn.encoders.image.training import ImageTraining
 from attnknn.fitting.images.batch_vote import (

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnknn.encoders.image.networks.backbone import Backbone
-from attnknn.encoders.image.networks.resnet9 import ResNet9
+from attnknn.encoders.image.backbone import Backbone
+from attnknn.encoders.image.networks import ResNet9
 from attnknn.encoders.image.rows import ArrayRows, ImageRows
 from attnknn.encoders.image.training import ImageTraining
 from attnknn.errors import InvalidInputError

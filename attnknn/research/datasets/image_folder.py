@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnknn.encoders.image.files import ImageFolder, parts_of, read_image_folder
+from attnknn.encoders.image.folder import ImageFolder, parts_of, read_image_folder
 from attnknn.errors import InvalidInputError
 from attnknn.records import Booleans
 from attnknn.research.datasets.base import Dataset, codes_of

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from attnknn.encoders.image.networks.backbone import read_weights
+from attnknn.encoders.image.backbone import read_weights
 from attnknn.errors import InvalidInputError
 
 PYTHON = os.environ.get("ATTNKNN_IMAGES_PYTHON")

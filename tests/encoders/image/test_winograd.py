@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from attnknn.encoders.image.networks import convolution, winograd
-from attnknn.encoders.image.networks.convolution import Convolution, suits_winograd
-from attnknn.encoders.image.networks.resnet9 import ResNet9
-from attnknn.encoders.image.networks.winograd import axis_of, convolve
+from attnknn.encoders.image import networks, winograd
+from attnknn.encoders.image.networks import Convolution, ResNet9, suits_winograd
+from attnknn.encoders.image.winograd import axis_of, convolve
 
 SIZES = [(1, 1), (3, 3), (7, 7), (8, 5), (15, 15), (15, 7), (23, 23), (31, 6)]
 LAYOUTS = {"first": torch.contiguous_format, "last": torch.channels_last}
@@ -88,7 +87,7 @@ def calls(monkeypatch):
         seen.append(images.shape)
         return convolve(images, weight)
 
-    monkeypatch.setattr(convolution, "convolve", counted)
+    monkeypatch.setattr(networks, "convolve", counted)
     return seen
 
 
@@ -134,7 +133,7 @@ def test_both_ways_train_a_network_alike(calls, monkeypatch):
         network(images).square().sum().backward()
         gradients.append([p.grad.clone() for p in network.parameters() if p.grad is not None])
         assert len(calls) == 6  # all but the first, which sees few channels
-        monkeypatch.setattr(convolution, "suits_winograd", lambda *_: False)
+        monkeypatch.setattr(networks, "suits_winograd", lambda *_: False)
     assert all(
         torch.allclose(a, b, rtol=1e-3, atol=1e-3 * b.abs().max().item())
         for a, b in zip(*gradients, strict=True)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from attnknn.encoders import TextEncoder, clear_text_cache, forget_texts, text_cache_file
-from attnknn.encoders.cache import TextCache, text_key
+from attnknn.encoders.text_cache import TextCache, text_key
 from attnknn.errors import CacheError
 
 MODEL, OTHER = "1" * 64, "2" * 64
@@ -98,7 +98,7 @@ def test_a_cache_folder_that_cannot_be_made_says_so(cache_home):
 WRITER = """
 import sys
 import numpy as np
-from attnknn.encoders.cache import TextCache
+from attnknn.encoders.text_cache import TextCache
 cache = TextCache("1" * 64)
 for i in range(int(sys.argv[1]), int(sys.argv[2])):
     cache.keep([f"text {i}"], np.full((1, 4), i, dtype=np.float32))
