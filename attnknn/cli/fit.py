@@ -176,7 +176,7 @@ def _fit_and_save(
     )
     save_classifier(classifier, model, notes=roles.notes())
     if options["curves"] is not None:
-        from attnknn.training.curves import draw_curves
+        from attnknn.training.config import draw_curves
 
         title = f"{classifier.encoder_.name}, {len(rows.y):,} rows"
         draw_curves(classifier.encoder_training_, options["curves"], title)

@@ -23,7 +23,7 @@ from attnknn.errors import (
 )
 from attnknn.records import Booleans
 from attnknn.registry import Option, register
-from attnknn.training.progress import progress_bar
+from attnknn.training.terminal import progress_bar
 
 
 class TextRows(BaseEncoder):

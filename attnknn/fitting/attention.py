@@ -14,7 +14,9 @@ from attnknn.attention.learned import LearnedAttention, features_of, slice_featu
 from attnknn.attention.scores import NeighborScores, Shape, learned_distances
 from attnknn.calibration import Calibration
 from attnknn.leave_one_out import LeaveOneOutBatch
-from attnknn.training.loop import Course, Outcome, train
+from attnknn.training.config import TrainConfig, TrainResult
+from attnknn.training.loop import train
+from attnknn.training.optimizers import Group
 from attnknn.training.threads import SMALL, one_thread_if
 from attnknn.vote import class_prior, vote_in_torch
 
@@ -32,7 +34,7 @@ def teach(
     is_trained_on: NDArray[np.bool_],
     random_state: int,
     verbose: int = 0,
-) -> Outcome:
+) -> TrainResult:
     """Fit `attention` on the rows of the lesson marked `is_trained_on`; the others judge it.
 
     Parameters
@@ -54,7 +56,8 @@ def teach(
             lambda rows: classroom.loss(trained[rows]),
             lambda: classroom.judge(judges),
             len(trained),
-            _course(attention, classroom),
+            _config(attention),
+            _groups(attention, classroom),
             generator,
             title="Learning attention",
             verbose=verbose,
@@ -132,18 +135,18 @@ def _class_means(lesson: LeaveOneOutBatch) -> Tensor:
     return nn.functional.normalize(torch.from_numpy(means.astype(np.float32)), dim=1)
 
 
-def _course(attention: LearnedAttention, classroom: _Classroom) -> Course:
+def _config(attention: LearnedAttention) -> TrainConfig:
+    return TrainConfig(epochs=attention.epochs, batch_size=attention.batch_size)
+
+
+def _groups(attention: LearnedAttention, classroom: _Classroom) -> list[Group]:
     matrices = [p for p in classroom.parameters() if p.ndim > 1]
     scalars = [p for p in classroom.parameters() if p.ndim <= 1]
     rate = attention.learning_rate
-    return Course(
-        epochs=attention.epochs,
-        batch_size=attention.batch_size,
-        groups=[
-            {"params": matrices, "lr": rate, "weight_decay": attention.weight_decay},
-            {"params": scalars, "lr": rate * SCALAR_LR_SCALE},
-        ],
-    )
+    return [
+        {"params": matrices, "lr": rate, "weight_decay": attention.weight_decay},
+        {"params": scalars, "lr": rate * SCALAR_LR_SCALE},
+    ]
 
 
 class _Classroom(nn.Module):

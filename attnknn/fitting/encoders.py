@@ -16,7 +16,7 @@ from attnknn.fitting.holdout import trained_rows
 from attnknn.records import Booleans, Integers
 
 if TYPE_CHECKING:
-    from attnknn.training.course import Outcome
+    from attnknn.training.config import TrainResult
 
 FEWEST_ROWS = 4  # two to ask each other, two to judge
 DEFAULT_HOLDOUT = 0.15
@@ -28,7 +28,7 @@ class Taught:
 
     embeddings: NDArray[np.float32]
     held_out: Booleans
-    outcome: Outcome
+    outcome: TrainResult
 
 
 def teach_encoder(

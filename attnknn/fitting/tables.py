@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from attnknn.encoders.learned_table import ROWS_AT_ONCE, LearnedTableEncoder, NetworkName
 from attnknn.memory.entries import NO_GROUP
 from attnknn.records import Booleans, Integers
-from attnknn.training.loop import Course, Outcome, train
-from attnknn.training.optimizers import parameter_groups
+from attnknn.training.config import TrainConfig, TrainResult
+from attnknn.training.loop import train
+from attnknn.training.optimizers import Group, parameter_groups
 from attnknn.training.threads import one_thread_if
-from attnknn.training.weight_average import MovingAverage
 from attnknn.vote import class_prior, vote_in_torch, vote_of_candidates
 
 N_STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 1200, 12, 60
@@ -42,7 +42,7 @@ def teach_table(
     is_trained_on: Booleans,
     random_state: int,
     verbose: int = 0,
-) -> Outcome:
+) -> TrainResult:
     """Train the network of `encoder` on the rows marked `is_trained_on`; the others judge it.
 
     Where several networks may be tried, the one is trained that the others judge best in trials.
@@ -82,7 +82,7 @@ def _teach_one(
     random_state: int,
     verbose: int,
     share: float = 1.0,
-) -> Outcome:
+) -> TrainResult:
     """Train the network in place; `share` of the epochs is a training by itself, to its end."""
     generator = torch.Generator().manual_seed(random_state)
     classroom = _Classroom(encoder, lesson, generator)
@@ -93,11 +93,11 @@ def _teach_one(
             classroom.loss,
             classroom.judge,
             lesson.n_trained,
-            _course(encoder, classroom, share),
+            _config(encoder, classroom, share),
+            _groups(encoder, classroom),
             generator,
             title=f"Learning the embedding ({encoder.network_}{calibration_batch})",
             verbose=verbose,
-            average=MovingAverage(classroom, encoder.average) if encoder.average else None,
             before_epoch=classroom.refresh,
         )
     encoder.module_.chance.draw = None
@@ -105,20 +105,26 @@ def _teach_one(
     return outcome
 
 
-def _course(encoder: LearnedTableEncoder, classroom: _Classroom, share: float) -> Course:
+def _groups(encoder: LearnedTableEncoder, classroom: _Classroom) -> list[Group]:
     rate = encoder.of_network("learning_rate")
-    groups = parameter_groups(encoder.module_, rate=rate, weight_decay=encoder.weight_decay)
+    groups = parameter_groups(
+        encoder.module_, learning_rate=rate, weight_decay=encoder.weight_decay
+    )
     scalars = [classroom.log_sharpness, classroom.prior_score]
     groups.append({"params": scalars, "lr": rate * SCALAR_LR_SCALE, "weight_decay": 0.0})
+    return groups
+
+
+def _config(encoder: LearnedTableEncoder, classroom: _Classroom, share: float) -> TrainConfig:
     epochs = encoder.epochs
     if epochs is None:
         steps_per_epoch = math.ceil(classroom.n_trained / encoder.batch_size)
         epochs = min(max(math.ceil(N_STEPS / steps_per_epoch), FEWEST_EPOCHS), MOST_EPOCHS)
     epochs = max(1, round(share * epochs))
-    return Course(
+    return TrainConfig(
         epochs=epochs,
         batch_size=encoder.batch_size,
-        groups=groups,
+        average=encoder.average,
         warmup=0.05,
         patience=encoder.patience or max(3, epochs // 5),
     )

@@ -17,7 +17,8 @@ from attnknn.fitting.holdout import trained_rows
 from attnknn.leave_one_out import Trust, judge
 from attnknn.pipeline import Parts
 from attnknn.records import Booleans, Floats, Integers
-from attnknn.training.loop import Course, Outcome, train
+from attnknn.training.config import TrainConfig, TrainResult
+from attnknn.training.loop import train
 from attnknn.training.optimizers import parameter_groups
 from attnknn.training.threads import SMALL, one_thread_if
 from attnknn.value_head.head import ValueHead, columns_of, look, shared_out
@@ -223,12 +224,12 @@ def _new_net(parts: Parts, n_classes: int, generator: torch.Generator) -> ValueN
     return net
 
 
-def _train(classroom: _Classroom, generator: torch.Generator, verbose: int) -> Outcome:
+def _train(classroom: _Classroom, generator: torch.Generator, verbose: int) -> TrainResult:
     n_rows = len(classroom.lesson.own)
     steps_per_epoch = math.ceil(n_rows / BATCH_SIZE)
     epochs = min(max(math.ceil(N_STEPS / steps_per_epoch), FEWEST_EPOCHS), MOST_EPOCHS)
-    groups = parameter_groups(classroom.net, rate=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-    course = Course(epochs, BATCH_SIZE, groups, warmup=0.05, patience=max(3, epochs // 5))
+    groups = parameter_groups(classroom.net, learning_rate=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
+    config = TrainConfig(epochs, BATCH_SIZE, warmup=0.05, patience=max(3, epochs // 5))
     n_near = classroom.lesson.seen.near.shape[1]
     with one_thread_if(BATCH_SIZE * n_near * VALUE_DIM < SMALL):
         return train(
@@ -236,7 +237,8 @@ def _train(classroom: _Classroom, generator: torch.Generator, verbose: int) -> O
             classroom.loss,
             classroom.judge,
             n_rows,
-            course,
+            config,
+            groups,
             generator,
             title="Learning a value head",
             verbose=verbose,

@@ -1,4 +1,4 @@
-"""What a training makes small: cross-entropy with soft labels, entropy, calibration error."""
+"""Losses: entropy, soft calibration error, and the supervised contrastive loss of two views."""
 
 from __future__ import annotations
 
@@ -6,41 +6,18 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+
+from attnknn.errors import InvalidInputError
 
 
-def soft_cross_entropy(logits: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
-    """Mean over rows of −Σ_c t_c log softmax(logits)_c with t = (1 − s)·label + s/C.
-
-    Lower is better; the least it can be is the entropy of t.
-
-    Parameters
-    ----------
-    logits : (B, C), before the softmax
-    labels : shares of the classes (B, C), each row summing to one; or label numbers (B,)
-    smoothing : the share s that is taken from the labels and spread over all classes
-
-    >>> logits = torch.tensor([[2.0, 0.0]])
-    >>> round(soft_cross_entropy(logits, torch.tensor([[0.75, 0.25]])).item(), 4)
-    0.6269
-    """
-    targets = shares_of(labels, logits)
-    targets = (1 - smoothing) * targets + smoothing / logits.shape[1]
-    return -(targets * torch.log_softmax(logits, dim=1)).sum(dim=1).mean()
-
-
-def shares_of(labels: Tensor, like: Tensor) -> Tensor:
-    """Labels as shares of the classes, in the shape and kind of `like` (B, C)."""
-    if labels.ndim == 2:
-        return labels.to(like.dtype)
-    return torch.nn.functional.one_hot(labels, like.shape[1]).to(like.dtype)
+def one_hot(labels: Tensor, n_classes: int) -> Tensor:
+    """Label numbers (B,) as class probabilities (B, C)."""
+    return F.one_hot(labels, n_classes).to(torch.get_default_dtype())
 
 
 def entropy(shares: Tensor) -> Tensor:
-    """Mean over rows of −Σ share·log share, from 0 (all on one) to the log of their number.
-
-    Parameters
-    ----------
-    shares : (B, K), weights or probabilities; each row sums to one
+    """Mean entropy of rows of weights or probabilities (B, K), from 0 to the log of K.
 
     >>> round(entropy(torch.tensor([[0.5, 0.5], [1.0, 0.0]])).item(), 4)
     0.3466
@@ -57,30 +34,32 @@ def soft_calibration_error(
     temperature: float = 0.001,
     power: Literal[1, 2] = 1,
 ) -> Tensor:
-    """Calibration error whose bins have soft edges, so that it has a gradient; lower is better.
+    """Expected calibration error with soft bins, so that it has a gradient; lower is better.
 
-    With confidences k_b (the largest probability of row b), hits h_b (the share of the label that
-    lies on the predicted class) and bins in equal steps from 0 to 1 with middles μ_m:
+    With confidences k_b (the largest probability of row b), hits h_b (the label's probability of
+    the predicted class) and equal-width bins from 0 to 1 with centers μ_m:
 
         u_bm  = softmax_m(−(k_b − μ_m)² / temperature)
         error = (Σ_m Σ_b u_bm/B · |Σ_b u_bm (h_b − k_b) / Σ_b u_bm|^power)^(1/power)
 
-    As the temperature goes to zero every row falls to the bin with the nearest middle: the error
-    by bins of equal width. Gradients flow through confidences and bins, not through hits.
+    As the temperature goes to zero every row falls into the bin with the nearest center: the ECE
+    with bins of equal width. Gradients flow through confidences and bins, not through hits.
 
     Parameters
     ----------
-    labels : label numbers (B,), or shares of the classes (B, C)
-    power : 1 weighs gaps as they are; 2 the large ones more
+    labels : label numbers (B,), or class probabilities (B, C)
+    power : 2 weighs large gaps more than 1
 
     >>> probabilities = torch.tensor([[0.9, 0.1], [0.9, 0.1]])
     >>> round(soft_calibration_error(probabilities, torch.tensor([0, 1])).item(), 4)
     0.4
     """
     confidences, predicted = probabilities.max(dim=1)
-    hits = shares_of(labels, probabilities).gather(1, predicted[:, None])[:, 0].detach()
-    middles = (torch.arange(n_bins, device=confidences.device) + 0.5) / n_bins
-    offsets = confidences[:, None] - middles.to(confidences.dtype)
+    if labels.ndim == 1:
+        labels = F.one_hot(labels, probabilities.shape[1])
+    hits = labels.to(probabilities.dtype).gather(1, predicted[:, None])[:, 0].detach()
+    centers = (torch.arange(n_bins, device=confidences.device) + 0.5) / n_bins
+    offsets = confidences[:, None] - centers.to(confidences.dtype)
     shares = torch.softmax(-offsets.square() / temperature, dim=1)  # (B, bins)
     sizes = shares.sum(dim=0)
     gaps = (shares * (hits - confidences)[:, None]).sum(dim=0).abs()
@@ -89,3 +68,59 @@ def soft_calibration_error(
         return gaps.sum() / len(confidences)  # the sizes of the bins cancel
     squares = (gaps.square() / sizes.clamp_min(tiny)).sum() / len(confidences)
     return squares.clamp_min(tiny).sqrt()  # at zero a root has no gradient
+
+
+def contrastive_loss(
+    first: Tensor,
+    second: Tensor,
+    labels: Tensor,
+    *,
+    temperature: float = 0.1,
+    margin: float = 0.0,
+) -> Tensor:
+    """Supervised contrastive loss of two views of a batch; lower is better.
+
+    The 2B views z_i (unit length) are compared with each other, never with themselves:
+
+        a_ij = 1 if i and j are views of one row, else Σ_c label_ic · label_jc
+        s_ij = (⟨z_i, z_j⟩ − margin · a_ij) / temperature
+        loss = mean_i of −Σ_{j≠i} a_ij log(exp s_ij / Σ_{l≠i} exp s_il) / Σ_{j≠i} a_ij
+
+    A row's other view and rows of the same class are positives; with soft labels a pair counts by
+    how much the labels agree. A margin requires positives to be closer than others by that much.
+
+    Parameters
+    ----------
+    first, second : embeddings (B, D) of the two views
+    labels : label numbers (B,), or class probabilities (B, C)
+    temperature : lower values emphasize the closest negatives
+    margin : in units of the cosine, 0 to 2
+
+    >>> views = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> apart = contrastive_loss(views, views, torch.tensor([0, 1]))
+    >>> mixed = contrastive_loss(views, views.flip(0), torch.tensor([0, 1]))
+    >>> bool(apart < 0.001 < 5 < mixed)
+    True
+    """
+    if first.shape != second.shape:
+        raise InvalidInputError(
+            f"The two views must have the same shape, got {tuple(first.shape)} and "
+            f"{tuple(second.shape)}."
+        )
+    views = F.normalize(torch.cat([first, second]), dim=1)  # (2B, D)
+    itself = torch.eye(len(views), dtype=torch.bool, device=views.device)
+    agreement = _agreement(labels).to(views.dtype).repeat(2, 2).masked_fill(itself, 0.0)
+    scores = (views @ views.T - margin * agreement) / temperature
+    log_shares = torch.log_softmax(scores.masked_fill(itself, -torch.inf), dim=1)
+    log_shares = log_shares.masked_fill(itself, 0.0)  # 0 · −inf would be NaN
+    per_view = -(agreement * log_shares).sum(dim=1) / agreement.sum(dim=1)
+    return per_view.mean()
+
+
+def _agreement(labels: Tensor) -> Tensor:
+    """Agreement (B, B) of the labels of two rows; 1 for two views of one row."""
+    if labels.ndim == 1:
+        return (labels[:, None] == labels).float()
+    agreement = labels @ labels.T
+    own = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+    return agreement.masked_fill(own, 1.0)

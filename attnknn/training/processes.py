@@ -1,4 +1,4 @@
-"""One training in several processes: rows shared out, gradients averaged, batches made whole."""
+"""Training in several processes: rows shared out, gradients averaged, batch norms synchronized."""
 
 from __future__ import annotations
 
@@ -11,20 +11,17 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 
 @dataclass(frozen=True)
 class Processes:
-    """This process among those of a training; alone by default, and then everything is free.
+    """This process among those of a training; by default it is the only one.
 
-    The rules are made so that several processes give the result of one: each computes the loss of
-    its share of a batch, what it needs of the others' shares comes through `gather` or `total`
-    (whose gradients flow back to the process they came from), and gradients are averaged.
-
-    Parameters
-    ----------
-    rank : number of this process, from 0
-    count : how many there are
+    Several processes give the result of one: each computes the loss of its share of a batch,
+    receives what it needs of the other shares through `gather` or `total` (whose gradients flow
+    back to the process they came from), and gradients are averaged. `rank` is the number of this
+    process, from 0; `count` is the number of processes.
 
     >>> Processes(rank=1, count=2).share(torch.arange(5))
     tensor([3, 4])
@@ -43,7 +40,7 @@ class Processes:
         return self.rank == 0
 
     def share(self, rows: Tensor) -> Tensor:
-        """The part of a batch of rows that is this process's own."""
+        """The part of a batch of rows that belongs to this process."""
         return rows.tensor_split(self.count)[self.rank] if self.are_several else rows
 
     def total(self, tensor: Tensor) -> Tensor:
@@ -66,27 +63,29 @@ class Processes:
         return self.total(torch.cat([sides[0], tensor, sides[1]]))
 
     def from_first(self, tensor: Tensor) -> Tensor:
-        """What the first process has here."""
+        """The value of the first process."""
         if self.are_several:
             tensor = tensor.contiguous()
             dist.broadcast(tensor, src=0)
         return tensor
 
     def same_start(self, state: Mapping[str, Tensor]) -> None:
-        """Give the tensors of a module's state the values they have in the first process."""
+        """Set the tensors of a state to their values in the first process."""
         if self.are_several:
             for value in state.values():
                 value.copy_(self.from_first(value.clone()))
 
     def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Replace every gradient by its mean over the processes; none counts as zero.
+        """Replace every gradient by its mean over the processes; a missing one counts as zero.
 
-        A parameter that no process has a gradient of keeps none, so that it is not moved.
+        A parameter without a gradient in any process stays without, so that it is not updated.
         """
         if not self.are_several:
             return
-        parameters = list(parameters)
-        for group in _by_kind(parameters):
+        kinds: dict[object, list[nn.Parameter]] = {}  # parameters that fit into one vector
+        for parameter in parameters:
+            kinds.setdefault((parameter.dtype, parameter.device), []).append(parameter)
+        for group in kinds.values():
             has_one = torch.tensor([p.grad is not None for p in group]).to(group[0])
             flat = [(p.grad if p.grad is not None else torch.zeros_like(p)) for p in group]
             mean = self.total(torch.cat([*(g.reshape(-1) for g in flat), has_one])) / self.count
@@ -112,19 +111,11 @@ class _Total(torch.autograd.Function):
         return total
 
 
-def _by_kind(parameters: list[nn.Parameter]) -> list[list[nn.Parameter]]:
-    """Parameters that fit into one vector: of one type, on one device."""
-    kinds: dict[object, list[nn.Parameter]] = {}
-    for parameter in parameters:
-        kinds.setdefault((parameter.dtype, parameter.device), []).append(parameter)
-    return list(kinds.values())
-
-
 @contextmanager
 def joined(device: torch.device) -> Iterator[Processes]:
-    """The processes that `torchrun` started, for the length of a block; without it, this one alone.
+    """The processes that `torchrun` started, within a block; without it, a single process.
 
-    `torchrun --nproc-per-node 2 script.py` runs a script in two processes, each of which gets here.
+    `torchrun --nproc-per-node 2 script.py` runs a script in two processes.
 
     >>> with joined(torch.device("cpu")) as processes:
     ...     processes
@@ -140,3 +131,62 @@ def joined(device: torch.device) -> Iterator[Processes]:
         yield Processes(dist.get_rank(), dist.get_world_size())
     finally:
         dist.destroy_process_group()
+
+
+def synchronize_batch_norms(module: nn.Module, processes: Processes) -> nn.Module:
+    """Replace every batch norm of `module` by one over all processes; parameters are kept.
+
+    A single process keeps its batch norms.
+    """
+    if not processes.are_several:
+        return module
+    if isinstance(module, _BatchNorm):
+        return SynchronizedBatchNorm(module, processes)
+    for name, part in module.named_children():
+        setattr(module, name, synchronize_batch_norms(part, processes))
+    return module
+
+
+class SynchronizedBatchNorm(_BatchNorm):
+    """A batch norm over the rows of all processes, on any device; torch's own needs a GPU.
+
+    Takes over parameters, buffers and settings of `norm` under the same names.
+    """
+
+    def __init__(self, norm: _BatchNorm, processes: Processes) -> None:
+        super().__init__(norm.num_features, norm.eps, norm.momentum, affine=False)
+        self.processes = processes
+        self.affine, self.track_running_stats = norm.affine, norm.track_running_stats
+        self.weight, self.bias = norm.weight, norm.bias
+        for name in ("running_mean", "running_var", "num_batches_tracked"):
+            setattr(self, name, getattr(norm, name))
+        self.train(norm.training)
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Accept inputs of any number of dimensions."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.training:
+            return super().forward(input)
+        numbers = input if input.dtype == torch.float64 else input.float()
+        axes = [axis for axis in range(input.ndim) if axis != 1]
+        shape = [1, -1] + [1] * (input.ndim - 2)
+        n_own = input.numel() // input.shape[1]
+        n = self.processes.total(numbers.new_tensor(float(n_own)))
+        mean = self.processes.total(numbers.sum(axes)) / n
+        centered = numbers - mean.view(shape)
+        variance = self.processes.total(centered.square().sum(axes)) / n
+        self._update_running(mean.detach(), variance.detach() * n / (n - 1).clamp_min(1))
+        normed = centered * (variance + self.eps).rsqrt().view(shape)
+        if self.affine:
+            normed = normed * self.weight.view(shape) + self.bias.view(shape)
+        return normed.to(input.dtype)
+
+    def _update_running(self, mean: Tensor, variance: Tensor) -> None:
+        if self.running_mean is None or self.running_var is None:
+            return
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked.add_(1)
+        share = 1 / int(self.num_batches_tracked) if self.momentum is None else self.momentum
+        self.running_mean.lerp_(mean.to(self.running_mean.dtype), share)
+        self.running_var.lerp_(variance.to(self.running_var.dtype), share)

@@ -1,4 +1,7 @@
-"""How learning rates move over a training: a factor for each step, chosen by name."""
+"""Learning-rate schedules: a factor of the learning rate for each step, chosen by name."""
+
+# Factors per step instead of `torch.optim.lr_scheduler`: they need no state in checkpoints, resume
+# bit for bit, and those of two trainings can be compared.
 
 from __future__ import annotations
 
@@ -6,91 +9,58 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from attnknn.errors import unknown_name
+from attnknn._validation import check_choice
+from attnknn.training.config import SCHEDULES
 
-Factor = Callable[[int], float]
-LOWEST_START = 1 / 25  # where one cycle begins, as a part of its height
+Schedule = Callable[[int], float]
+ONE_CYCLE_START = 1 / 25  # of the highest learning rate
 N_CYCLES = 3  # of warm restarts
 
 
-def schedule_of(name: str, n_steps: int, warmup: float) -> Factor:
-    """The factor of the learning rate at each step 0 .. n_steps, by the name of its shape.
+def make_schedule(name: str, n_steps: int, warmup: float) -> Schedule:
+    """The factor of the learning rate at each step 0 .. n_steps.
 
     Parameters
     ----------
+    name : 'cosine', 'linear' and 'constant' rise on a line and then fall to 0 along half a cosine,
+        fall on a line, or stay; 'one_cycle' rises from 1/25 and falls along half cosines;
+        'restarts' repeats 'cosine' three times
     warmup : share of the steps (of each cycle, for 'restarts') in which the factor rises to one
 
-    >>> factor = schedule_of("linear", 10, warmup=0.2)
-    >>> [round(factor(step), 2) for step in (0, 1, 2, 6, 10)]
+    >>> schedule = make_schedule("linear", 10, warmup=0.2)
+    >>> [round(schedule(step), 2) for step in (0, 1, 2, 6, 10)]
     [0.33, 0.67, 1.0, 0.5, 0.0]
     """
-    if name not in SCHEDULES:
-        raise unknown_name("schedule", name, SCHEDULES)
-    return SCHEDULES[name](n_steps, warmup)
-
-
-def warmup_and_cosine(n_steps: int, warmup: float) -> Factor:
-    """Up to one in a share of the steps, then down to zero along half a cosine.
-
-    >>> factor = warmup_and_cosine(10, warmup=0.2)
-    >>> [round(factor(step), 2) for step in (0, 1, 2, 6, 10)]
-    [0.33, 0.67, 1.0, 0.5, 0.0]
-    """
+    check_choice("schedule", name, SCHEDULES)
+    if name == "restarts":
+        return warm_restarts(n_steps, warmup)
     n_rising = int(warmup * n_steps)
 
     def factor(step: int) -> float:
         if step < n_rising:
+            if name == "one_cycle":
+                return 1.0 - (1.0 - ONE_CYCLE_START) * _cosine(step / n_rising)
             return (step + 1) / (n_rising + 1)
-        return _cosine(_share_fallen(step, n_rising, n_steps))
+        if name == "constant":
+            return 1.0
+        fallen = min(1.0, (step - n_rising) / max(1, n_steps - n_rising))
+        return 1.0 - fallen if name == "linear" else _cosine(fallen)
 
     return factor
 
 
-def warmup_and_line(n_steps: int, warmup: float) -> Factor:
-    """A triangle: up to one in a share of the steps, then down to zero on a line."""
-    n_rising = int(warmup * n_steps)
-
-    def factor(step: int) -> float:
-        if step < n_rising:
-            return (step + 1) / (n_rising + 1)
-        return 1.0 - _share_fallen(step, n_rising, n_steps)
-
-    return factor
-
-
-def warmup_and_constant(n_steps: int, warmup: float) -> Factor:
-    """Up to one in a share of the steps, then one."""
-    n_rising = int(warmup * n_steps)
-    return lambda step: min(1.0, (step + 1) / (n_rising + 1))
-
-
-def warm_restarts(n_steps: int, warmup: float, n_cycles: int = N_CYCLES) -> Factor:
-    """Several warmups and cosines of the same length, one after the other."""
+def warm_restarts(n_steps: int, warmup: float, n_cycles: int = N_CYCLES) -> Schedule:
+    """Several 'cosine' schedules of the same length, one after the other."""
     length = max(1, math.ceil(n_steps / n_cycles))
-    cycle = warmup_and_cosine(length, warmup)
-    last = warmup_and_cosine(max(1, n_steps - length * ((n_steps - 1) // length)), warmup)
+    last_start = length * ((n_steps - 1) // length)
+    cycle = make_schedule("cosine", length, warmup)
+    last = make_schedule("cosine", max(1, n_steps - last_start), warmup)
 
     def factor(step: int) -> float:
-        start = length * min(step // length, (n_steps - 1) // length)
+        start = min(length * (step // length), last_start)
         return (last if start + length >= n_steps else cycle)(step - start)
 
     return factor
-
-
-def one_cycle(n_steps: int, warmup: float) -> Factor:
-    """From a twenty-fifth up to one and down to zero, both along half a cosine."""
-    n_rising = int(warmup * n_steps)
-
-    def factor(step: int) -> float:
-        if step < n_rising:
-            return 1.0 - (1.0 - LOWEST_START) * _cosine(step / n_rising)
-        return _cosine(_share_fallen(step, n_rising, n_steps))
-
-    return factor
-
-
-def _share_fallen(step: int, n_rising: int, n_steps: int) -> float:
-    return min(1.0, (step - n_rising) / max(1, n_steps - n_rising))
 
 
 def _cosine(share: float) -> float:
@@ -100,7 +70,7 @@ def _cosine(share: float) -> float:
 
 @dataclass(frozen=True)
 class Stairs:
-    """Constant, and times `gamma` after every so many steps.
+    """Constant, multiplied by `gamma` after every `every` steps.
 
     >>> [Stairs(10, 0.5)(step) for step in (0, 9, 10, 25)]
     [1.0, 1.0, 0.5, 0.25]
@@ -115,13 +85,14 @@ class Stairs:
 
 
 class Plateau:
-    """Constant, and times `gamma` once `patience` epochs in a row were no better than the best.
+    """Constant, multiplied by `gamma` after `patience` epochs without a lower validation loss.
 
-    The loss of every epoch must be told to `left_out`; what it remembers is its `state_dict`.
+    Call `update` with the validation loss of every epoch. `ReduceLROnPlateau` is not used because
+    it needs the optimizer, and waits one epoch longer.
 
     >>> plateau = Plateau(gamma=0.5, patience=2)
     >>> for loss in (0.9, 0.8, 0.8, 0.85, 0.7):
-    ...     plateau.left_out(loss)
+    ...     plateau.update(loss)
     >>> plateau(0)
     0.5
     """
@@ -130,34 +101,23 @@ class Plateau:
         self.gamma, self.patience = gamma, patience
         self.factor, self.best, self.n_since = 1.0, math.inf, 0
 
-    def left_out(self, loss: float) -> None:
-        """The loss of an epoch, smaller is better."""
+    def update(self, loss: float) -> None:
+        """Take in the validation loss of an epoch."""
         self.n_since = 0 if loss < self.best else self.n_since + 1
         self.best = min(self.best, loss)
         if self.n_since >= self.patience:
             self.factor, self.n_since = self.factor * self.gamma, 0
 
     def __call__(self, step: int) -> float:
-        """The factor now, whatever the step."""
+        """The current factor, whatever the step."""
         del step
         return self.factor
 
     def state_dict(self) -> dict[str, float]:
-        """Everything that moves."""
         return {"factor": self.factor, "best": self.best, "n_since": self.n_since}
 
     def load_state_dict(self, saved: Mapping[str, float]) -> None:
-        """Go on from there."""
         self.factor, self.best, self.n_since = saved["factor"], saved["best"], int(saved["n_since"])
 
     def __repr__(self) -> str:
         return f"Plateau(gamma={self.gamma}, patience={self.patience})"
-
-
-SCHEDULES: dict[str, Callable[[int, float], Factor]] = {
-    "cosine": warmup_and_cosine,
-    "linear": warmup_and_line,
-    "constant": warmup_and_constant,
-    "restarts": warm_restarts,
-    "one_cycle": one_cycle,
-}

@@ -1,27 +1,31 @@
-"""One thread for small work, where waiting for a second costs more, or one for each share."""
+"""Threads: one for small tensors, one per share of the rows for large ones, some to read ahead."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Done = TypeVar("Done")
+Batch = TypeVar("Batch")
+Output = TypeVar("Output")
 
-SMALL = 1 << 22  # numbers in a tensor below which a second thread costs more than it gives
+SMALL = 1 << 22  # numbers in a tensor below which a second thread costs more than it gains
+AHEAD = 2  # batches per worker that are read before they are needed
 
 
 def one_thread_if(is_small: bool) -> AbstractContextManager[object]:
     """A context in which torch's operations of *this* thread run on one core, if `is_small`.
 
-    OpenMP keeps the number per calling thread, so other threads of the user's process are left
-    alone, which `torch.set_num_threads` would not do.
+    OpenMP keeps the number of threads per calling thread, so other threads of the process are not
+    affected, as they would be by `torch.set_num_threads`.
 
     >>> import torch
     >>> with one_thread_if(True):
@@ -33,11 +37,11 @@ def one_thread_if(is_small: bool) -> AbstractContextManager[object]:
     return _controller().limit(limits=1, user_api="openmp")
 
 
-def in_shares(work: Callable[..., Done], *tensors: Tensor) -> list[Done]:
-    """What `work` returns for each thread's share of the rows of `tensors`, without gradients.
+def in_shares(work: Callable[..., Output], *tensors: Tensor) -> list[Output]:
+    """Apply `work` to each thread's share of the rows of `tensors`, without gradients.
 
-    Threads that each do many operations meet once, at the end. Torch's own threads meet after
-    every operation, which takes long when another process has one of their cores.
+    These threads synchronize once, at the end. Torch's own threads synchronize after every
+    operation, which is slow when another process occupies one of their cores.
 
     >>> import torch
     >>> sum(in_shares(lambda rows: len(rows), torch.zeros(7)))
@@ -49,40 +53,64 @@ def in_shares(work: Callable[..., Done], *tensors: Tensor) -> list[Done]:
     if n_threads <= 1:
         return [work(*tensors)]
 
-    def alone(*share: Tensor) -> Done:
-        with one_thread_if(True), torch.no_grad():
-            return work(*share)
-
     shares = list(zip(*(tensor.tensor_split(n_threads) for tensor in tensors), strict=True))
     others = [_helpers(n_threads - 1).submit(work, *share) for share in shares[1:]]
     try:
-        first = alone(*shares[0])
+        with one_thread_if(True), torch.no_grad():
+            first = work(*shares[0])
     finally:
         wait(others)
     return [first, *(other.result() for other in others)]
 
 
+def read_ahead(
+    read: Callable[[Batch], Output], batches: Iterable[Batch], workers: int
+) -> Iterator[Output]:
+    """Results of `read` for each batch, in order; an error is raised at its batch.
+
+    `workers` threads read ahead; with 0 each batch is read when it is needed.
+
+    >>> list(read_ahead(str.upper, ["a", "b"], workers=2))
+    ['A', 'B']
+    """
+    if not workers:
+        yield from map(read, batches)
+        return
+    remaining = iter(batches)
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="read-ahead")
+    try:
+        waiting: deque[Future[Output]] = deque(
+            pool.submit(read, batch) for batch in islice(remaining, AHEAD * workers)
+        )
+        while waiting:
+            output = waiting.popleft().result()
+            waiting.extend(pool.submit(read, batch) for batch in islice(remaining, 1))
+            yield output
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
 @lru_cache(maxsize=1)
 def _helpers(n: int) -> ThreadPoolExecutor:
-    """Threads that stay: a new one first has to get its memory, which small work notices."""
+    """Persistent threads: allocating the memory of a new one would slow down small work."""
     return ThreadPoolExecutor(n, "attnknn-share", initializer=_work_alone)
 
 
 def _work_alone() -> None:
     import torch
 
-    torch.get_num_threads()  # sets the number of a new thread, which is limited after that
+    torch.get_num_threads()  # initializes the number for a new thread, which is limited next
     one_thread_if(True)
     torch.set_grad_enabled(False)
 
 
-if hasattr(os, "register_at_fork"):  # a forked process has none of its parent's threads
+if hasattr(os, "register_at_fork"):  # a forked process does not inherit threads
     os.register_at_fork(after_in_child=_helpers.cache_clear)
 
 
 @lru_cache(maxsize=1)
 def _controller() -> Any:
-    """What knows the loaded libraries; finding them takes longer than a small search."""
+    """Controller of the loaded libraries; finding them takes longer than a small search."""
     import torch  # noqa: F401  (its OpenMP must be loaded before libraries are looked for)
     from threadpoolctl import ThreadpoolController
 

@@ -1,4 +1,4 @@
-"""The same images seen several times when they are asked about, without chance."""
+"""Test-time augmentation: deterministic views of an image whose predictions are averaged."""
 
 from __future__ import annotations
 
@@ -12,25 +12,28 @@ from torch.nn import functional as F
 
 from attnknn._validation import Limits, check_choice, check_limits
 from attnknn.errors import InvalidSettingError
-from attnknn.training.augment.moves import check_reach, like, move
+from attnknn.training.augmentation import check_reach, like, move
 
 Kind = Literal["original", "flip", "shift", "crop"]
 KINDS = ("original", "flip", "shift", "crop")
 DIRECTIONS = ((-1, -1), (1, 1), (-1, 1), (1, -1))  # opposite ones side by side
-Look = Callable[[Tensor], Tensor]
+View = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Views:
-    """Which views of an image are averaged when it is asked about; only itself by default.
+    """Test-time augmentation: views of a query image that are averaged; one by default.
 
     Parameters
     ----------
-    kinds : 'original'; 'flip' adds the mirror image of every other view; 'shift' moves by `pixels`
-        in four diagonal directions, edges reflected; 'crop' leaves out `pixels` on every side, or
-        twice as many on two, and stretches the rest
-    count : take the first so many views of these kinds; all if None
-    pixels : how far shifts and crops go
+    kinds : tuple of {"original", "flip", "shift", "crop"}, default=("original",)
+        'flip' adds the mirror image of every other view; 'shift' moves by `pixels` in four diagonal
+        directions, edges reflected; 'crop' leaves out `pixels` on every side, or twice as many on
+        two sides, and resizes the rest.
+    count : int, optional
+        Number of views to take of these kinds, in order; all by default.
+    pixels : int, default=1
+        Reach of shifts and crops.
     """
 
     kinds: tuple[Kind, ...] = ("original",)
@@ -47,7 +50,7 @@ class Views:
                 "pixels": Limits(least=1, is_whole=True),
             },
         )
-        n_views = len(_looks(self))
+        n_views = len(_views(self))
         if n_views == 0 or (self.count or 0) > n_views:
             raise InvalidSettingError(
                 f"`count` must be at most {n_views} for the kinds {', '.join(self.kinds)}, "
@@ -55,15 +58,15 @@ class Views:
             )
 
     def __len__(self) -> int:
-        return self.count or len(_looks(self))
+        return self.count or len(_views(self))
 
     def to_dict(self) -> dict[str, Any]:
-        """Every setting as JSON can hold it."""
+        """Settings by name, as JSON can hold them."""
         return {"kinds": list(self.kinds), "count": self.count, "pixels": self.pixels}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
-        """The settings that `to_dict` gave; unknown names and wrong values are errors."""
+        """Restore settings from `to_dict`; unknown names and wrong values are errors."""
         return cls(**{**stored, "kinds": tuple(stored["kinds"])})
 
 
@@ -76,46 +79,46 @@ def views_of(images: Tensor, views: Views) -> Iterator[Tensor]:
     """
     if {"shift", "crop"} & set(views.kinds):
         check_reach("pixels", 2 * views.pixels, min(images.shape[2:]))
-    for look in _looks(views)[: len(views)]:
-        yield look(images)
+    for view in _views(views)[: len(views)]:
+        yield view(images)
 
 
-def _looks(views: Views) -> list[Look]:
+def _views(views: Views) -> list[View]:
     """The views of each kind in the order of `KINDS`, each followed by its mirror image."""
-    looks: list[Look] = []
+    made: list[View] = []
     if "original" in views.kinds:
-        looks.append(lambda images: images)
+        made.append(lambda images: images)
     if "shift" in views.kinds:
-        looks += [_shift(down * views.pixels, right * views.pixels) for down, right in DIRECTIONS]
+        made += [_shift(down * views.pixels, right * views.pixels) for down, right in DIRECTIONS]
     if "crop" in views.kinds:
-        looks += [_crop(down, right, views.pixels) for down, right in ((0, 0), *DIRECTIONS)]
+        made += [_crop(down, right, views.pixels) for down, right in ((0, 0), *DIRECTIONS)]
     if "flip" not in views.kinds:
-        return looks
-    if not looks:
+        return made
+    if not made:
         return [_mirror(lambda images: images)]
-    return [side for look in looks for side in (look, _mirror(look))]
+    return [side for view in made for side in (view, _mirror(view))]
 
 
-def _mirror(look: Look) -> Look:
-    return lambda images: look(images.flip(3))
+def _mirror(view: View) -> View:
+    return lambda images: view(images.flip(3))
 
 
-def _shift(down: int, right: int) -> Look:
-    def look(images: Tensor) -> Tensor:
+def _shift(down: int, right: int) -> View:
+    def view(images: Tensor) -> Tensor:
         by = torch.ones(len(images), dtype=torch.int64, device=images.device)
         return move(images, by * down, by * right, edges="reflect")
 
-    return look
+    return view
 
 
-def _crop(down: int, right: int, pixels: int) -> Look:
+def _crop(down: int, right: int, pixels: int) -> View:
     """A window smaller by twice `pixels`, in the middle or moved into a corner."""
 
-    def look(images: Tensor) -> Tensor:
+    def view(images: Tensor) -> Tensor:
         height, width = images.shape[2:]
         top, left = (1 + down) * pixels, (1 + right) * pixels
         window = images[:, :, top : top + height - 2 * pixels, left : left + width - 2 * pixels]
         stretched = F.interpolate(window, (height, width), mode="bilinear", align_corners=False)
         return like(stretched, images)
 
-    return look
+    return view

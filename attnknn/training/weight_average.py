@@ -1,24 +1,38 @@
-"""Weights averaged over the steps of a training: a moving average, or lookahead."""
+"""Weights averaged over the steps of a training: exponential moving average, or lookahead."""
+
+# Not `torch.optim.swa_utils.AveragedModel`: it copies the module with the data that it may hold,
+# its decay cannot grow with the steps, and its state is not that of a checkpoint.
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+
+from attnknn.training.config import TrainConfig
 
 N_FORGETFUL = 9  # the larger, the faster a moving average forgets the random start
+LAST_SHARE = 0.25  # of the way to the fast weights, at the end of a training with lookahead
+
+
+def make_average(module: nn.Module, config: TrainConfig, n_steps: int) -> AveragedWeights | None:
+    """The averaged weights that `config` asks for, or None."""
+    if config.average:
+        return MovingAverage(module, config.average)
+    if config.lookahead:
+        return Lookahead(module, config.lookahead, LAST_SHARE, n_steps)
+    return None
 
 
 class AveragedWeights(ABC):
-    """Weights kept beside a module's own, and moved after every step.
+    """Weights kept beside those of a module and updated after every step.
 
-    Means and variances of batch norms are averaged as the weights are: they belong to the weights
-    they were measured with (`measure_statistics` measures them again). Counters are copied.
+    Running means and variances of batch norms are averaged as the weights are
+    (`torch.optim.swa_utils.update_bn` recomputes them). Counters are copied.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -31,7 +45,7 @@ class AveragedWeights(ABC):
 
     @contextmanager
     def applied(self, module: nn.Module) -> Iterator[None]:
-        """A context in which `module` has these weights; afterward it has its own again."""
+        """A context in which `module` has these weights; its own are restored afterward."""
         own = _copy(module)
         module.load_state_dict(self.state)
         try:
@@ -60,16 +74,6 @@ class MovingAverage(AveragedWeights):
     """An exponential moving average: after step n, average ← d·average + (1 − d)·weights.
 
     d = min(`decay`, n / (n + 9)), so that the random start is soon forgotten.
-
-    Parameters
-    ----------
-    decay : 0.99 averages over about the last hundred steps; higher, over more
-
-    >>> module = nn.Linear(1, 1)
-    >>> average = MovingAverage(module, decay=0.99)
-    >>> average.update(module)
-    >>> with average.applied(module):
-    ...     pass  # judge it here
     """
 
     def __init__(self, module: nn.Module, decay: float) -> None:
@@ -83,14 +87,10 @@ class MovingAverage(AveragedWeights):
 
 
 class Lookahead(AveragedWeights):
-    """Slow weights from which the module's fast ones set out, and to which they return.
+    """Every `every` steps: slow ← slow + `share`·(fast − slow), then fast ← slow.
 
-    Every `every` steps: slow ← slow + `share`·(fast − slow), then fast ← slow.
-
-    Parameters
-    ----------
-    n_steps : how long the training is, if known. Then the share falls from one to `share` with the
-        cube of what is over: the start, which has far to go, is not held back
+    With `n_steps`, the length of the training, the share falls from one to `share` with the cube of
+    the elapsed part, so that the start is not slowed down.
     """
 
     def __init__(
@@ -102,32 +102,11 @@ class Lookahead(AveragedWeights):
     def update(self, module: nn.Module) -> None:
         self.n_updates += 1
         if self.n_updates % self.every == 0:
-            self._move_toward(module, self._share_now())
+            share = self.share
+            if self.n_steps is not None:
+                share = 1 - (1 - share) * (self.n_updates / self.n_steps) ** 3
+            self._move_toward(module, share)
             module.load_state_dict(self.state)
-
-    def _share_now(self) -> float:
-        if self.n_steps is None:
-            return self.share
-        return 1 - (1 - self.share) * (self.n_updates / self.n_steps) ** 3
-
-
-def measure_statistics(module: nn.Module, batches: Iterable[Tensor]) -> None:
-    """Set the means and variances of all batch norms to those of `batches`, alike in weight.
-
-    For weights that no batch was seen with, such as averaged ones.
-    """
-    norms = [part for part in module.modules() if isinstance(part, _BatchNorm)]
-    momenta, was_training = [norm.momentum for norm in norms], module.training
-    for norm in norms:
-        norm.reset_running_stats()
-        norm.momentum = None  # torch's way to ask for the plain mean over batches
-    module.train()
-    with torch.no_grad():
-        for batch in batches:
-            module(batch)
-    for norm, momentum in zip(norms, momenta, strict=True):
-        norm.momentum = momentum
-    module.train(was_training)
 
 
 def _copy(module: nn.Module) -> dict[str, Tensor]:

@@ -1,6 +1,6 @@
 """What each of several processes runs in `test_processes.py`; alone, it is the reference.
 
-torchrun --nproc-per-node 2 tests/learning/in_processes.py WHAT RESULT
+torchrun --nproc-per-node 2 tests/training/in_processes.py WHAT RESULT
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from attnknn.training.batch_norm import synchronize_batch_norms
-from attnknn.training.contrastive import contrastive_loss
-from attnknn.training.loop import Course, train
-from attnknn.training.losses import soft_cross_entropy
+from attnknn.training.config import TrainConfig
+from attnknn.training.loop import train
+from attnknn.training.losses import contrastive_loss
 from attnknn.training.optimizers import parameter_groups
-from attnknn.training.processes import Processes, joined
-from attnknn.training.weight_average import MovingAverage
+from attnknn.training.processes import Processes, joined, synchronize_batch_norms
 
 
 def data(n_rows: int = 22) -> tuple[torch.Tensor, torch.Tensor]:
@@ -57,7 +55,7 @@ def loss(module: Network, rows: torch.Tensor, processes: Processes) -> torch.Ten
     contrast = contrastive_loss(
         processes.gather(first), processes.gather(second), processes.gather(labels[rows])
     )
-    return soft_cross_entropy(module.head(first), labels[rows]) + contrast
+    return nn.functional.cross_entropy(module.head(first), labels[rows]) + contrast
 
 
 def by_hand(processes: Processes) -> dict[str, torch.Tensor]:
@@ -83,14 +81,13 @@ def by_loop(processes: Processes, path: str | None = None, stop_at: int = 99) ->
     """Three epochs of the loop, with everything it has."""
     module = network(seed=processes.rank)
     synchronize_batch_norms(module, processes)
-    average = MovingAverage(module, 0.8)
-    course = Course(
+    config = TrainConfig(
         epochs=3,
         batch_size=8,  # 22 rows: the last batch has 6
-        groups=parameter_groups(module, rate=0.05, weight_decay=0.01),
         optimizer="sgd",
         schedule="linear",
         clip=1.0,
+        average=0.8,
     )
 
     def before_epoch(epoch: int) -> None:
@@ -98,25 +95,25 @@ def by_loop(processes: Processes, path: str | None = None, stop_at: int = 99) ->
         if epoch == stop_at:
             raise InterruptedError
 
-    def judge() -> float:
+    def validate() -> float:
         module.eval()
         images, labels = data()
         with torch.no_grad():
-            return soft_cross_entropy(module.head(module.body(images)), labels).item()
+            return nn.functional.cross_entropy(module.head(module.body(images)), labels).item()
 
-    outcome = train(
+    result = train(
         module,
         lambda rows: loss(module, rows, processes),
-        judge,
+        validate,
         22,
-        course,
+        config,
+        parameter_groups(module, learning_rate=0.05, weight_decay=0.01),
         torch.Generator().manual_seed(processes.rank),
-        average=average,
         checkpoint=path,
         before_epoch=before_epoch,
         processes=processes,
     )
-    losses = torch.tensor([outcome.train_losses, outcome.validation_losses[1:]])
+    losses = torch.tensor([result.train_losses, result.validation_losses[1:]])
     return module.state_dict() | {"losses": losses}
 
 

@@ -1,6 +1,6 @@
 """A training that uses every kind of chance and memory, to be stopped and begun again.
 
-python tests/learning/in_steps.py CHECKPOINT RESULT      prints a line after each step
+python tests/training/in_steps.py CHECKPOINT RESULT      prints a line after each step
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from attnknn.training.loop import Course, Outcome, train
+from attnknn.training.config import TrainConfig, TrainResult
+from attnknn.training.loop import train
 from attnknn.training.optimizers import parameter_groups
-from attnknn.training.weight_average import Lookahead, MovingAverage
 
 N_ROWS = 20
+AVERAGES = {"none": {}, "moving": {"average": 0.9}, "lookahead": {"lookahead": 3}}
 
 
 class Counter:
@@ -34,7 +35,7 @@ class Counter:
         self.count = saved["count"]
 
 
-class Lesson:
+class Training:
     """A network with dropout and batch norm, noise from a generator, averaged weights."""
 
     def __init__(
@@ -42,7 +43,7 @@ class Lesson:
         optimizer: str = "adamw",
         average: str = "moving",
         weight_decay: float = 0.01,
-        marks: dict[str, Any] | None = None,
+        fingerprint: dict[str, Any] | None = None,
         **settings: Any,
     ) -> None:
         torch.random.manual_seed(0)  # as any program would begin
@@ -52,16 +53,14 @@ class Lesson:
         self.module = nn.Sequential(
             nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 2)
         )
-        kinds = {"moving": MovingAverage(self.module, 0.9), "lookahead": Lookahead(self.module, 3)}
-        self.average = kinds.get(average)
         self.counter = Counter()
-        self.marks = marks
-        groups = parameter_groups(
-            self.module, rate=0.02, weight_decay=weight_decay, lr_scales={"3": 0.5}
+        self.fingerprint = fingerprint
+        self.groups = parameter_groups(
+            self.module, learning_rate=0.02, weight_decay=weight_decay, lr_scales={"3": 0.5}
         )
-        self.course = Course(
+        self.config = TrainConfig(
             **({"epochs": 4, "batch_size": 6, "patience": 9} | settings),
-            groups=groups,
+            **AVERAGES[average],
             optimizer=optimizer,
             clip=1.0,
         )
@@ -73,12 +72,12 @@ class Lesson:
         noise = torch.randn(inputs.shape, generator=self.generator) / self.counter.count
         return nn.functional.cross_entropy(self.module(inputs + noise), self.labels[rows])
 
-    def judge(self) -> float:
+    def validate(self) -> float:
         self.module.eval()
         with torch.no_grad():
             return nn.functional.cross_entropy(self.module(self.rows), self.labels).item()
 
-    def learn(self, path: Path | None, after_step: Callable[[], None] = lambda: None) -> Outcome:
+    def run(self, path: Path | None, after_step: Callable[[], None] = lambda: None) -> TrainResult:
         def loss_of(rows: torch.Tensor) -> torch.Tensor:
             loss = self.loss(rows)
             after_step()
@@ -87,30 +86,30 @@ class Lesson:
         return train(
             self.module,
             loss_of,
-            self.judge,
+            self.validate,
             N_ROWS,
-            self.course,
+            self.config,
+            self.groups,
             self.generator,
-            average=self.average,
             checkpoint=path,
-            keeps={"counter": self.counter},
-            marks=self.marks,
+            extra_state={"counter": self.counter},
+            fingerprint=self.fingerprint,
         )
 
-    def result(self, outcome: Outcome) -> dict[str, torch.Tensor]:
+    def state(self, result: TrainResult) -> dict[str, torch.Tensor]:
         """Everything that must come out the same."""
-        losses = [*outcome.train_losses, *outcome.validation_losses, float(self.counter.count)]
+        losses = [*result.train_losses, *result.validation_losses, float(self.counter.count)]
         return self.module.state_dict() | {
             "losses": torch.tensor(losses, dtype=torch.float64),
-            "chance": self.generator.get_state(),
+            "generator": self.generator.get_state(),
             "dropout": torch.get_rng_state(),
         }
 
 
 def main(checkpoint: str, result: str) -> None:
-    lesson = Lesson()
-    outcome = lesson.learn(Path(checkpoint), lambda: print("step", flush=True))  # noqa: T201
-    save_file(lesson.result(outcome), result)
+    training = Training()
+    result = training.run(Path(checkpoint), lambda: print("step", flush=True))  # noqa: T201
+    save_file(training.state(result), result)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,9 @@ from torch import nn
 
 from attnknn.errors import InvalidInputError
 from attnknn.training.checkpoints import (
-    chance_state,
+    random_state_of,
     read_checkpoint,
-    restore_chance,
+    restore_random_state,
     write_checkpoint,
 )
 
@@ -95,9 +95,9 @@ def test_an_optimizer_goes_on_as_if_never_saved(kind, tmp_path):
 def test_chance_goes_on_from_where_it_stood(tmp_path):
     generator = torch.Generator().manual_seed(5)
     with torch.random.fork_rng():
-        write_checkpoint(tmp_path / "c", chance_state(generator))
+        write_checkpoint(tmp_path / "c", random_state_of(generator))
         first = torch.rand(3, generator=generator), torch.rand(3)
-        restore_chance(generator, read_checkpoint(tmp_path / "c"))
+        restore_random_state(generator, read_checkpoint(tmp_path / "c"))
         second = torch.rand(3, generator=generator), torch.rand(3)
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
@@ -147,5 +147,5 @@ def test_damaged_and_foreign_files_are_refused(how, tmp_path):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(InvalidInputError, match="no checkpoint at"):
+    with pytest.raises(InvalidInputError, match="No checkpoint found at"):
         read_checkpoint(tmp_path / "nothing")

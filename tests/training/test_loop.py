@@ -9,11 +9,12 @@ import torch
 from torch import nn
 
 from attnknn.errors import InvalidSettingError
-from attnknn.training.loop import Course, train
-from attnknn.training.precision import Precision
+from attnknn.training import loop
+from attnknn.training.config import DEFAULTS, TrainConfig
+from attnknn.training.devices import Precision
+from attnknn.training.loop import Run, train
 from attnknn.training.processes import Processes
-from attnknn.training.run import Run
-from attnknn.training.weight_average import Lookahead, MovingAverage
+from attnknn.training.weight_average import make_average
 
 
 class Point(nn.Module):
@@ -24,37 +25,37 @@ class Point(nn.Module):
         self.place = nn.Parameter(torch.tensor([2.0, 2.0]))
 
 
-def run(point, loss_of=None, judge=None, *, n_rows=8, hooks=None, **settings):
+def run(point, loss_of=None, validate=None, *, n_rows=8, hooks=None, **settings):
     rate, decay = settings.pop("lr", 0.1), settings.pop("weight_decay", 0.0)
     groups = [{"params": [point.place], "lr": rate, "weight_decay": decay}]
-    course = Course(**({"epochs": 4, "batch_size": 4} | settings), groups=groups)
+    config = TrainConfig(**({"epochs": 4, "batch_size": 4} | settings))
     loss_of = loss_of or (lambda rows: point.place.square().sum() + 0 * rows.sum())
-    judge = judge or (lambda: point.place.square().sum().item())
+    validate = validate or (lambda: point.place.square().sum().item())
     generator = torch.Generator().manual_seed(0)
-    return train(point, loss_of, judge, n_rows, course, generator, **(hooks or {}))
+    return train(point, loss_of, validate, n_rows, config, groups, generator, **(hooks or {}))
 
 
 def test_training_goes_downhill_and_counts_its_epochs():
     point = Point()
-    outcome = run(point)
+    result = run(point)
     assert point.place.square().sum() < 8.0
-    assert len(outcome.train_losses) == 4
-    assert len(outcome.validation_losses) == 5
-    assert outcome.best_epoch == 4
-    assert outcome.seconds > 0
+    assert len(result.train_losses) == 4
+    assert len(result.validation_losses) == 5
+    assert result.best_epoch == 4
+    assert result.seconds > 0
 
 
-def test_the_state_that_was_judged_best_is_kept():
+def test_the_state_with_the_lowest_validation_loss_is_kept():
     point = Point()
     losses = iter([5.0, 1.0, 3.0, 4.0, 9.0])
     seen = []
 
-    def judge():
+    def validate():
         seen.append(point.place.detach().clone())
         return next(losses)
 
-    outcome = run(point, judge=judge)
-    assert outcome.best_epoch == 1
+    result = run(point, validate=validate)
+    assert result.best_epoch == 1
     assert torch.equal(point.place.detach(), seen[1])
 
 
@@ -65,19 +66,19 @@ def test_a_later_state_is_kept_if_it_is_about_as_good():
     )  # each within 2 % of the one before, not of the best
     seen = []
 
-    def judge():
+    def validate():
         seen.append(point.place.detach().clone())
         return next(losses)
 
-    outcome = run(point, judge=judge, tolerance=0.02)
-    assert outcome.best_epoch == 2
+    result = run(point, validate=validate, hooks={"tolerance": 0.02})
+    assert result.best_epoch == 2
     assert torch.equal(point.place.detach(), seen[2])
 
 
 def test_a_training_that_only_harms_changes_nothing():
     point = Point()
     losses = iter([1.0, 2.0, 3.0, 4.0, 5.0])
-    run(point, judge=lambda: next(losses))
+    run(point, validate=lambda: next(losses))
     assert point.place.tolist() == [2.0, 2.0]
 
 
@@ -106,11 +107,11 @@ def test_one_row_alone_joins_the_batch_before():
     assert sizes == [4, 5, 4, 4, 2, 1]
 
 
-def test_a_course_can_be_run_again():
+def test_a_config_can_be_used_again():
     points = Point(), Point()
     module = nn.ModuleList(points)
     groups = [{"params": list(module.parameters()), "lr": 0.1}]
-    course = Course(epochs=3, batch_size=4, groups=groups)
+    config = TrainConfig(epochs=3, batch_size=4)
     losses = []
 
     def loss(*_):
@@ -121,18 +122,18 @@ def test_a_course_can_be_run_again():
             for point in points:
                 point.place.fill_(2.0)
         generator = torch.Generator().manual_seed(0)
-        outcome = train(module, loss, lambda: loss().item(), 8, course, generator)
-        losses.append(outcome.validation_losses)
+        result = train(module, loss, lambda: loss().item(), 8, config, groups, generator)
+        losses.append(result.validation_losses)
     assert losses[0] == losses[1]
     assert groups[0]["lr"] == 0.1
 
 
 def test_weight_decay_pulls_what_no_loss_moves():
     point = Point()
-    run(point, lambda rows: point.place[0] * 0, judge=Falling(), weight_decay=0.5)
+    run(point, lambda rows: point.place[0] * 0, validate=Falling(), weight_decay=0.5)
     assert (point.place < 2.0).all()
     point = Point()
-    run(point, lambda rows: point.place[0] * 0, judge=Falling())
+    run(point, lambda rows: point.place[0] * 0, validate=Falling())
     assert point.place.tolist() == [2.0, 2.0]
 
 
@@ -148,7 +149,7 @@ def test_weight_decay_pulls_what_no_loss_moves():
         {"optimizer": "sgd", "clip": 0.1},
     ],
 )
-def test_every_setting_of_a_course_moves_the_outcome(setting):
+def test_every_setting_moves_the_result(setting):
     plain, moved = Point(), Point()
     run(plain)
     run(moved, **setting)
@@ -156,7 +157,7 @@ def test_every_setting_of_a_course_moves_the_outcome(setting):
 
 
 class Falling:
-    """A judge that likes each state better than the one before."""
+    """A validate that likes each state better than the one before."""
 
     def __init__(self) -> None:
         self.value = 0.0
@@ -175,18 +176,18 @@ def test_a_stop_by_hand_keeps_the_best_and_says_so():
             raise KeyboardInterrupt
         return point.place.square().sum()
 
-    outcome = run(point, loss_of)
-    assert outcome.was_interrupted
-    assert len(outcome.validation_losses) == 2
+    result = run(point, loss_of)
+    assert result.was_interrupted
+    assert len(result.validation_losses) == 2
     assert torch.equal(point.place.detach(), calls[2])
 
 
 def test_a_loss_that_is_not_a_number_never_becomes_the_best():
     point = Point()
     losses = iter([1.0, math.nan, math.nan, 0.5, math.nan])
-    outcome = run(point, judge=lambda: next(losses))
+    result = run(point, validate=lambda: next(losses))
     assert torch.isfinite(point.place).all()
-    assert outcome.validation_losses[outcome.best_epoch] == 0.5
+    assert result.validation_losses[result.best_epoch] == 0.5
 
 
 def test_the_default_is_adamw_under_a_cosine_bit_for_bit():
@@ -219,7 +220,7 @@ def test_clipping_bounds_the_step():
     assert 0 < (2.0 - point.place).abs().max() < 0.1
 
 
-def test_steps_compute_in_the_numbers_of_the_course():
+def test_steps_compute_in_the_configured_dtype():
     point, seen = Point(), []
 
     def loss_of(rows):
@@ -227,7 +228,7 @@ def test_steps_compute_in_the_numbers_of_the_course():
         seen.append(product.dtype)
         return product.float().sum()
 
-    run(point, loss_of, precision=Precision(numbers="bfloat16"), epochs=1)
+    run(point, loss_of, hooks={"precision": Precision(dtype="bfloat16")}, epochs=1)
     assert set(seen) == {torch.bfloat16}
     assert point.place.dtype == torch.float32
 
@@ -238,8 +239,8 @@ def test_a_scaled_loss_gives_the_step_of_the_plain_one_clipped_or_not():
         for scaler in (torch.amp.GradScaler("cpu", enabled=False), torch.amp.GradScaler("cpu")):
             point = Point()
             groups = [{"params": [point.place], "lr": 0.1}]
-            course = Course(1, 4, groups, optimizer="sgd", clip=clip)
-            steps = Run(point, 8, course, torch.Generator())
+            config = TrainConfig(1, 4, optimizer="sgd", clip=clip).filled(DEFAULTS)
+            steps = Run(point, 8, config, groups, torch.Generator())
             steps.scaler = scaler
             for _ in range(2):
                 steps.descend(point.place.square().sum())
@@ -247,33 +248,33 @@ def test_a_scaled_loss_gives_the_step_of_the_plain_one_clipped_or_not():
         assert torch.allclose(*places, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", [MovingAverage, Lookahead])
-def test_averaged_weights_are_judged_and_kept(kind):
-    point, left_out = Point(), []
-    average = kind(point, 0.9 if kind is MovingAverage else 2)
+@pytest.mark.parametrize("setting", [{"average": 0.9}, {"lookahead": 2}])
+def test_averaged_weights_are_validated_and_kept(setting, monkeypatch):
+    point, validated, made = Point(), [], []
     falling = Falling()
+    monkeypatch.setattr(loop, "make_average", lambda *a: made.append(make_average(*a)) or made[0])
 
-    def judge():
-        left_out.append(point.place.detach().clone())
-        assert torch.equal(left_out[-1], average.state["place"])
+    def validate():
+        validated.append(point.place.detach().clone())
+        assert torch.equal(validated[-1], made[0].state["place"])
         return falling()
 
-    run(point, judge=judge, hooks={"average": average})
-    assert average.n_updates == 8
-    assert torch.equal(point.place.detach(), left_out[-1])
+    run(point, validate=validate, **setting)
+    assert made[0].n_updates == 8
+    assert torch.equal(point.place.detach(), validated[-1])
     plain = Point()
-    run(plain, judge=Falling())
+    run(plain, validate=Falling())
     assert not torch.equal(point.place, plain.place)
 
 
-def test_hooks_are_told_the_epoch_before_and_the_outcome_after():
-    told = []
+def test_hooks_get_the_epoch_before_and_the_result_after():
+    called = []
     hooks = {
-        "before_epoch": lambda epoch: told.append(epoch),
-        "on_epoch": lambda outcome: told.append((len(outcome.train_losses), outcome.best_epoch)),
+        "before_epoch": lambda epoch: called.append(epoch),
+        "on_epoch": lambda result: called.append((len(result.train_losses), result.best_epoch)),
     }
     run(Point(), hooks=hooks, epochs=2)
-    assert told == [0, (1, 1), 1, (2, 2)]
+    assert called == [0, (1, 1), 1, (2, 2)]
 
 
 def test_a_last_batch_too_small_for_all_processes_is_refused():

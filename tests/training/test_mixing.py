@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnknn.errors import InvalidSettingError
-from attnknn.training.mixing import Mixing, cutmix, mix, mixup, one_hot
+from attnknn.training.augmentation import Mixing, cutmix, mix, mixup
+from attnknn.training.losses import one_hot
 
 
 def batch(n: int, size: int = 8) -> tuple[torch.Tensor, torch.Tensor]:

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import nn
 
-from attnknn.training.batch_norm import synchronize_batch_norms
-from attnknn.training.processes import Processes, joined
+from attnknn.training.processes import Processes, joined, synchronize_batch_norms
 
 SCRIPT = Path(__file__).with_name("in_processes.py")
 ALONE = Processes()

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from attnknn.errors import InvalidInputError
 
-from .in_steps import Lesson
+from .in_steps import Training
 
 SCRIPT = Path(__file__).with_name("in_steps.py")
 N_STEPS = 16
@@ -55,32 +55,32 @@ def assert_same(found, expected):
 )
 def test_killed_and_resumed_is_as_never_killed(kills, optimizer, average, tmp_path_factory):
     path = tmp_path_factory.mktemp("run") / "checkpoint"
-    whole = Lesson(optimizer, average)
-    expected = whole.result(whole.learn(None))
+    whole = Training(optimizer, average)
+    expected = whole.state(whole.run(None))
     for after in kills:
         try:
-            Lesson(optimizer, average).learn(path, killer(after))
+            Training(optimizer, average).run(path, killer(after))
         except Killed:
             continue
-    lesson = Lesson(optimizer, average)
-    assert_same(lesson.result(lesson.learn(path)), expected)
+    training = Training(optimizer, average)
+    assert_same(training.state(training.run(path)), expected)
 
 
 def test_a_finished_training_is_not_trained_again(tmp_path):
-    first = Lesson()
-    outcome = first.learn(tmp_path / "c")
-    again = Lesson()
-    read, reread = again.learn(tmp_path / "c", killer(1)), Lesson().learn(tmp_path / "c")
-    assert_same(again.result(read), first.result(outcome))
+    first = Training()
+    result = first.run(tmp_path / "c")
+    again = Training()
+    read, reread = again.run(tmp_path / "c", killer(1)), Training().run(tmp_path / "c")
+    assert_same(again.state(read), first.state(result))
     assert read.seconds == reread.seconds
 
 
 def test_early_stopping_is_remembered(tmp_path):
-    first = Lesson(patience=1, epochs=30)
-    outcome = first.learn(tmp_path / "c")
-    assert len(outcome.train_losses) < 30
-    again = Lesson(patience=1, epochs=30).learn(tmp_path / "c", killer(1))
-    assert again.validation_losses == outcome.validation_losses
+    first = Training(patience=1, epochs=30)
+    result = first.run(tmp_path / "c")
+    assert len(result.train_losses) < 30
+    again = Training(patience=1, epochs=30).run(tmp_path / "c", killer(1))
+    assert again.validation_losses == result.validation_losses
 
 
 @pytest.mark.parametrize(
@@ -92,33 +92,33 @@ def test_early_stopping_is_remembered(tmp_path):
         ({"weight_decay": 0.02}, "`weight decays` is .*0.01.* there and .*0.02"),
         ({"schedule": "linear"}, "`schedule` is cosine there and linear here"),
         ({"schedule": lambda step: 1 / (1 + step)}, "`schedule` is cosine there and "),
-        ({"marks": {"seed": 1}}, "`seed` is None there and 1 here"),
+        ({"fingerprint": {"seed": 1}}, "`seed` is None there and 1 here"),
     ],
 )
 def test_the_checkpoint_of_another_training_is_refused(change, reason, tmp_path):
-    Lesson().learn(tmp_path / "c")
+    Training().run(tmp_path / "c")
     with pytest.raises(InvalidInputError, match=reason):
-        Lesson(**change).learn(tmp_path / "c")
+        Training(**change).run(tmp_path / "c")
 
 
 def test_a_schedule_of_ones_own_is_known_again_by_its_factors(tmp_path):
     def schedule(shift):
         return lambda step: 1 / (1 + shift + step)  # another object each time
 
-    first = Lesson(schedule=schedule(0))
-    expected = first.result(first.learn(tmp_path / "c"))
-    again = Lesson(schedule=schedule(0))
-    assert_same(again.result(again.learn(tmp_path / "c", killer(1))), expected)
+    first = Training(schedule=schedule(0))
+    expected = first.state(first.run(tmp_path / "c"))
+    again = Training(schedule=schedule(0))
+    assert_same(again.state(again.run(tmp_path / "c", killer(1))), expected)
     with pytest.raises(InvalidInputError, match="`schedule` is "):
-        Lesson(schedule=schedule(1)).learn(tmp_path / "c")
+        Training(schedule=schedule(1)).run(tmp_path / "c")
 
 
 def test_the_checkpoint_of_another_module_is_refused(tmp_path):
-    Lesson().learn(tmp_path / "c")
-    other = Lesson()
+    Training().run(tmp_path / "c")
+    other = Training()
     other.module.append(torch.nn.Linear(2, 2))
     with pytest.raises(InvalidInputError, match="the module is another one"):
-        other.learn(tmp_path / "c")
+        other.run(tmp_path / "c")
 
 
 def start(checkpoint: Path, result: Path) -> subprocess.Popen[str]:

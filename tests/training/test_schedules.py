@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnknn.errors import InvalidSettingError
-from attnknn.training.schedules import SCHEDULES, schedule_of, warm_restarts
+from attnknn.training.config import SCHEDULES
+from attnknn.training.schedules import make_schedule, warm_restarts
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
 @given(n_steps=st.integers(1, 300), warmup=st.floats(0.0, 0.9))
 def test_factors_stay_between_zero_and_one(name, n_steps, warmup):
-    factor = schedule_of(name, n_steps, warmup)
+    factor = make_schedule(name, n_steps, warmup)
     factors = [factor(step) for step in range(n_steps + 1)]
     assert all(0.0 <= value <= 1.0 for value in factors)
     assert all(value > 0.0 for value in factors[:-1]) or n_steps == 1
@@ -25,7 +26,7 @@ def test_factors_stay_between_zero_and_one(name, n_steps, warmup):
 @pytest.mark.parametrize("name", [name for name in SCHEDULES if name != "restarts"])
 @given(n_steps=st.integers(10, 300), warmup=st.floats(0.0, 0.9))
 def test_one_rise_and_one_fall(name, n_steps, warmup):
-    factor, top = schedule_of(name, n_steps, warmup), int(warmup * n_steps)
+    factor, top = make_schedule(name, n_steps, warmup), int(warmup * n_steps)
     factors = [factor(step) for step in range(n_steps + 1)]
     assert factors[top] == 1.0
     assert factors[: top + 1] == sorted(factors[: top + 1])
@@ -43,15 +44,15 @@ def test_restarts_reach_the_height_once_in_each_cycle(n_steps, n_cycles):
 
 def test_the_shapes_are_what_they_are_called():
     def middle(name, share):
-        return schedule_of(name, 100, 0.2)(20 + int(share * 80))
+        return make_schedule(name, 100, 0.2)(20 + int(share * 80))
 
     assert middle("linear", 0.25) == pytest.approx(0.75)
     assert middle("cosine", 0.25) == pytest.approx(0.5 * (1 + math.cos(math.pi / 4)))
     assert middle("constant", 0.25) == 1.0
-    assert schedule_of("one_cycle", 100, 0.2)(0) == pytest.approx(1 / 25)
-    assert schedule_of("one_cycle", 100, 0.2)(10) == pytest.approx((1 + 1 / 25) / 2)
+    assert make_schedule("one_cycle", 100, 0.2)(0) == pytest.approx(1 / 25)
+    assert make_schedule("one_cycle", 100, 0.2)(10) == pytest.approx((1 + 1 / 25) / 2)
 
 
 def test_an_unknown_name_is_refused():
     with pytest.raises(InvalidSettingError, match="Did you mean 'cosine'"):
-        schedule_of("cosin", 10, 0.1)
+        make_schedule("cosin", 10, 0.1)

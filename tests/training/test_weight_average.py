@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from attnknn.training.weight_average import Lookahead, MovingAverage, measure_statistics
+from attnknn.training.weight_average import Lookahead, MovingAverage
 
 
 def network() -> nn.Sequential:
@@ -124,7 +124,7 @@ def test_measured_statistics_are_the_mean_over_batches():
     module = network().eval()
     batches = [torch.randn(8, 3, generator=torch.Generator().manual_seed(i)) for i in range(4)]
     hidden = [module[0](batch) for batch in batches]
-    measure_statistics(module, batches)
+    torch.optim.swa_utils.update_bn(batches, module)
     assert not module.training
     assert module[1].momentum == 0.1
     means = torch.stack([h.mean(0) for h in hidden]).mean(0)

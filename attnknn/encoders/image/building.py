@@ -15,7 +15,7 @@ from attnknn.encoders.image.networks import NETWORKS, EmbeddingNetwork, ResNet9,
 from attnknn.encoders.image.rows import ImageRows, ImageShape
 from attnknn.encoders.image.training import ImageTraining
 from attnknn.errors import InvalidInputError, InvalidSettingError
-from attnknn.training.seeds import seeded
+from attnknn.training.devices import seeded
 from attnknn.training.views import Views
 
 if TYPE_CHECKING:

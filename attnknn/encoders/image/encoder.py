@@ -228,7 +228,7 @@ class ImageEncoder(BaseEncoder):
         """Images (B, C, H, W) of each batch, 0 to 1, channels last, where the module is."""
         import torch
 
-        from attnknn.training.reading import read_ahead
+        from attnknn.training.threads import read_ahead
 
         may_resize = self.image_size is not None
 

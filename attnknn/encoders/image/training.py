@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from attnknn._validation import Limits, check_choice, check_limits
 
 if TYPE_CHECKING:
-    from attnknn.training.augment import Augmentation
-    from attnknn.training.mixing import Mixing
-    from attnknn.training.precision import Precision
+    from attnknn.training.augmentation import Augmentation, Mixing
+    from attnknn.training.devices import Precision
 
 Average = Literal["none", "lookahead", "moving"]
 AVERAGES = ("none", "lookahead", "moving")
@@ -39,19 +38,19 @@ LIMITS = {
 
 
 def _augmentation() -> Augmentation:
-    from attnknn.training.augment import Augmentation
+    from attnknn.training.augmentation import Augmentation
 
     return Augmentation(crop=2)  # a flip may change what an image means: digits, letters
 
 
 def _mixing() -> Mixing:
-    from attnknn.training.mixing import Mixing
+    from attnknn.training.augmentation import Mixing
 
     return Mixing()
 
 
 def _precision() -> Precision:
-    from attnknn.training.precision import Precision
+    from attnknn.training.devices import Precision
 
     return Precision(is_channels_last=True)
 
@@ -147,9 +146,8 @@ class ImageTraining:
     device: str = "auto"
 
     def __post_init__(self) -> None:
+        from attnknn.training.config import OPTIMIZERS, SCHEDULES
         from attnknn.training.devices import DEVICES
-        from attnknn.training.optimizers import OPTIMIZERS
-        from attnknn.training.schedules import SCHEDULES
 
         check_limits(self, LIMITS)
         check_choice("average", self.average, AVERAGES)
@@ -176,9 +174,8 @@ class ImageTraining:
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
         """The settings that `to_dict` gave; unknown names and wrong values are errors."""
-        from attnknn.training.augment import Augmentation
-        from attnknn.training.mixing import Mixing
-        from attnknn.training.precision import Precision
+        from attnknn.training.augmentation import Augmentation, Mixing
+        from attnknn.training.devices import Precision
 
         if set(stored) != {setting.name for setting in fields(cls)}:
             raise ValueError("the settings of the training must be those of this version")

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from attnknn.encoders.image.networks import ResNet9
 from attnknn.encoders.image.rows import ImageRows
@@ -26,10 +27,8 @@ from attnknn.fitting.images.batch_vote import (
 from attnknn.fitting.images.mining import Mine
 from attnknn.fitting.images.queue import Queue
 from attnknn.records import Integers
-from attnknn.training.augment import augment
-from attnknn.training.contrastive import contrastive_loss
-from attnknn.training.losses import entropy, soft_calibration_error, soft_cross_entropy
-from attnknn.training.mixing import mix, one_hot
+from attnknn.training.augmentation import augment, mix
+from attnknn.training.losses import contrastive_loss, entropy, one_hot, soft_calibration_error
 from attnknn.training.processes import Processes
 
 if TYPE_CHECKING:
@@ -178,7 +177,7 @@ class Classroom(nn.Module):
             if self.head is not None:
                 logits = self.head(features) * settings.head_scale
                 smoothing = settings.label_smoothing
-                helped = soft_cross_entropy(logits, batch.labels, smoothing=smoothing)
+                helped = F.cross_entropy(logits, batch.labels, label_smoothing=smoothing)
                 loss = loss + settings.head_weight * helped
             loss = loss + self._vote_terms(batch, embeddings)
             if settings.contrastive_weight:

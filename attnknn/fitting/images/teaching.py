@@ -17,22 +17,17 @@ from attnknn.errors import InvalidInputError
 from attnknn.fitting.images.baseline import HeadBaseline
 from attnknn.fitting.images.classroom import Classroom, Pupils
 from attnknn.records import Booleans, Integers
-from attnknn.training.batch_norm import synchronize_batch_norms
-from attnknn.training.checksums import checksum
-from attnknn.training.devices import device_of
-from attnknn.training.loop import Course, Outcome, train
-from attnknn.training.optimizers import parameter_groups
-from attnknn.training.precision import check_compiler, prepare
-from attnknn.training.processes import Processes, joined
-from attnknn.training.run import n_batches
-from attnknn.training.seeds import seeded
-from attnknn.training.weight_average import AveragedWeights, Lookahead, MovingAverage
+from attnknn.training.checkpoints import checksum
+from attnknn.training.config import TrainConfig, TrainResult
+from attnknn.training.devices import check_compiler, device_of, prepare, seeded
+from attnknn.training.loop import train
+from attnknn.training.optimizers import Group, parameter_groups
+from attnknn.training.processes import Processes, joined, synchronize_batch_norms
 
 if TYPE_CHECKING:
     from attnknn.encoders.image import ImageEncoder
 
 HELD = 1 << 31  # bytes of images that are read once and held; more are read for every batch
-LAST_SHARE = 0.25  # of the way to the fast weights, at the end of a training with lookahead
 TOLERANCE = 0.02  # by which the judged loss of a later epoch may be higher
 # Adam's steps have the size of the rate, SGD's not.
 SCALAR_LR_SCALES = {"sgd": 0.02, "adam": 5.0, "adamw": 5.0}
@@ -42,7 +37,7 @@ SCALAR_LR_SCALES = {"sgd": 0.02, "adam": 5.0, "adamw": 5.0}
 class Lesson:
     """How a training went, and the head that was trained beside the vote, if there was one."""
 
-    outcome: Outcome
+    outcome: TrainResult
     baseline: HeadBaseline | None
 
 
@@ -56,7 +51,7 @@ def teach_images(
     is_trained_on: Booleans,
     random_state: int,
     verbose: int = 0,
-) -> Outcome:
+) -> TrainResult:
     """Train `encoder.module_` on the rows marked `is_trained_on`; the others judge it.
 
     Parameters
@@ -121,8 +116,8 @@ def _train(
     processes: Processes,
     random_state: int,
     verbose: int,
-) -> Outcome:
-    network, course = classroom.network.network, _course(classroom, training)
+) -> TrainResult:
+    network = classroom.network.network
     if training.precision.is_compiled:
         check_compiler(classroom.device.type)
         network.compile(mode=training.precision.compile_mode)
@@ -132,23 +127,27 @@ def _train(
             classroom.loss,
             classroom.judge,
             classroom.rows_per_epoch,
-            course,
+            _config(classroom, training),
+            _groups(classroom, training),
             classroom.generator,
             title="Learning images",
             verbose=verbose,
-            average=_average(classroom, training, course),
+            tolerance=TOLERANCE,
+            precision=training.precision,
             checkpoint=training.checkpoint,
-            keeps={"queue": classroom.queue, "mine": classroom.mine},
-            marks=_marks(classroom.pupils, training, random_state) if training.checkpoint else None,
+            extra_state={"queue": classroom.queue, "mine": classroom.mine},
+            fingerprint=_fingerprint(classroom.pupils, training, random_state)
+            if training.checkpoint
+            else None,
             before_epoch=classroom.begin,
-            coming=classroom.read_ahead,
+            on_batches=classroom.read_ahead,
             processes=processes,
         )
     finally:
         network._compiled_call_impl = None  # of one batch size; predictions come in others
 
 
-def _marks(pupils: Pupils, training: ImageTraining, random_state: int) -> dict[str, Any]:
+def _fingerprint(pupils: Pupils, training: ImageTraining, random_state: int) -> dict[str, Any]:
     """What makes a training this one: its seed, its rows and labels, its settings."""
     elsewhere = ("checkpoint", "device", "precision")  # of the machine; numbers have a mark already
     settings = {k: v for k, v in training.to_dict().items() if k not in elsewhere}
@@ -156,25 +155,27 @@ def _marks(pupils: Pupils, training: ImageTraining, random_state: int) -> dict[s
     return {"seed": random_state, "rows and labels": rows, "settings": settings}
 
 
-def _course(classroom: Classroom, training: ImageTraining) -> Course:
-    groups = parameter_groups(
+def _groups(classroom: Classroom, training: ImageTraining) -> list[Group]:
+    return parameter_groups(
         classroom,
-        rate=training.learning_rate,
+        learning_rate=training.learning_rate,
         weight_decay=training.weight_decay,
         lr_scales=_lr_scales(classroom, training),
     )
+
+
+def _config(classroom: Classroom, training: ImageTraining) -> TrainConfig:
     assert training.epochs is not None  # see `Classroom.batch_size`
-    return Course(
+    return TrainConfig(
         epochs=training.epochs,
         batch_size=classroom.batch_size,
-        groups=groups,
         warmup=training.warmup,
         patience=training.patience,
-        tolerance=TOLERANCE,
         optimizer=training.optimizer,
         schedule=training.schedule,
         clip=training.clip,
-        precision=training.precision,
+        average=training.average_decay if training.average == "moving" else 0.0,
+        lookahead=training.average_every if training.average == "lookahead" else 0,
     )
 
 
@@ -190,17 +191,6 @@ def _lr_scales(classroom: Classroom, training: ImageTraining) -> dict[str, float
         names = [f"network.network.stages.{name}" for name in biases]
         lr_scales |= dict.fromkeys(names, training.bias_lr_scale)
     return lr_scales
-
-
-def _average(
-    classroom: Classroom, training: ImageTraining, course: Course
-) -> AveragedWeights | None:
-    if training.average == "lookahead":
-        n_steps = course.epochs * n_batches(classroom.rows_per_epoch, course.batch_size)
-        return Lookahead(classroom, training.average_every, LAST_SHARE, n_steps)
-    if training.average == "moving":
-        return MovingAverage(classroom, decay=training.average_decay)
-    return None
 
 
 def _held(encoder: ImageEncoder, X: Any) -> ImageRows:

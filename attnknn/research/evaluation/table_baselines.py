@@ -91,8 +91,8 @@ class TableMLP(ClassifierMixin, BaseEstimator):
         import torch
         from torch import Tensor, nn
 
-        from attnknn.training.loop import Course, train
-        from attnknn.training.weight_average import MovingAverage
+        from attnknn.training.config import TrainConfig
+        from attnknn.training.loop import train
 
         self.encoder_.build(seed, network)
         net = self.encoder_.module_
@@ -119,14 +119,18 @@ class TableMLP(ClassifierMixin, BaseEstimator):
 
         groups = parameter_groups(
             both,
-            rate=self.encoder_.of_network("learning_rate"),
+            learning_rate=self.encoder_.of_network("learning_rate"),
             weight_decay=self.encoder_.weight_decay,
         )
         size = min(self.encoder_.batch_size, len(trained))
-        course = Course(EPOCHS, size, groups, warmup=0.05, patience=PATIENCE)
-        decay = self.encoder_.average
-        average = MovingAverage(both, decay) if decay else None
-        outcome = train(both, loss_of, judge, len(trained), course, chance, average=average)
+        config = TrainConfig(
+            epochs=EPOCHS,
+            batch_size=size,
+            warmup=0.05,
+            patience=PATIENCE,
+            average=self.encoder_.average,
+        )
+        outcome = train(both, loss_of, judge, len(trained), config, groups, chance)
         net.chance.draw = None
         both.eval()
         return min(outcome.validation_losses), network, net, head

@@ -89,8 +89,7 @@ class Network:
     def image_training(self, checkpoint: Path) -> ImageTraining:
         """How the encoder is trained; with its checkpoint it goes on where it was."""
         from attnknn.encoders.image import ImageTraining
-        from attnknn.training.augment import Augmentation
-        from attnknn.training.mixing import Mixing
+        from attnknn.training.augmentation import Augmentation, Mixing
 
         return ImageTraining(
             **{

@@ -22,7 +22,7 @@ from attnknn.research.experiments.methods import METHODS, Stage
 from attnknn.research.experiments.possible import answering, check_cells, check_sheet
 from attnknn.research.experiments.scenes import Scene
 from attnknn.research.experiments.stresses import Stress
-from attnknn.training.course import Outcome
+from attnknn.training.config import TrainResult
 
 REPORT, CLOSE_UP, TRAINING = "report.json", "close-up.json", "training.json"
 LOOKED_AT, SHOWN_MISTAKES = "attnknn", 10
@@ -169,7 +169,7 @@ def _sharing(cells: Sequence[Cell]) -> Iterable[list[Cell]]:
     return groups.values()
 
 
-def losses_of(training: Outcome) -> dict[str, Any]:
+def losses_of(training: TrainResult) -> dict[str, Any]:
     """How a training went, as its file tells it."""
     return {
         "seconds": round(training.seconds, 1),

@@ -16,7 +16,7 @@ from attnknn.research.experiments.fewer_rows import fewer_rows
 from attnknn.research.experiments.found import Found
 from attnknn.research.experiments.networks import Network
 from attnknn.research.experiments.stresses import NO_SHIFT, Shift, Stress
-from attnknn.training.course import Outcome
+from attnknn.training.config import TrainResult
 
 PLAIN = (bool, int, float, str, type(None))
 Seen = NDArray[np.float32]  # (V, n, D): what each view of n rows became
@@ -50,7 +50,7 @@ class Scene:
     seen: Seen
     truth: Integers
     heads: tuple[Found, ...] = ()
-    training: Outcome | None = None
+    training: TrainResult | None = None
 
     @property
     def n_classes(self) -> int:

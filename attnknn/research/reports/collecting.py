@@ -14,7 +14,7 @@ from attnknn.errors import InvalidInputError
 from attnknn.research.evaluation.close_up import CloseUp
 from attnknn.research.evaluation.sheet import Sheet, Sheets
 from attnknn.research.evaluation.table import UNREADABLE, Table, joined
-from attnknn.training.course import Outcome
+from attnknn.training.config import TrainResult
 
 REPORT, TRAINING, CLOSE_UP = "report.json", "training.json", "close-up.json"
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class Collected:
     tables: Mapping[str, Table] = field(default_factory=dict)
     sweeps: Mapping[str, Mapping[float, Table]] = field(default_factory=dict)
     sheets: Mapping[str, Sheets] = field(default_factory=dict)
-    trainings: Mapping[str, Outcome] = field(default_factory=dict)
+    trainings: Mapping[str, TrainResult] = field(default_factory=dict)
     close_ups: Mapping[str, list[CloseUp]] = field(default_factory=dict)
     unread: Sequence[str] = ()
 
@@ -74,7 +74,7 @@ class _Basket:
 
     tables: dict[str, Table] = field(default_factory=dict)
     sheets: dict[str, Sheets] = field(default_factory=dict)
-    trainings: dict[str, Outcome] = field(default_factory=dict)
+    trainings: dict[str, TrainResult] = field(default_factory=dict)
     close_ups: dict[str, list[CloseUp]] = field(default_factory=dict)
     unread: list[str] = field(default_factory=list)
 
@@ -185,13 +185,13 @@ def _close_up(path: Path) -> CloseUp:
     return found
 
 
-def _training(path: Path) -> Outcome:
+def _training(path: Path) -> TrainResult:
     """The losses of a training by epoch."""
     return _read(path, lambda path: _outcome(_content(path)))
 
 
-def _outcome(content: Mapping[str, Any]) -> Outcome:
-    return Outcome(
+def _outcome(content: Mapping[str, Any]) -> TrainResult:
+    return TrainResult(
         content["train losses"],
         content["judged losses"],
         seconds=content["seconds"],

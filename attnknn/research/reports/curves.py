@@ -8,12 +8,12 @@ from attnknn.errors import InvalidInputError
 from attnknn.research.reports import figures
 from attnknn.research.reports.page import Drawing, Grid, Section
 from attnknn.research.reports.sentences import named
-from attnknn.training.course import Outcome
+from attnknn.training.config import TrainResult
 
 MOST_TOLD = 3  # runs that have a sentence each
 
 
-def curve_section(losses: Mapping[str, Outcome], title: str, name: str) -> Section:
+def curve_section(losses: Mapping[str, TrainResult], title: str, name: str) -> Section:
     """How trainings went, epoch by epoch: sentences, a table, and a figure.
 
     Parameters
@@ -23,7 +23,8 @@ def curve_section(losses: Mapping[str, Outcome], title: str, name: str) -> Secti
 
     Examples
     --------
-    >>> runs = {"narrow": Outcome([0.9, 0.6], [1.2, 0.8, 0.7]), "wide": Outcome([0.5], [1.1, 0.6])}
+    >>> narrow, wide = TrainResult([0.9, 0.6], [1.2, 0.8, 0.7]), TrainResult([0.5], [1.1, 0.6])
+    >>> runs = {"narrow": narrow, "wide": wide}
     >>> section = curve_section(runs, "Training", "training")
     >>> section.sentences[0]
     'Of 2 runs, wide kept the lowest loss of held-out rows: 0.6000, of epoch 1.'
@@ -39,7 +40,7 @@ def curve_section(losses: Mapping[str, Outcome], title: str, name: str) -> Secti
     return Section(title, _sentences(losses), [_grid(losses, name)], [drawing])
 
 
-def _told_once(runs: Mapping[str, Outcome]) -> dict[str, Outcome]:
+def _told_once(runs: Mapping[str, TrainResult]) -> dict[str, TrainResult]:
     """Without trainings that several experiments share: each stands under its first name."""
     seen: set[tuple[float, ...]] = set()
     kept = {}
@@ -51,7 +52,7 @@ def _told_once(runs: Mapping[str, Outcome]) -> dict[str, Outcome]:
     return kept
 
 
-def _sentences(runs: Mapping[str, Outcome]) -> list[str]:
+def _sentences(runs: Mapping[str, TrainResult]) -> list[str]:
     best = min(runs, key=lambda run: _kept_loss(runs[run]))
     among = f"Of {len(runs)} runs, {named(best)}" if len(runs) > 1 else named(best)
     words = (
@@ -75,11 +76,11 @@ def _sentences(runs: Mapping[str, Outcome]) -> list[str]:
     ]
 
 
-def _has_risen(outcome: Outcome) -> bool:
+def _has_risen(outcome: TrainResult) -> bool:
     return round(outcome.validation_losses[-1], 4) > round(_kept_loss(outcome), 4)
 
 
-def _rise(run: str, outcome: Outcome) -> str:
+def _rise(run: str, outcome: TrainResult) -> str:
     return (
         f"The loss of held-out rows of {named(run)} was higher at the end "
         f"({outcome.validation_losses[-1]:.4f}) than at the epoch that was kept "
@@ -87,7 +88,7 @@ def _rise(run: str, outcome: Outcome) -> str:
     )
 
 
-def _grid(runs: Mapping[str, Outcome], name: str) -> Grid:
+def _grid(runs: Mapping[str, TrainResult], name: str) -> Grid:
     head = [
         "run",
         "epochs",
@@ -110,11 +111,11 @@ def _grid(runs: Mapping[str, Outcome], name: str) -> Grid:
     return Grid(name, head, rows, note="Losses by row; one training each, so without intervals.")
 
 
-def _kept_loss(outcome: Outcome) -> float:
+def _kept_loss(outcome: TrainResult) -> float:
     return outcome.validation_losses[outcome.best_epoch]
 
 
-def _check(runs: Mapping[str, Outcome]) -> None:
+def _check(runs: Mapping[str, TrainResult]) -> None:
     if not runs:
         raise InvalidInputError("`losses` must hold at least one run, got none.")
     for run, outcome in runs.items():

@@ -13,7 +13,7 @@ from attnknn._optional import require
 from attnknn.metrics import ReliabilityBins, RiskCoverage
 from attnknn.records import Floats, Integers
 from attnknn.research.evaluation.intervals import Interval
-from attnknn.training.course import Outcome
+from attnknn.training.config import TrainResult
 
 BLUE, GRAY, RED, PALE = "#1f5fa8", "#8a9099", "#b3402a", "#d9dde2"
 COLORS = (BLUE, "#d1811f", "#4a8f4d", RED, "#7a5aa6", GRAY, "#20808d", "#a05a2c", "#c2568f")
@@ -143,7 +143,7 @@ def lines(
     return plain(figure)
 
 
-def courses(runs: Mapping[str, Outcome], title: str) -> Any:
+def courses(runs: Mapping[str, TrainResult], title: str) -> Any:
     """Training and validation loss by epoch; a ring marks the epoch whose weights were kept.
 
     The two stand apart since they are not of one kind: trained rows are asked about with whatever

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnknn.training.augment import Augmentation, augment
+from attnknn.training.augmentation import Augmentation, augment
 
 LOOKED_AT = 10_000  # images whose pixels give mean and spread
 

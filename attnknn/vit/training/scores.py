@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnknn.training.precision import Precision, autocast
-from attnknn.training.reading import read_ahead
+from attnknn.training.devices import Precision, autocast
+from attnknn.training.threads import read_ahead
 from attnknn.vit.training.pixels import Images, Pixels
 
 Criterion = Callable[[Tensor, Tensor], Tensor]

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from attnknn._validation import Limits, check_choice, check_flag, check_limits
 from attnknn.errors import InvalidSettingError
-from attnknn.training.devices import DEVICES
-from attnknn.training.precision import COMPILE_MODES, Precision
-from attnknn.training.schedules import Factor, Plateau, Stairs
+from attnknn.training.devices import COMPILE_MODES, DEVICES, Precision
+from attnknn.training.schedules import Plateau, Schedule, Stairs
 
 CRITERIA, OPTIMIZERS = ("CrossEntropy", "MSE"), ("adam", "sgd", "adamw")
 SCHEDULERS, WARMING = ("step", "cosine", "plateau", "none"), ("cosine", "none")
@@ -93,12 +92,12 @@ class VitTraining:
         """The numbers of its steps on a device."""
         half = "float16" if device_type == "cuda" else "bfloat16"
         return Precision(
-            numbers=half if self.use_amp else "float32",  # type: ignore[arg-type]
+            dtype=half if self.use_amp else "float32",  # type: ignore[arg-type]
             is_compiled=self.use_compiled,
             compile_mode=self.compile_mode,
         )
 
-    def schedule(self, steps_per_epoch: int) -> str | Factor:
+    def schedule(self, steps_per_epoch: int) -> str | Schedule:
         """The factor of the learning rate, as a course takes it."""
         if self.scheduler == "step":
             return Stairs(self.lr_step * steps_per_epoch, self.lr_gamma)

@@ -15,17 +15,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnknn.errors import DivergedError, InvalidInputError
-from attnknn.training.checksums import checksum
-from attnknn.training.course import Course, Outcome
-from attnknn.training.devices import device_of
-from attnknn.training.loop import train
+from attnknn.training.checkpoints import checksum
+from attnknn.training.config import TrainConfig, TrainResult
+from attnknn.training.devices import device_of, prepare, seeded
+from attnknn.training.loop import n_batches, train
 from attnknn.training.optimizers import parameter_groups
-from attnknn.training.precision import prepare
 from attnknn.training.processes import Processes, joined
-from attnknn.training.reading import read_ahead
-from attnknn.training.run import n_batches
 from attnknn.training.schedules import Plateau
-from attnknn.training.seeds import seeded
+from attnknn.training.threads import read_ahead
 from attnknn.vit.training.pixels import Images, Pixels
 from attnknn.vit.training.scores import Scores, criterion_of, read, score
 from attnknn.vit.training.settings import VitTraining
@@ -142,18 +139,19 @@ class _Course:
         settings = self.settings
         undecayed: set[str] = getattr(self.model, "no_weight_decay", set)()
         groups = parameter_groups(
-            self.model, rate=settings.lr, weight_decay=settings.weight_decay, undecayed=undecayed
+            self.model,
+            learning_rate=settings.lr,
+            weight_decay=settings.weight_decay,
+            undecayed=undecayed,
         )
-        course = Course(
+        config = TrainConfig(
             epochs=settings.epochs,
             batch_size=settings.batch_size,
-            groups=[{**group, **settings.group()} for group in groups],
             warmup=settings.warmup,
             patience=settings.epochs,
             optimizer=settings.optimizer,
             schedule=self.schedule,
             clip=settings.clip_grad_norm,
-            precision=settings.precision(self.device.type),
         )
         keeps: dict[str, Any] = {"log": self.log}
         if isinstance(self.schedule, Plateau):
@@ -163,14 +161,15 @@ class _Course:
             self.loss_of,
             self.judge,
             len(self.trained),
-            course,
+            config,
+            [{**group, **settings.group()} for group in groups],
             self.chance,
-            title="Training",
+            precision=settings.precision(self.device.type),
             verbose=verbose,
             checkpoint=checkpoint,
-            keeps=keeps,
-            marks={**self._marks(), **marks},
-            coming=self.read_ahead,
+            extra_state=keeps,
+            fingerprint={**self._marks(), **marks},
+            on_batches=self.read_ahead,
             on_epoch=self.tell,
             processes=self.processes,
         )
@@ -252,9 +251,9 @@ class _Course:
         )
         self.log.epochs.append(epoch)
         if isinstance(self.schedule, Plateau):
-            self.schedule.left_out(left_out.loss)
+            self.schedule.update(left_out.loss)
 
-    def tell(self, _: Outcome) -> None:
+    def tell(self, _: TrainResult) -> None:
         """An epoch is over, and in the checkpoint."""
         if self.on_epoch is not None and self.processes.is_first:
             self.on_epoch(self.log.epochs[-1])

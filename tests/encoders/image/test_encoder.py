@@ -22,7 +22,7 @@ from attnknn.errors import (
     NotFittedYetError,
 )
 from attnknn.testing.encoder import check_encoder
-from attnknn.training.augment import Augmentation
+from attnknn.training.augmentation import Augmentation
 from attnknn.training.views import Views
 
 SMALL = {"resnet9": (4, 8, 8), "resnet18": (4, 4, 8, 8), "resnet50": (2, 2, 4, 4)}

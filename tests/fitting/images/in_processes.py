@@ -20,7 +20,7 @@ def main(result: Path) -> None:
     sys.path.insert(0, str(ROOT))
     from attnknn.encoders.image import ImageEncoder, ImageTraining
     from attnknn.fitting.images import teach_images
-    from attnknn.training.augment import Augmentation
+    from attnknn.training.augmentation import Augmentation
     from tests.fitting.images.shapes import shapes
 
     torch.set_num_threads(1)

@@ -14,9 +14,8 @@ from torch import nn
 from attnknn.encoders.image import ImageEncoder
 from attnknn.errors import InvalidInputError
 from attnknn.fitting.images import ImageTraining, teach_images, train_images
-from attnknn.training.augment import Augmentation
-from attnknn.training.mixing import Mixing
-from attnknn.training.precision import Precision
+from attnknn.training.augmentation import Augmentation, Mixing
+from attnknn.training.devices import Precision
 from attnknn.training.views import Views
 from tests.fitting.images.shapes import shapes
 
@@ -178,7 +177,7 @@ CHANGES = {
     "average_every": 1,
     "augmentation": Augmentation(rotation=20.0),
     "mixing": Mixing(mixup=1.0),
-    "precision": Precision(numbers="bfloat16", is_channels_last=True),
+    "precision": Precision(dtype="bfloat16", is_channels_last=True),
 }
 WITH = {
     "contrastive_temperature": (0.5, {"contrastive_weight": 1.0}),

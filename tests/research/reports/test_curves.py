@@ -11,11 +11,11 @@ pytest.importorskip("matplotlib")
 from attnknn.errors import InvalidInputError
 from attnknn.research.reports.curves import curve_section
 from attnknn.research.reports.page import html_page
-from attnknn.training.course import Outcome
+from attnknn.training.config import TrainResult
 
 RUNS = {
-    "narrow": Outcome([0.9, 0.6, 0.5], [1.2, 0.8, 0.7, 0.9]),
-    "wide, long": Outcome([0.5], [1.1, 0.6], was_interrupted=True),
+    "narrow": TrainResult([0.9, 0.6, 0.5], [1.2, 0.8, 0.7, 0.9]),
+    "wide, long": TrainResult([0.5], [1.1, 0.6], was_interrupted=True),
 }
 
 
@@ -64,13 +64,16 @@ def test_there_is_a_row_for_each_run(section):
 
 
 def test_the_state_that_was_kept_counts_not_the_lowest_loss():
-    run = Outcome([0.9, 0.6], [1.2, 0.700, 0.701], tolerance=0.02)
+    run = TrainResult([0.9, 0.6], [1.2, 0.700, 0.701], tolerance=0.02)
     section = curve_section({"a": run}, "Training", "training")
     assert section.sentences == ["a kept a loss of held-out rows: 0.7010, of epoch 2."]
 
 
 def test_a_run_may_end_before_its_first_epoch_or_judge_beyond_all_numbers():
-    runs = {"none": Outcome([], [1.2]), "wild": Outcome([0.5, math.nan], [1.0, math.inf, 0.9])}
+    runs = {
+        "none": TrainResult([], [1.2]),
+        "wild": TrainResult([0.5, math.nan], [1.0, math.inf, 0.9]),
+    }
     section = curve_section(runs, "Training", "training")
     assert section.tables[0].rows[0][-1] == "–"
     assert html_page("Training", [section]).count("<img") == 1
@@ -80,17 +83,17 @@ def test_what_cannot_be_drawn_is_refused():
     with pytest.raises(InvalidInputError, match="at least one run"):
         curve_section({}, "Training", "training")
     with pytest.raises(InvalidInputError, match="The run 'a' has no losses"):
-        curve_section({"a": Outcome([0.5], [])}, "Training", "training")
+        curve_section({"a": TrainResult([0.5], [])}, "Training", "training")
 
 
 def test_a_training_that_experiments_share_is_told_once():
-    shared, other = Outcome([0.9], [1.2, 0.8]), Outcome([0.7], [1.1, 0.9])
+    shared, other = TrainResult([0.9], [1.2, 0.8]), TrainResult([0.7], [1.1, 0.9])
     section = curve_section({"a": shared, "b": shared, "c": other}, "Trainings", "t")
     assert [row[0] for row in section.tables[0].rows] == ["a", "c"]
 
 
 def test_many_losses_that_rise_share_a_sentence():
-    runs = {str(n): Outcome([0.9, 0.8], [1.2, 0.5 + n / 10, 0.9 + n / 10]) for n in range(5)}
+    runs = {str(n): TrainResult([0.9, 0.8], [1.2, 0.5 + n / 10, 0.9 + n / 10]) for n in range(5)}
     said = curve_section(runs, "Trainings", "t").sentences
     assert len(said) == 2
     assert "In 5 of 5 runs the loss of held-out rows was higher at the end" in said[1]

@@ -13,7 +13,7 @@ from attnknn.metrics import reliability_bins, risk_coverage
 from attnknn.metrics.bins import bins_of_confidence
 from attnknn.research.evaluation.intervals import Interval
 from attnknn.research.reports import figures
-from attnknn.training.course import Outcome
+from attnknn.training.config import TrainResult
 
 Y, P = np.array([0, 1, 1, 0]), np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [1.0, 0.0]])
 
@@ -43,7 +43,7 @@ def figure(request):
             [1, 2, 4], {"a": [value] * 3}, "title", across="K", up="log-loss", is_log=True
         ),
         "courses": lambda: figures.courses(
-            {"a run of a long name": Outcome([0.5, 0.4], [0.9, 0.6, 0.7])}, "title"
+            {"a run of a long name": TrainResult([0.5, 0.4], [0.9, 0.6, 0.7])}, "title"
         ),
         "risk": lambda: figures.risk_and_coverage({"a": risk_coverage(Y, P)}, "title"),
         "confusions": lambda: figures.confusions(
@@ -161,7 +161,7 @@ def odd_figures():
     yield figures.comparison(dict.fromkeys(ODD, value), ODD[0])
     values = {name: [value, value] for name in ODD}
     yield figures.lines([1, 2], values, ODD[0], across=ODD[1], up=ODD[0])
-    yield figures.courses({name: Outcome([0.5], [0.9, 0.6]) for name in ODD}, ODD[0])
+    yield figures.courses({name: TrainResult([0.5], [0.9, 0.6]) for name in ODD}, ODD[0])
     yield figures.risk_and_coverage({name: risk_coverage(Y, P) for name in ODD}, ODD[0])
     yield figures.confusions(np.eye(len(ODD), dtype=int), ODD, ODD[0])
 

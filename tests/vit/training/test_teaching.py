@@ -11,7 +11,7 @@ from torch import nn
 
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.training import loop
-from attnknn.training.best import Best
+from attnknn.training.loop import BestState
 from attnknn.training.schedules import Plateau
 from attnknn.vit.model import VisionTransformer
 from attnknn.vit.training import Pixels, Scores, VitTraining, read_vit, score, train_vit, write_vit
@@ -137,7 +137,7 @@ def test_who_stops_at_the_end_of_the_first_epoch_keeps_it_and_can_go_on(
             signal.raise_signal(signal.SIGINT)
 
     if moment == "left_out":
-        monkeypatch.setattr(Best, "keep", before(stop, Best.keep, skip=1))
+        monkeypatch.setattr(BestState, "keep", before(stop, BestState.keep, skip=1))
     elif moment == "saved":
         monkeypatch.setattr(loop, "save_run", before(stop, loop.save_run))
     on_epoch = stop if moment == "told" else None
@@ -215,22 +215,22 @@ def test_a_plateau_lowers_the_rate_when_the_loss_stops_falling(bright, pixels):
     """B17: it was told accuracies as if they were losses, so progress lowered it."""
     plateau = Plateau(0.1, 3)
     for loss in np.linspace(1.0, 0.1, 20):
-        plateau.left_out(loss)
+        plateau.update(loss)
     assert plateau(0) == 1.0
     for _ in range(3):
-        plateau.left_out(0.5)
+        plateau.update(0.5)
     assert plateau(0) == pytest.approx(0.1)
 
 
 def test_a_plateau_is_told_the_validation_loss_of_each_epoch(bright, pixels, monkeypatch):
     """B17: it was told accuracies."""
-    told, usual = [], Plateau.left_out
+    told, usual = [], Plateau.update
 
-    def left_out(plateau, loss):
+    def update(plateau, loss):
         told.append(loss)
         usual(plateau, loss)
 
-    monkeypatch.setattr(Plateau, "left_out", left_out)
+    monkeypatch.setattr(Plateau, "update", update)
     _, lesson = trained(bright, pixels, scheduler="plateau", lr_step=1)
     assert told == [epoch.validation_loss for epoch in lesson.epochs]
 

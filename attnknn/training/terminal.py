@@ -1,14 +1,17 @@
-"""A progress bar on the terminal's error stream, or none."""
+"""Progress on the terminal, and Ctrl-C that waits for the end of a block."""
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 
-def tell(text: str, verbose: int) -> None:
-    """A line on the error stream where it is no terminal, and so shows no bar."""
+def print_line(text: str, verbose: int) -> None:
+    """Print to stderr where it is not a terminal and so shows no progress bar."""
     if verbose and not sys.stderr.isatty():
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
@@ -36,3 +39,23 @@ def progress_bar(title: str, total: int, verbose: int) -> Iterator[Callable[[str
             bar.update(task, advance=1, note=note)
 
         yield advance
+
+
+@contextmanager
+def delay_interrupts() -> Iterator[None]:
+    """Handle a Ctrl-C that arrives during the block after it.
+
+    Only the main thread receives signals; a handler that is not Python's stays in place.
+    """
+    usual = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(usual):
+        yield
+        return
+    received: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: received.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    if received:
+        usual(*received[0])

@@ -1,0 +1,259 @@
+"""Settings of a training, and its result: losses per epoch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Self
+
+from attnknn._optional import require
+from attnknn._validation import Limits, check_choice, check_limits
+from attnknn.errors import InvalidSettingError
+
+OPTIMIZERS = ("adam", "adamw", "sgd")
+SCHEDULES = ("cosine", "linear", "constant", "restarts", "one_cycle")
+COUNT, SHARE = Limits(least=1, is_whole=True, may_be_none=True), Limits(0, None, 1, False, True)
+LIMITS = {
+    **dict.fromkeys(("epochs", "batch_size", "patience"), COUNT),
+    **dict.fromkeys(("warmup", "label_smoothing", "average"), SHARE),
+    **dict.fromkeys(("learning_rate", "clip"), Limits(above=0, may_be_none=True)),
+    "weight_decay": Limits(least=0, may_be_none=True),
+    "lookahead": Limits(least=0, is_whole=True, may_be_none=True),
+}
+UNSET: Any = None
+BLUE, GRAY = "#1f5fbf", "#8a8a8a"
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How long and how fast to train.
+
+    A setting that is left out takes the default of whatever is trained: learned attention, a
+    table encoder or an image encoder.
+
+    Parameters
+    ----------
+    epochs : int, optional
+        Maximum number of passes over the training rows.
+    batch_size : int, optional
+        Rows per step, summed over all processes.
+    learning_rate : float, optional
+        Highest learning rate; the schedule multiplies it by a factor between 0 and 1.
+    weight_decay : float, optional
+        Decoupled weight decay of matrices; biases and gains of norms are not decayed.
+    optimizer : {"adam", "adamw", "sgd"}, optional
+        `sgd` has Nesterov momentum of 0.9.
+    schedule : {"cosine", "linear", "constant", "restarts", "one_cycle"} or callable, optional
+        Shape of the learning rate over the steps, or a function from step to factor.
+    warmup : float, optional
+        Share of the steps in which the learning rate rises, from 0 to below 1.
+    patience : int, optional
+        Epochs without a lower validation loss after which training stops.
+    clip : float, optional
+        Largest norm of the gradient of a step; left out, gradients are not clipped.
+    label_smoothing : float, optional
+        Share of each label that the loss spreads over all classes, from 0 to below 1.
+    average : float, optional
+        Decay of an exponential moving average of the weights, which is validated and kept instead
+        of the last weights. 0.99 averages about 100 steps; 0 switches it off.
+    lookahead : int, optional
+        Steps between two updates of lookahead's slow weights; 0 switches it off. `average` takes
+        precedence.
+
+    Examples
+    --------
+    >>> TrainConfig(epochs=5).filled(TrainConfig(epochs=16, batch_size=512)).batch_size
+    512
+    >>> TrainConfig(epochs=0)
+    Traceback (most recent call last):
+    attnknn.errors.InvalidSettingError: `epochs` must be an integer of at least 1 or None, got 0.
+    """
+
+    epochs: int = UNSET
+    batch_size: int = UNSET
+    learning_rate: float = UNSET
+    weight_decay: float = UNSET
+    optimizer: str = UNSET
+    schedule: str | Callable[[int], float] = UNSET
+    warmup: float = UNSET
+    patience: int = UNSET
+    clip: float | None = None
+    label_smoothing: float = UNSET
+    average: float = UNSET
+    lookahead: int = UNSET
+
+    def __post_init__(self) -> None:
+        check_limits(self, LIMITS)
+        check_choice("optimizer", self.optimizer, (None, *OPTIMIZERS))
+        if not callable(self.schedule):
+            check_choice("schedule", self.schedule, (None, *SCHEDULES))
+
+    def filled(self, defaults: TrainConfig) -> TrainConfig:
+        """Return these settings with those left out taken from `defaults`.
+
+        Parameters
+        ----------
+        defaults : TrainConfig
+            Settings of whatever is trained.
+
+        Returns
+        -------
+        TrainConfig
+            The settings to train with.
+        """
+        own = {name: value for name, value in vars(self).items() if value is not None}
+        return TrainConfig(**{**vars(defaults), **own})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every setting by name, as JSON can hold it.
+
+        Returns
+        -------
+        dict
+            Settings by name; None for those left out.
+
+        Raises
+        ------
+        InvalidSettingError
+            If `schedule` is a function, which cannot be stored.
+        """
+        if callable(self.schedule):
+            raise InvalidSettingError(
+                f"`schedule` must be a name to be stored ({', '.join(SCHEDULES)}), got a function."
+            )
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Self:
+        """Restore settings from what `to_dict` returned.
+
+        Parameters
+        ----------
+        stored : mapping
+            All settings by name.
+
+        Returns
+        -------
+        TrainConfig
+            The settings.
+
+        Raises
+        ------
+        ValueError
+            If a name is missing or unknown, or a value is out of range.
+        """
+        if set(stored) != {setting.name for setting in fields(cls)}:
+            raise ValueError("the settings of the training must be those of this version")
+        return cls(**stored)
+
+
+DEFAULTS = TrainConfig(
+    weight_decay=0.0,
+    optimizer="adamw",
+    schedule="cosine",
+    warmup=0.2,
+    patience=3,
+    label_smoothing=0.0,
+    average=0.0,
+    lookahead=0,
+)
+
+
+def epochs_for(n_rows: int, batch_size: int, n_steps: int, bounds: tuple[int, int]) -> int:
+    """Epochs that make about `n_steps` steps, within `bounds`.
+
+    >>> epochs_for(1000, 100, n_steps=200, bounds=(12, 60))
+    20
+    """
+    low, high = bounds
+    return min(max(math.ceil(n_steps / math.ceil(n_rows / batch_size)), low), high)
+
+
+@dataclass
+class TrainResult:
+    """Losses per epoch, and whether training was interrupted.
+
+    Parameters
+    ----------
+    train_losses : list of float
+        Mean training loss of each epoch, augmentation and regularization included.
+    validation_losses : list of float
+        Loss on held-out rows before the first and after every epoch.
+    was_interrupted : bool, default=False
+        Whether Ctrl-C stopped the training.
+    seconds : float, default=0.0
+        Duration.
+    tolerance : float, default=0.0
+        Share by which the validation loss of a later epoch may exceed the lowest and still be kept.
+    """
+
+    train_losses: list[float] = field(default_factory=list)
+    validation_losses: list[float] = field(default_factory=list)
+    was_interrupted: bool = False
+    seconds: float = 0.0
+    tolerance: float = 0.0
+
+    def last_epoch(self, n_epochs: int) -> str:
+        """Describe the last epoch in one line.
+
+        Parameters
+        ----------
+        n_epochs : int
+            Maximum number of epochs.
+
+        Returns
+        -------
+        str
+            Number of the epoch, both losses and the time so far.
+
+        Examples
+        --------
+        >>> TrainResult([0.5, 0.25], [0.9, 0.5, 0.3], seconds=4.2).last_epoch(10)
+        'epoch 2 of 10, loss 0.2500, on held-out rows 0.3000, after 4 s'
+        """
+        return (
+            f"epoch {len(self.train_losses)} of {n_epochs}, loss {self.train_losses[-1]:.4f}, "
+            f"on held-out rows {self.validation_losses[-1]:.4f}, after {self.seconds:.0f} s"
+        )
+
+    @property
+    def best_epoch(self) -> int:
+        """The epoch, counted from 1, whose state was kept; 0 is the untrained state.
+
+        >>> TrainResult(validation_losses=[0.9, 0.500, 0.501]).best_epoch
+        1
+        >>> TrainResult(validation_losses=[0.9, 0.500, 0.501], tolerance=0.02).best_epoch
+        2
+        """
+        kept, lowest = 0, math.inf
+        for epoch, loss in enumerate(self.validation_losses):
+            if loss < lowest * (1 + self.tolerance):
+                kept = epoch
+            lowest = min(lowest, loss)
+        return kept
+
+
+def draw_curves(result: TrainResult, path: str | Path, title: str = "Training") -> None:
+    """Write the training and validation loss of each epoch to a PNG, PDF or SVG file.
+
+    The two are not comparable in size: the training loss includes dropout, mixing and augmentation,
+    the validation loss does not and may well be lower.
+    """
+    needs = {"extra": "plots", "needed_by": "Drawing the curves of a training"}
+    require("matplotlib", **needs)
+    figure = require("matplotlib.figure", **needs).Figure(figsize=(6, 3.6), layout="constrained")
+    panel = figure.subplots()
+    epochs = range(1, len(result.train_losses) + 1)
+    panel.plot(epochs, result.train_losses, color=GRAY, marker=".", label="training rows")
+    validated = range(len(result.validation_losses))
+    panel.plot(validated, result.validation_losses, color=BLUE, marker=".", label="held-out rows")
+    best = result.best_epoch
+    panel.axvline(best, color=BLUE, linewidth=0.8, linestyle=":", label=f"kept: epoch {best}")
+    panel.set(xlabel="epoch", ylabel="loss", title=title)
+    panel.set_ylim(bottom=min(0.0, *result.train_losses, *result.validation_losses))
+    panel.xaxis.get_major_locator().set_params(integer=True)
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.legend(frameon=False)
+    figure.savefig(path, dpi=150)
