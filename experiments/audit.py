@@ -23,7 +23,7 @@ from sklearn.metrics import roc_auc_score
 
 from attnknn import AttnKNNClassifier
 from attnknn.encoders import make_encoder
-from attnknn.insight.audit import Audit, audit
+from attnknn.insight import Audit, audit
 from attnknn.metrics import ece_by_class
 from attnknn.records import Booleans, Floats, Integers
 from attnknn.research import datasets

@@ -21,8 +21,8 @@ import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
 from attnknn import AttnKNNClassifier
-from attnknn.insight.drift import DriftMonitor, Watched
-from attnknn.insight.drift.score_stream import ScoreStream
+from attnknn.insight import DriftMonitor, DriftReport
+from attnknn.insight.martingale import ScoreStream
 from attnknn.records import Floats, Integers
 from attnknn.research import datasets
 from attnknn.research.evaluation.protocol import versions
@@ -112,7 +112,7 @@ def _delay(
     """How many rows after a change each kind of alarm was raised; None for never."""
     monitor = DriftMonitor(clf, random_state=seed)
     is_early = monitor.watch(*before).alarm is not None
-    seen: Watched = monitor.watch(*after)
+    seen: DriftReport = monitor.watch(*after)
     return {"early": is_early, "rows": seen.rows.alarm, "labels": seen.labels.alarm}
 
 

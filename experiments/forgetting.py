@@ -25,7 +25,7 @@ import numpy as np
 
 from attnknn import AttnKNNClassifier
 from attnknn.encoders import make_encoder
-from attnknn.insight.forgetting import drop_least_valuable, keep_newest
+from attnknn.insight import drop_least_valuable, keep_newest
 from attnknn.metrics import accuracy, nll
 from attnknn.research import datasets
 from attnknn.research.evaluation.protocol import versions

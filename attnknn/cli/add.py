@@ -48,4 +48,4 @@ def add(
         labels = LabelReader(opened.classifier.classes_, new_classes)
         with edit(opened) as classifier:
             for some in new_rows(asked, target, labels):
-                classifier.add(some.X, some.y, **some.told)
+                classifier.add(some.X, some.y, **some.metadata)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from attnknn.insight.audit import Audit
+    from attnknn.insight import Audit
 
 FILE = click.Path(path_type=Path)
 SHOWN_IDS = 3
@@ -44,7 +44,7 @@ def audit(model: Path, out: Path | None, limit: int, style: str | None, near: fl
     """
     from attnknn.classifier import AttnKNNClassifier
     from attnknn.cli.waiting import patience
-    from attnknn.insight.audit import audit as find
+    from attnknn.insight import audit as find
 
     chosen = style_of(out, style)
     check_out(out, model)

@@ -14,7 +14,7 @@ from attnknn.cli.by import by_option
 
 if TYPE_CHECKING:
     from attnknn.classifier import AttnKNNClassifier
-    from attnknn.insight.forgetting import Forgetting
+    from attnknn.insight import Forgetting
     from attnknn.storage.durable import EditableModel
 
 FILE = click.Path(path_type=Path)
@@ -164,10 +164,10 @@ def _apply(
     half_life: float | None,
     empty_classes: bool,
 ) -> Forgetting:
-    from attnknn.insight import forgetting
+    from attnknn import insight
 
     if keep_newest is not None:
-        return forgetting.keep_newest(classifier, keep_newest, may_empty_classes=empty_classes)
+        return insight.keep_newest(classifier, keep_newest, may_empty_classes=empty_classes)
     if budget is not None:
-        return forgetting.drop_least_valuable(classifier, budget, may_empty_classes=empty_classes)
-    return forgetting.weigh_by_age(classifier, half_life)
+        return insight.drop_least_valuable(classifier, budget, may_empty_classes=empty_classes)
+    return insight.weigh_by_age(classifier, half_life)

@@ -16,7 +16,7 @@ from attnknn.cli.writing import check_out, open_writer, style_of
 if TYPE_CHECKING:
     from attnknn.cli.files import Part
     from attnknn.cli.models import Asked
-    from attnknn.insight.drift import DriftMonitor, Watched
+    from attnknn.insight import DriftMonitor, DriftReport
 
 FILE = click.Path(path_type=Path)
 SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
@@ -100,11 +100,11 @@ def _target(asked: Asked, named: str | None) -> str | None:
 def _monitor(asked: Asked, state: Path | None, false_alarms: float | None) -> DriftMonitor:
     """A new monitor, or the one that the state file keeps."""
     from attnknn.errors import InvalidInputError
-    from attnknn.insight.drift import DriftMonitor
+    from attnknn.insight import DriftMonitor
 
     if state is None or not state.exists():
         chance = USUAL if false_alarms is None else false_alarms
-        return DriftMonitor(asked.classifier, false_alarms=chance, random_state=0)
+        return DriftMonitor(asked.classifier, false_alarm_rate=chance, random_state=0)
     try:
         kept = json.loads(state.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -113,9 +113,9 @@ def _monitor(asked: Asked, state: Path | None, false_alarms: float | None) -> Dr
         watcher = DriftMonitor.from_dict(asked.classifier, kept)
     except InvalidInputError as error:
         raise InvalidInputError(f"{state} cannot be used. {error}") from error
-    if false_alarms not in (None, watcher.false_alarms):
+    if false_alarms not in (None, watcher.false_alarm_rate):
         raise click.UsageError(
-            f"{state} was begun with --false-alarms {watcher.false_alarms:g}: leave the option "
+            f"{state} was begun with --false-alarms {watcher.false_alarm_rate:g}: leave the option "
             "out, or begin again with another file."
         )
     return watcher
@@ -141,7 +141,7 @@ def _labels(asked: Asked, part: Part, column: str | None) -> list[Any] | None:
     ]
 
 
-def _table(asked: Asked, part: Part, seen: Watched) -> Any:
+def _table(asked: Asked, part: Part, seen: DriftReport) -> Any:
     import pandas as pd
 
     name, values = asked.names(part)

@@ -14,7 +14,7 @@ from attnknn.cli.models import Asked
 from attnknn.cli.target import target_of
 from attnknn.cli.training_rows import Roles, payloads_of
 from attnknn.errors import InvalidInputError
-from attnknn.insight.what_if import AddedRows
+from attnknn.insight import AddedRows
 
 
 def new_rows(asked: Asked, target: str | None, labels: LabelReader) -> Iterator[AddedRows]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from attnknn.cli.editing import LabelReader
     from attnknn.cli.models import Asked
-    from attnknn.insight.what_if import AddedRows, WhatIf
+    from attnknn.insight import AddedRows, WhatIf
 
 FILE = click.Path(path_type=Path)
 
@@ -51,7 +51,7 @@ def whatif(
     """
     from attnknn.cli.editing import LabelReader, listed_ids
     from attnknn.cli.models import ask
-    from attnknn.insight.what_if import what_if
+    from attnknn.insight import what_if
 
     if not (forget or relabel or add):
         raise click.UsageError("Name an edit to try with --forget, --relabel or --add.")
@@ -100,14 +100,14 @@ def _added(
     from attnknn.cli.files import open_rows
     from attnknn.cli.models import asking
     from attnknn.cli.new_rows import new_rows
-    from attnknn.insight.what_if import AddedRows
+    from attnknn.insight import AddedRows
 
     notes = asked.queries.notes
     source = open_rows(rows, separator=separator, column=lambda: notes.get("text"))
     parts = list(new_rows(asking(asked.classifier, notes, source), target, labels))
     told = {
-        name: None if first is None else np.concatenate([part.told[name] for part in parts])
-        for name, first in parts[0].told.items()
+        name: None if first is None else np.concatenate([part.metadata[name] for part in parts])
+        for name, first in parts[0].metadata.items()
     }
     return AddedRows(
         _joined([part.X for part in parts]), np.concatenate([part.y for part in parts]), **told

@@ -1,1 +1,44 @@
-"""What follows from leave-one-out: audit, what-if, drift and forgetting."""
+"""Inspect and maintain a fitted classifier: audit, what-if, drift and forgetting.
+
+- `audit` ranks the entries of a memory by how likely their labels are wrong, and finds duplicates
+  and harmful entries. Use it before trusting labels that you did not check.
+- `what_if` computes the predictions after an edit without making it. Use it before an edit.
+- `DriftMonitor` watches a stream of rows and labels and raises an alarm when they differ from the
+  memory, with a guaranteed rate of false alarms. Use it in production.
+- `keep_newest`, `drop_least_valuable` and `weigh_by_age` keep a memory small or recent, and measure
+  the change of accuracy and log-loss.
+
+All of them follow from two computations: predictions for new rows, and leave-one-out predictions
+for the entries.
+"""
+
+from attnknn.insight.audit_result import Audit
+from attnknn.insight.auditing import audit, entry_values
+from attnknn.insight.drift import Alarm, DriftMonitor, DriftReport
+from attnknn.insight.forgetting import (
+    Change,
+    Forgetting,
+    drop_least_valuable,
+    keep_newest,
+    weigh_by_age,
+)
+from attnknn.insight.hypothetical_edits import AddedRows, WhatIf, what_if
+from attnknn.insight.martingale import ScoreTrack
+
+__all__ = [
+    "AddedRows",
+    "Alarm",
+    "Audit",
+    "Change",
+    "DriftMonitor",
+    "DriftReport",
+    "Forgetting",
+    "ScoreTrack",
+    "WhatIf",
+    "audit",
+    "drop_least_valuable",
+    "entry_values",
+    "keep_newest",
+    "weigh_by_age",
+    "what_if",
+]

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from attnknn import AttnKNNClassifier
-from attnknn.insight.audit import audit
+from attnknn.insight import audit
 
 from .samples import animals, fit_quickly, refused, run, write
 
@@ -46,7 +46,7 @@ def test_the_table_is_the_audit_and_has_room_for_decisions(model: Path, table) -
 
 
 def test_without_a_file_it_prints_a_summary_and_with_a_format_the_rows(model: Path) -> None:
-    assert "as no label noise is modeled" in run("audit", model).stdout
+    assert "no label noise is modeled" in run("audit", model).stdout
     result = run("audit", model, "--format", "json", "--limit", "2")
     assert len(json.loads(result.stdout)) == 2
     assert result.stderr.startswith("entries")

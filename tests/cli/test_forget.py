@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attnknn import AttnKNNClassifier
-from attnknn.insight.forgetting import drop_least_valuable
+from attnknn.insight import drop_least_valuable
 
 from .samples import refused, run
 
@@ -68,7 +68,7 @@ def test_a_dry_run_says_what_it_costs_and_changes_nothing(model: Path, policy) -
 def test_a_budget_that_is_kept_already_saves_nothing(model: Path) -> None:
     old = state_of(model)
     said = run("forget", model, "--budget", 60).stdout
-    assert said.endswith("Forgot nothing: 60 entries are no more than asked for.\n")
+    assert said.endswith("Forgot nothing: there are only 60 entries.\n")
     assert state_of(model) == old
 
 

@@ -13,7 +13,7 @@ from click.testing import Result
 
 from attnknn import AttnKNNClassifier
 from attnknn.cli.files import text
-from attnknn.insight.drift import DriftMonitor
+from attnknn.insight import DriftMonitor
 
 from .samples import animals, refused, run, write
 
@@ -44,13 +44,13 @@ def drifted(tmp_path: Path) -> Path:
 
 def test_rows_like_the_entries_are_exit_code_0(model: Path, quiet: Path) -> None:
     said = watched(model, quiet).stdout
-    assert said.startswith("No alarm in 30 rows: the capital is 0.")
+    assert said.startswith("No alarm in 30 rows: the martingale is 0.")
     assert "for labels, and an alarm takes 200." in said
 
 
 def test_drift_is_exit_code_3_and_a_sentence(model: Path, drifted: Path) -> None:
     said = watched(model, drifted, "--false-alarms", "0.05", code=3).stdout
-    assert "rows are farther from what is remembered" in said.splitlines()[0]
+    assert "rows are farther from the memory" in said.splitlines()[0]
 
 
 @pytest.mark.parametrize("n_at_once", [7, 1000])

@@ -12,10 +12,15 @@ from strategies import ATTENTIONS, blobs
 
 from attnknn import AttnKNNClassifier, DistanceAttention, LearnedAttention
 from attnknn.errors import InvalidInputError, InvalidSettingError, NotFittedYetError
-from attnknn.insight.audit import audit, entry_values
-from attnknn.insight.forgetting import drop_least_valuable, keep_newest, weigh_by_age
-from attnknn.insight.forgetting.measuring import answers_about
-from attnknn.insight.what_if import what_if
+from attnknn.insight import (
+    audit,
+    drop_least_valuable,
+    entry_values,
+    keep_newest,
+    weigh_by_age,
+    what_if,
+)
+from attnknn.insight.forgetting import answer_forgotten
 from attnknn.research.evaluation.stress import symmetric_noise
 
 QUERIES = blobs(15, seed=3)[0]
@@ -54,7 +59,7 @@ def test_the_newest_are_kept_in_the_order_they_came():
     assert ids_of(clf) == list(range(26, 35))
 
 
-def test_times_say_who_is_newest_and_of_equals_the_later_one():
+def test_times_decide_which_entries_are_newest_and_ties_keep_the_later_one():
     clf = fitted(12)
     times = np.array([9, 0, 9, 9, 0, 0, 0, 0, 0, 0, 0, 9.0])
     keep_newest(clf, 6, times=times, may_empty_classes=True)
@@ -140,13 +145,13 @@ def test_the_least_valuable_go_but_none_with_its_nearest_and_harmful_ones_first(
     assert set(wrong) & set(gone.tolist())
 
 
-def test_who_is_not_asked_is_not_measured_from_either():
+def test_entries_of_the_same_group_do_not_vote_for_a_forgotten_one():
     X, y = blobs(40)
     groups = np.arange(40) // 4
     clf = AttnKNNClassifier(8, attention="distance", metric="inner_product", random_state=0)
     clf.fit(X, y, groups=groups)
     left = deepcopy(clf).forget([0])
-    ((_, answer),) = answers_about(clf, left, np.array([0]))
+    ((_, answer),) = answer_forgotten(clf, left, np.array([0]))
     alone = deepcopy(clf).forget(np.flatnonzero(groups == 0))
     expected = alone._parts().answer(clf.memory_.entries.embeddings[:1])
     assert np.allclose(answer.weights.neighbors, expected.weights.neighbors, atol=1e-12)
@@ -188,7 +193,7 @@ def test_validation_rows_are_asked_before_and_after():
     assert "40 validation rows: accuracy 0." in str(done)
 
 
-def test_the_say_of_an_entry_halves_with_every_half_life():
+def test_the_weight_of_an_entry_halves_with_every_half_life():
     clf = fitted(20, sample_weight=np.linspace(1, 2, 20))
     done = weigh_by_age(clf, 5)
     entries = clf.memory_.entries
@@ -199,7 +204,7 @@ def test_the_say_of_an_entry_halves_with_every_half_life():
     assert len(done.dropped) == 0
 
 
-def test_faded_entries_vote_as_entries_of_that_sample_weight():
+def test_decayed_entries_vote_as_entries_of_that_sample_weight():
     X, y = blobs(30)
     clf = AttnKNNClassifier(8, attention="distance", calibration=None, random_state=0).fit(X, y)
     weigh_by_age(clf, 4.0)
@@ -257,7 +262,7 @@ def test_decay_survives_a_model_folder(tmp_path):
     assert loaded.predict_proba(QUERIES).tobytes() == clf.predict_proba(QUERIES).tobytes()
 
 
-def test_what_if_is_right_where_entries_fade():
+def test_what_if_is_right_with_decay():
     clf = fitted(30)
     weigh_by_age(clf, 6)
     edits = {"forget": [1, 28], "relabel": {29: 0}, "add": blobs(3, seed=9)}
@@ -302,7 +307,7 @@ def test_a_budget_that_is_kept_already_changes_nothing(policy):
     assert clf.memory_ is memory
     assert done.dropped.tolist() == []
     assert done.held_out.log_loss_added == 0
-    assert str(done).startswith("Forgot nothing: 12 entries are no more than asked for.")
+    assert str(done).startswith("Forgot nothing: there are only 12 entries.")
 
 
 @pytest.mark.parametrize("policy", [keep_newest, drop_least_valuable])

@@ -11,7 +11,7 @@ import pytest
 
 from attnknn import AttnKNNClassifier
 from attnknn.errors import InvalidSettingError, MissingExtraError
-from attnknn.insight.what_if import what_if
+from attnknn.insight import what_if
 from attnknn.memory import METRICS, FaissMemory, NumpyMemory, make_entries
 
 faiss = pytest.importorskip("faiss")

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from attnknn import AttnKNNClassifier
 from attnknn.errors import ModelFolderError
-from attnknn.insight.forgetting import weigh_by_age
+from attnknn.insight import weigh_by_age
 from attnknn.storage import load_notes
 
 from .samples import (

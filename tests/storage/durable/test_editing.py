@@ -15,7 +15,7 @@ import pytest
 
 from attnknn import AttnKNNClassifier, FaissMemory, LearnedAttention, open_for_editing
 from attnknn.errors import InvalidInputError, InvalidSettingError, ModelBusyError, ModelFolderError
-from attnknn.insight.forgetting import weigh_by_age
+from attnknn.insight import weigh_by_age
 from attnknn.storage import load_notes, save_classifier
 from attnknn.storage.durable import EditableModel, edits_of, touched_by
 from attnknn.storage.store.state import digest_of

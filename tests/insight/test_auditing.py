@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from strategies import ATTENTIONS, blobs
 
 from attnknn import AttnKNNClassifier
+from attnknn.calibration import Calibration
 from attnknn.errors import InvalidInputError, InvalidSettingError, NotFittedYetError
-from attnknn.insight.audit import audit
+from attnknn.insight import audit
+from attnknn.insight.auditing import label_posterior
 from attnknn.research.evaluation.stress import symmetric_noise
 
 
@@ -21,10 +25,10 @@ def fitted(attention="distance", *, n=90, rate=0.2, **settings):
 
 
 @pytest.mark.parametrize("label_noise", ["symmetric", "by_class"])
-def test_the_probability_of_a_wrong_label_is_the_one_of_the_design(label_noise):
+def test_probability_of_a_wrong_label_follows_from_leave_one_out_and_noise(label_noise):
     clf, _, observed = fitted(label_noise=label_noise, n=300)
     found, p = audit(clf), clf.leave_one_out_proba()
-    rows, confusions = np.arange(len(p)), clf._confusions()  # as labels are now
+    rows, confusions = np.arange(len(p)), clf._confusions()  # of the current labels
     right = np.diag(confusions)
     expected = 1 - right[observed] * p[rows, observed] / (p @ confusions)[rows, observed]
     assert found.label_noise == pytest.approx(clf.label_noise_, abs=0.03)
@@ -67,7 +71,7 @@ def test_without_label_noise_the_probability_is_zero_and_label_error_score_ranks
     assert (found.suggested == clf.classes_[clf.leave_one_out_proba().argmax(axis=1)]).all()
     assert (np.diff(found.label_error_score[found.order]) <= 0).all()
     assert (observed != true)[found.order[:30]].mean() > 0.8
-    assert "as no label noise is modeled" in str(found)
+    assert "no label noise is modeled" in str(found)
 
 
 def test_noise_of_less_than_one_label_is_none():
@@ -87,12 +91,12 @@ def test_noise_of_less_than_one_label_is_none():
         {"n_neighbors": 1, "attention": "uniform"},
     ],
 )
-def test_value_is_what_the_others_lose_when_the_entry_is_not_asked(settings):
+def test_value_is_the_log_loss_that_the_others_lose_without_the_entry(settings):
     clf, _, _ = fitted(n=45, **settings)
     everyone = clf._everyone()
 
-    def loss(may_judge):
-        shares = everyone.asking(may_judge).answer(clf._parts()).shares
+    def loss(may_vote):
+        shares = everyone.asking(may_vote).answer(clf._parts()).shares
         return clf.calibration_.losses(shares, everyone.own)
 
     now = loss(np.ones(45, dtype=bool))
@@ -164,17 +168,17 @@ def test_other_metrics_have_an_audit(metric):
     clf, _, _ = fitted(metric=metric)
     found = audit(clf)
     assert np.isfinite(found.value).all()
-    assert metric == "cosine" or found.reach == 0.0
+    assert metric == "cosine" or found.near_distance == 0.0
 
 
-def test_groups_do_not_judge_each_other_and_copies_in_a_group_are_still_copies():
+def test_exact_duplicates_within_a_group_are_found():
     X, y = blobs(30)
     X, y = np.repeat(X, 2, axis=0), np.repeat(y, 2)
     clf = AttnKNNClassifier(5, attention="distance").fit(X, y, groups=np.repeat(np.arange(30), 2))
     assert len(audit(clf).exact_duplicates) == 30
 
 
-def test_what_cannot_be_audited_is_said():
+def test_errors_name_what_cannot_be_audited():
     with pytest.raises(NotFittedYetError, match="Call `fit` before `audit`"):
         audit(AttnKNNClassifier())
     clf, _, _ = fitted()
@@ -182,3 +186,45 @@ def test_what_cannot_be_audited_is_said():
         audit(clf, near=-1.0)
     with pytest.raises(InvalidInputError, match="every entry was forgotten"):
         audit(clf.forget(np.arange(90)))
+
+
+rows_of_chances = st.lists(st.integers(1, 100), min_size=3, max_size=3).map(
+    lambda counts: np.array(counts) / sum(counts)
+)
+
+
+@given(
+    p=st.lists(rows_of_chances, min_size=1, max_size=5),
+    noise=st.floats(0.01, 0.6),
+    own=st.integers(0, 2),
+)
+def test_symmetric_noise_is_a_transition_with_equal_others(p, noise, own):
+    transition = np.full((3, 3), noise / 2)
+    np.fill_diagonal(transition, 1 - noise)
+    labels = np.full(len(p), own)
+    plain = label_posterior(np.array(p), labels, Calibration(label_noise=noise))
+    by_class = label_posterior(np.array(p), labels, Calibration(1.0, noise, transition))
+    assert np.allclose(plain.wrong, by_class.wrong)
+    assert ((plain.wrong >= 0) & (plain.wrong <= 1 + 1e-12)).all()
+    right = (1 - noise) * np.array(p)[:, own]
+    observed = right + noise / 2 * (1 - np.array(p)[:, own])
+    assert np.allclose(plain.wrong, 1 - right / observed)
+
+
+def test_a_confusion_that_never_happens_is_never_suggested():
+    transition = np.array([[0.8, 0.2, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    p = np.array([[0.3, 0.1, 0.6]])
+    found = label_posterior(p, np.array([1]), Calibration(1.0, 0.1, transition))
+    assert found.suggested.tolist() == [1]
+    assert found.wrong[0] == pytest.approx(0.3 * 0.2 / (0.3 * 0.2 + 0.1))
+
+
+def test_without_noise_the_others_suggest():
+    found = label_posterior(np.array([[0.3, 0.7]]), np.array([0]), Calibration())
+    assert (found.wrong.tolist(), found.suggested.tolist()) == ([0.0], [1])
+    assert found.label_error_score.tolist() == pytest.approx([0.7])
+
+
+def test_small_probabilities_keep_their_digits():
+    found = label_posterior(np.array([[1 - 1e-14, 1e-14]]), np.array([0]), Calibration(1.0, 0.1))
+    assert found.wrong[0] == pytest.approx(1e-14 / 9, rel=1e-6)

@@ -12,7 +12,7 @@ from strategies import ATTENTIONS, blobs
 
 from attnknn import AttnKNNClassifier, LearnedAttention
 from attnknn.errors import InvalidInputError, UnknownEntryError
-from attnknn.insight.what_if import AddedRows, what_if
+from attnknn.insight import AddedRows, what_if
 
 KINDS = {
     "distance": {"attention": ATTENTIONS["distance"]},
@@ -85,7 +85,7 @@ def test_changed_rows_are_those_whose_label_changes(known):
     assert "→ 1" in found.line(row)
 
 
-def test_an_edit_far_away_is_said_to_change_nothing_but_the_prior():
+def test_an_edit_far_away_changes_nothing():
     clf = AttnKNNClassifier(2, attention="uniform").fit([[0.0], [1.0], [9.0]], [0, 0, 1])
     found = what_if(clf, [[0.1]], forget=[2])
     assert found.sentence() == "Nothing would change for 1 row."
@@ -100,7 +100,7 @@ def test_rows_can_be_added_where_ids_are_texts():
     assert clf.memory_.entries.ids.tolist() == ["x", "y"]
 
 
-def test_what_cannot_be_tried_is_said(known):
+def test_errors_name_what_cannot_be_tried(known):
     clf = known["distance"]
     with pytest.raises(InvalidInputError, match="there is no edit to try"):
         what_if(clf, QUERIES)
@@ -121,9 +121,9 @@ def test_an_array_in_place_of_a_pair_is_refused_in_words():
         what_if(clf, X, add=X[:2])
 
 
-def test_rows_to_try_may_have_all_that_add_is_told():
+def test_added_rows_may_have_all_metadata_of_add():
     X, y = blobs(30)
     clf = AttnKNNClassifier(5, attention="distance").fit(X, y, ids=np.arange(100, 130))
-    told = {"ids": [1, 2], "sample_weight": [3.0, 0.5], "subjects": ["ann", "ann"]}
-    tried = what_if(clf, X, add=AddedRows(X[:2], y[1:3], **told))
-    assert tried.after.tobytes() == clf.add(X[:2], y[1:3], **told).predict_proba(X).tobytes()
+    metadata = {"ids": [1, 2], "sample_weight": [3.0, 0.5], "subjects": ["ann", "ann"]}
+    tried = what_if(clf, X, add=AddedRows(X[:2], y[1:3], **metadata))
+    assert tried.after.tobytes() == clf.add(X[:2], y[1:3], **metadata).predict_proba(X).tobytes()

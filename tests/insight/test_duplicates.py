@@ -1,4 +1,4 @@
-"""Copies and near copies against every pair of entries looked at one by one."""
+"""Exact and near duplicates against a comparison of all pairs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnknn.insight.audit.alike import copies, find_alike
+from attnknn.insight.duplicates import find_duplicates, group_copies
 from attnknn.leave_one_out import judge
 from attnknn.memory import NumpyMemory, make_entries
 
@@ -33,26 +33,28 @@ def test_sets_are_those_that_all_pairs_give_however_few_neighbors_are_listed(val
     X = np.array(values)[:, None]
     memory = NumpyMemory().remember(make_entries(X, np.zeros(len(X), dtype=int)))
     neighbors = judge(memory, np.array([len(X)]), k).batch.neighbors
-    found = find_alike(memory, neighbors, near)
+    found = find_duplicates(memory, neighbors, near)
     embeddings = memory.entries.embeddings.astype(float)
     distances = np.abs(embeddings - embeddings.T)
     exact = linked(distances, 0.0)
     assert sets_of(found.exact) == exact
-    assert sets_of(found.near) == (linked(distances, found.reach) - exact if near else set())
+    assert sets_of(found.near) == (
+        linked(distances, found.near_distance) - exact if near else set()
+    )
 
 
 @given(values=points, k=st.integers(1, 12))
-def test_the_reach_is_a_share_of_the_typical_nearest_distance(values, k):
+def test_near_distance_is_a_share_of_the_typical_nearest_distance(values, k):
     X = np.array(values)[:, None]
     memory = NumpyMemory().remember(make_entries(X, np.zeros(len(X), dtype=int)))
     neighbors = judge(memory, np.array([len(X)]), k).batch.neighbors
-    found = find_alike(memory, neighbors, 0.5)
+    found = find_duplicates(memory, neighbors, 0.5)
     embeddings = memory.entries.embeddings.astype(float)
     distances = np.abs(embeddings - embeddings.T)
     nearest = np.where(distances > 0, distances, np.inf).min(axis=1)
     known = nearest[np.isfinite(nearest)]
-    assert np.isclose(found.reach, 0.5 * np.median(known) if len(known) else 0.0)
+    assert np.isclose(found.near_distance, 0.5 * np.median(known) if len(known) else 0.0)
 
 
 def test_entries_of_no_width_are_all_copies():
-    assert copies(np.zeros((3, 0))).tolist() == [0, 0, 0]
+    assert group_copies(np.zeros((3, 0))).tolist() == [0, 0, 0]

@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 
 from attnknn import AttnKNNClassifier
 from attnknn.errors import InvalidInputError, InvalidSettingError, NotFittedYetError
-from attnknn.insight.drift import DriftMonitor
+from attnknn.insight import DriftMonitor
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def monitor(clf):
     return DriftMonitor(clf, random_state=0)
 
 
-def as_before(state):
+def through_json(state):
     return json.loads(json.dumps(state))
 
 
@@ -41,7 +41,7 @@ def test_rows_like_the_entries_raise_no_alarm(monitor, digits):
     seen = monitor.watch(X[900:], y[900:])
     assert seen.alarm is None
     assert seen.alarms == ()
-    assert seen.sentence().startswith("No alarm in 897 rows: the capital is 0.")
+    assert seen.sentence().startswith("No alarm in 897 rows: the martingale is 0.")
     assert "for labels" in seen.sentence()
     assert seen.rows.p_values.shape == seen.labels.log_martingale.shape == (897,)
 
@@ -66,10 +66,10 @@ def test_wrong_labels_are_noticed_and_said_to_be_labels(monitor, digits, rng):
     assert "labels agree less" in str(seen)
 
 
-def test_copies_of_entries_are_noticed_as_too_familiar(monitor, digits):
+def test_copies_of_entries_raise_an_alarm_of_low_novelty(monitor, digits):
     X, y = digits
     seen = monitor.watch(X[:100], y[:100])
-    assert "nearer to what is remembered" in str(seen)
+    assert "nearer to the memory" in str(seen)
 
 
 def test_a_label_that_is_no_class_is_as_novel_as_can_be(monitor, digits):
@@ -81,7 +81,7 @@ def test_a_label_that_is_no_class_is_as_novel_as_can_be(monitor, digits):
     assert seen.labels.p_values[10] < 2 / 900
 
 
-def test_p_values_are_ranks_among_the_judged_entries(monitor, clf, digits):
+def test_p_values_are_ranks_among_the_leave_one_out_scores(monitor, clf, digits):
     X, y = digits
     seen = monitor.watch(X[900:901], y[900:901])
     left_out = clf._leave_one_out_predictions()
@@ -99,7 +99,7 @@ def test_it_goes_on_after_being_stored_as_if_never_interrupted(clf, digits):
     whole, parts = DriftMonitor(clf, random_state=3), DriftMonitor(clf, random_state=3)
     expected = whole.watch(X, y)
     first = parts.watch(X[:77], y[:77])
-    again = DriftMonitor.from_dict(clf, as_before(parts.to_dict()))
+    again = DriftMonitor.from_dict(clf, through_json(parts.to_dict()))
     second = again.watch(X[77:], y[77:])
     for name in ("rows", "labels"):
         together = [getattr(seen, name).p_values for seen in (first, second)]
@@ -149,7 +149,7 @@ def test_the_same_seed_gives_the_same_p_values_and_another_one_others(clf, digit
 def test_fewer_false_alarms_take_a_higher_martingale(clf, digits):
     X, _ = digits
     found = [
-        DriftMonitor(clf, false_alarms=chance, random_state=0).watch(X[900:1100] + 2.0)
+        DriftMonitor(clf, false_alarm_rate=chance, random_state=0).watch(X[900:1100] + 2.0)
         for chance in (0.1, 0.001)
     ]
     assert [seen.bound for seen in found] == [20, 2000]
@@ -216,7 +216,7 @@ def test_a_saved_model_takes_the_state_of_the_one_that_was_saved(clf, digits, tm
         ("rows.shares", [1.0] * 5),
         ("labels.log_staked", float("nan")),
         ("labels.n_bets", -1),
-        ("false_alarms", 2),
+        ("false_alarm_rate", 2),
         ("alarms", [["clouds", 3, True]]),
         ("seed", "0"),
     ],
@@ -247,20 +247,20 @@ def test_what_cannot_be_watched_is_named(monitor, clf, digits):
         monitor.watch(X[:2, :5])
     assert monitor.n_rows == 0
     for chance in (0, 1, "often", None):
-        with pytest.raises(InvalidSettingError, match="`false_alarms` must be"):
-            DriftMonitor(clf, false_alarms=chance)
+        with pytest.raises(InvalidSettingError, match="`false_alarm_rate` must be"):
+            DriftMonitor(clf, false_alarm_rate=chance)
     with pytest.raises(InvalidInputError, match="must be a pair"):
         DriftMonitor(clf, calibration_rows=X)
     with pytest.raises(NotFittedYetError, match="Call `fit`"):
         DriftMonitor(AttnKNNClassifier())
 
 
-def test_one_entry_alone_has_nobody_to_be_judged_by():
+def test_one_entry_alone_has_no_leave_one_out_score():
     clf = AttnKNNClassifier(attention="uniform", calibration=None).fit([[0.0]], ["a"])
     with pytest.raises(InvalidInputError, match="give `calibration_rows`"):
         DriftMonitor(clf)
     monitor = DriftMonitor(clf, calibration_rows=([[1.0], [2.0]], None), random_state=0)
-    assert DriftMonitor.from_dict(clf, as_before(monitor.to_dict())).watch([[1.5]]).alarm is None
+    assert DriftMonitor.from_dict(clf, through_json(monitor.to_dict())).watch([[1.5]]).alarm is None
 
 
 def test_no_rows_are_no_news():
