@@ -78,7 +78,6 @@ NOT_CLEAN_YET = {
     "attnknn/ensembling.py",
     "attnknn/errors.py",
     "attnknn/fitting",
-    "attnknn/insight",
     "attnknn/leave_one_out.py",
     "attnknn/memory",
     "attnknn/metrics",
