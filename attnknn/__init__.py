@@ -40,7 +40,7 @@ _HOMES = {
     "TableEncoder": "attnknn.encoders",
     "TorchMemory": "attnknn.memory",
     "UniformAttention": "attnknn.attention",
-    "open_for_editing": "attnknn.storage.durable",
+    "open_for_editing": "attnknn.storage.editor",
 }
 
 __all__ = [

@@ -201,17 +201,17 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
             [left_out.part(slice(b, b + ROWS_AT_ONCE)).answer(parts).probabilities for b in blocks]
         )
 
-    def save(self, path: str | Path, *, ends_edits: bool = False) -> None:
+    def save(self, path: str | Path, *, discard_history: bool = False) -> None:
         """Write the classifier to a folder; an older one there is replaced whole or not at all.
 
         Parameters
         ----------
-        ends_edits : replace also a model that has edits or snapshots, which end with it
+        discard_history : replace also a model that has edits or snapshots, which are lost
         """
         from attnknn.storage import save_classifier
 
         self._check_fitted("save")
-        save_classifier(self, Path(path), ends_edits=ends_edits)
+        save_classifier(self, Path(path), discard_history=discard_history)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

@@ -38,7 +38,7 @@ ROOMS = [
     ["storage"],
     ["editing", "promises"],
     ["classifier"],
-    ["insight", "storage.durable"],
+    ["insight", "storage.editor"],
     ["research"],
     ["cli"],
     ["testing"],

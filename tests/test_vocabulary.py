@@ -83,7 +83,6 @@ NOT_CLEAN_YET = {
     "attnknn/metrics",
     "attnknn/promises.py",
     "attnknn/research",
-    "attnknn/storage",
     "attnknn/testing",
     "attnknn/value_head",
     "attnknn/vit",

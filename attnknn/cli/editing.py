@@ -19,7 +19,7 @@ from attnknn.errors import InvalidInputError
 if TYPE_CHECKING:
     from attnknn.classifier import AttnKNNClassifier
     from attnknn.cli.files import Part
-    from attnknn.storage.durable import EditableModel
+    from attnknn.storage.editor import EditableModel
 
 WAIT = 30.0  # seconds for another command to finish its edit
 
@@ -28,7 +28,7 @@ WAIT = 30.0  # seconds for another command to finish its edit
 def open_model(path: Path, by: str | None) -> Iterator[EditableModel]:
     """The model in the folder `path`, open for editing by somebody."""
     from attnknn.errors import ModelBusyError
-    from attnknn.storage.durable import open_for_editing
+    from attnknn.storage.editor import open_for_editing
 
     try:
         opened = open_for_editing(path, by=by)
@@ -64,10 +64,10 @@ def edit(model: EditableModel, words: str = "") -> Iterator[AttnKNNClassifier]:
 
 def tell(model: EditableModel, words: str = "") -> None:
     """Make an edit ready for readers and say what was done, in `words` or in those of the log."""
-    model.keep_trust()
+    model.cache_trust()
     done, n_entries = model.log()[-1], len(model.classifier.memory_)
     holds = f"{model.path.name} now holds {counted(n_entries)}"
-    click.echo(f"{words or done.words}; {holds} (edit {done.edit}).")
+    click.echo(f"{words or done.message}; {holds} (edit {done.edit}).")
 
 
 def counted(n_entries: int, noun: str = "entry", nouns: str = "entries") -> str:

@@ -203,9 +203,9 @@ def _check_curves(path: Path | None, encoder: str) -> None:
 def _check_free(model: Path, force: bool) -> None:
     """Before any work: the folder must be free, or a model that may be replaced."""
     from attnknn.errors import ModelFolderError
-    from attnknn.storage.folder import has_store, is_model, refuse_foreign
+    from attnknn.storage.folder import check_replaceable, has_store, is_model
 
-    refuse_foreign(model)
+    check_replaceable(model)
     if is_model(model) and not force:
         raise ModelFolderError(f"There is a model at {model} already. Give --force to replace it.")
     if has_store(model):

@@ -15,7 +15,7 @@ from attnknn.cli.by import by_option
 if TYPE_CHECKING:
     from attnknn.classifier import AttnKNNClassifier
     from attnknn.insight import Forgetting
-    from attnknn.storage.durable import EditableModel
+    from attnknn.storage.editor import EditableModel
 
 FILE = click.Path(path_type=Path)
 AT_LEAST_ONE = click.IntRange(1)
@@ -105,11 +105,11 @@ def _erase(opened: EditableModel, subject: str, receipt: Path | None) -> None:
     if receipt is not None:
         receipt.write_text(json.dumps(done.to_dict(), indent=1) + "\n")
     if len(opened.classifier.memory_):
-        opened.keep_trust()
+        opened.cache_trust()
     click.echo(str(done))
     n_entries = len(opened.classifier.memory_)
     click.echo(f"{opened.path.name} now holds {counted(n_entries)} (edit {opened.head}).")
-    if not done.is_checked:
+    if not done.is_verified:
         raise click.ClickException("The erasure is not complete; see above.")
 
 

@@ -17,14 +17,14 @@ FILE = click.Path(path_type=Path)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def log(model: Path, edit: int | None, as_json: bool) -> None:
     """List the edits of MODEL, the first one first."""
-    from attnknn.storage.durable import edits_of, touched_by
+    from attnknn.storage.editor import list_changes, list_edits
 
     if edit is None:
-        rows = [line.to_dict() for line in edits_of(model)]
-        columns = ["edit", "at", "by", "words"]
+        rows = [line.to_dict() for line in list_edits(model)]
+        columns = ["edit", "at", "by", "message"]
     else:
-        rows = [entry.to_dict() for entry in touched_by(model, edit)]
-        columns = ["id", "before", "after"]
+        rows = [entry.to_dict() for entry in list_changes(model, edit)]
+        columns = ["id", "label_before", "label_after"]
         if any(
             {line["sample_weight_before"], line["sample_weight_after"]} - {None, 1} for line in rows
         ):

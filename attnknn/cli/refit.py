@@ -25,6 +25,6 @@ def refit(model: Path, by: str | None) -> None:
 
     with open_model(model, by) as opened:
         n_entries = len(opened.classifier.memory_)
-        with patience(f"Fitting {n_entries:,} entries"), edit(opened, "Fitted again") as classifier:
+        with patience(f"Fitting {n_entries:,} entries"), edit(opened, "Refitted") as classifier:
             classifier.refit()
         click.echo(str(opened.classifier.fit_report_))

@@ -29,6 +29,6 @@ def rollback(model: Path, name: str | None, edit: int | None, by: str | None) ->
     refuse_if_never_edited(model)
     with open_model(model, by) as opened:
         done = opened.rollback(to)
-        opened.keep_trust()
+        opened.cache_trust()
         n_entries = len(opened.classifier.memory_)
-    click.echo(f"{done.words}; {model.name} now holds {counted(n_entries)} (edit {done.edit}).")
+    click.echo(f"{done.message}; {model.name} now holds {counted(n_entries)} (edit {done.edit}).")

@@ -21,10 +21,10 @@ def snapshot(model: Path, name: str | None, by: str | None) -> None:
     It costs nothing, since every state is kept. Without NAME the snapshots are listed.
     """
     from attnknn.cli.editing import open_model
-    from attnknn.storage.durable import snapshots_of
+    from attnknn.storage.editor import list_snapshots
 
     if name is None:
-        for known in snapshots_of(model):
+        for known in list_snapshots(model):
             click.echo(f"{known.name}  edit {known.edit}  {known.at}  {known.by}")
         return
     with open_model(model, by) as opened:

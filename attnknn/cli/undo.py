@@ -25,7 +25,7 @@ def undo(model: Path, by: str | None) -> None:
     refuse_if_never_edited(model)
     with open_model(model, by) as opened:
         done = opened.undo()
-        opened.keep_trust()
+        opened.cache_trust()
         holds = f"{model.name} now holds {counted(len(opened.classifier.memory_))}"
-        words = f"{done.words[:1].lower()}{done.words[1:]}"
+        words = f"{done.message[:1].lower()}{done.message[1:]}"
         click.echo(f"Took back edit {done.edit}, {words}; {holds} (edit {opened.head}).")

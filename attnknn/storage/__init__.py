@@ -1,4 +1,11 @@
-"""A classifier's parts become a folder, and back; nothing is pickled."""
+"""Save classifiers to folders, load them, and edit them on the disk; nothing is pickled.
+
+`save_classifier` and `load_classifier` write and read a folder of plain files (`files`, `folder`).
+`attnknn.open_for_editing` (`editor`) moves the entries into a SQLite store (`store`), where every
+edit is one transaction with a log, snapshots, undo and the erasure of a person's rows (`erasure`).
+Use a plain folder for a model that is fitted and deployed, and the editor for one that people
+correct.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from attnknn.errors import ModelFolderError
+from attnknn.storage.files import read_model, write_files
 from attnknn.storage.folder import has_store, is_model, replace_folder
 from attnknn.storage.packing import pack
-from attnknn.storage.reading import read_latest
 from attnknn.storage.unpacking import notes_of, unpack
-from attnknn.storage.writing import write_files
 
 if TYPE_CHECKING:
     from attnknn.classifier import AttnKNNClassifier
@@ -32,18 +38,31 @@ def save_classifier(
     path: Path,
     *,
     notes: Mapping[str, str] | None = None,
-    ends_edits: bool = True,
+    discard_history: bool = True,
 ) -> None:
-    """Write a fitted classifier to the folder `path`.
+    """Save a fitted classifier to a folder.
 
-    An older model there is replaced whole or not at all, whenever the process is stopped. What
-    cannot be stored (code of your own, payloads that are not JSON) is an error before anything is
-    written; a folder that holds anything but a model is never touched.
+    An older model there is replaced as a whole or not at all, whenever the process is stopped. A
+    folder that holds anything but a model is never changed.
 
     Parameters
     ----------
-    notes : short texts to keep beside the classifier; `load_notes` gives them back
-    ends_edits : whether a model there may be replaced that has a log of edits, or snapshots
+    classifier : AttnKNNClassifier
+        The fitted classifier.
+    path : Path
+        The folder; missing parents are created.
+    notes : mapping of str to str, default=None
+        Short texts to store beside the classifier; `load_notes` returns them.
+    discard_history : bool, default=True
+        Whether to replace also a model that has a log of edits or snapshots, which are lost.
+
+    Raises
+    ------
+    InvalidSettingError, InvalidInputError
+        If something cannot be stored, such as custom code or payloads that are not JSON. Nothing
+        is written then.
+    ModelFolderError
+        If the folder may not be replaced.
 
     Examples
     --------
@@ -51,41 +70,88 @@ def save_classifier(
     >>> from attnknn import AttnKNNClassifier
     >>> clf = AttnKNNClassifier(attention="distance").fit([[0.0], [1.0], [4.0]], ["a", "a", "b"])
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     save_classifier(clf, Path(folder) / "model")
+    ...     save_classifier(clf, Path(folder) / "model", notes={"target": "kind"})
     ...     load_classifier(Path(folder) / "model", AttnKNNClassifier).predict([[0.2]]).tolist()
     ['a']
     """
     contents = pack(classifier, dict(notes or {}))
-    refuse = None if ends_edits else refuse_to_end_edits
-    with replace_folder(path, refuse=refuse) as folder:
+    with replace_folder(path, check=None if discard_history else _check_no_history) as folder:
         write_files(contents, folder)
 
 
-def refuse_to_end_edits(path: Path) -> None:
-    """An error where a model was edited: its log and its snapshots would end with it."""
-    from attnknn.storage.store import kept_by
+def _check_no_history(path: Path) -> None:
+    """Raise an error if a model has edits or snapshots, which saving would discard."""
+    from attnknn.storage.store import count_history
 
-    if not has_store(path):
-        return
-    n_edits, n_snapshots = kept_by(path)
+    n_edits, n_snapshots = count_history(path) if has_store(path) else (0, 0)
     if n_edits or n_snapshots:
         raise ModelFolderError(
-            f"Edits ({n_edits:,}) and snapshots ({n_snapshots:,}) of the model at {path} would end "
-            "with it. Save to another path, edit it by `open_for_editing`, or give "
-            "`ends_edits=True`."
+            f"Saving would discard the history of the model at {path}: edits ({n_edits:,}) and "
+            f"snapshots ({n_snapshots:,}). Save to another path, edit the model with "
+            "`open_for_editing`, or pass `discard_history=True`."
         )
 
 
 def load_classifier(path: Path, cls: type[_Classifier]) -> _Classifier:
-    """Read the classifier in the folder `path`; runs no code from it.
+    """Load the classifier in a folder; runs no code from it.
 
-    Every file is checked against the manifest and every value against what it must be: a folder
-    that is damaged, foreign or hostile raises `ModelFolderError`. Where the last save was cut
-    short while it swapped folders, the model from before it is loaded, with a warning.
+    Every file is checked against the manifest, and every value against its allowed type and range.
+    If the last save was interrupted while it swapped folders, the previous model is loaded, with a
+    warning.
+
+    Parameters
+    ----------
+    path : Path
+        The folder that `save_classifier` wrote, edited or not.
+    cls : type
+        `AttnKNNClassifier` or a subclass of it.
+
+    Returns
+    -------
+    AttnKNNClassifier
+        The fitted classifier, an instance of `cls`.
+
+    Raises
+    ------
+    ModelFolderError
+        If the folder is missing, damaged, foreign or hostile.
+
+    Examples
+    --------
+    >>> from attnknn import AttnKNNClassifier
+    >>> load_classifier(Path("no such folder"), AttnKNNClassifier)
+    Traceback (most recent call last):
+    attnknn.errors.ModelFolderError: There is no model folder at ...no such folder.
     """
-    return read_latest(path, lambda folder: unpack(folder, cls))
+    return read_model(path, lambda folder: unpack(folder, cls))
 
 
 def load_notes(path: Path) -> dict[str, str]:
-    """The notes that were stored with the classifier in the folder `path`."""
-    return read_latest(path, notes_of)
+    """Load the notes that were stored with a classifier.
+
+    Parameters
+    ----------
+    path : Path
+        The folder that `save_classifier` wrote, edited or not.
+
+    Returns
+    -------
+    dict of str to str
+        The notes by name.
+
+    Raises
+    ------
+    ModelFolderError
+        If the folder is missing, damaged, foreign or hostile.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from attnknn import AttnKNNClassifier
+    >>> clf = AttnKNNClassifier(attention="distance").fit([[0.0], [1.0], [4.0]], ["a", "a", "b"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_classifier(clf, Path(folder) / "model", notes={"target": "kind"})
+    ...     load_notes(Path(folder) / "model")
+    {'target': 'kind'}
+    """
+    return read_model(path, notes_of)

@@ -19,9 +19,9 @@ from attnknn.attention import (
 )
 from attnknn.errors import ModelFolderError
 from attnknn.storage.fields import Fields
+from attnknn.storage.files import ModelFolder
 from attnknn.storage.modules import module_from, state_of
 from attnknn.storage.plain import part_from_plain, part_to_plain
-from attnknn.storage.reading import ModelFolder
 
 FILE = "attention.safetensors"
 MIXING = ("weights", "threshold", "model")  # fitted by attention over several sizes

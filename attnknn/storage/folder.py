@@ -1,20 +1,21 @@
-"""A folder is replaced whole or not at all, and found again after a crash.
+"""Replace a model folder as a whole or not at all, and recover it after a crash.
 
-The new folder is written beside the old one, every file and the folder itself synced to disk.
-Then the old one is renamed to *previous*, the new one takes its place, and *previous* is removed.
-A process that is killed leaves one of three states:
+The new folder is written beside the old one, and every file and the folder itself are synced to
+disk. Then the old folder is renamed to *previous*, the new one takes its place, and *previous* is
+removed. A process that is killed leaves one of three states:
 
 - before the first rename: the old folder in place, and perhaps an unfinished one beside it;
-- between the two renames: no folder in place, the old one whole under the name *previous*;
-- after the second: the new folder in place, and perhaps a part of *previous* beside it.
+- between the two renames: no folder in place, the complete old one under the name *previous*;
+- after the second rename: the new folder in place, and perhaps a part of *previous* beside it.
 
-So a folder in place is always whole, and *previous* counts only where there is none. The next save
-clears away what is left over.
+So a folder in place is always complete, and *previous* counts only if no folder is in place. The
+next save removes leftovers.
 """
 
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import json
 import os
@@ -23,63 +24,94 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from attnknn.errors import ModelFolderError
-from attnknn.storage.locking import LOCK, WriterLock, locked
+from attnknn.storage.locking import LOCK, WriterLock, folder_lock
 
 FORMAT = "attnknn-model"
-VERSION = 1
+VERSION = 4  # of a folder of files
+STORE_VERSION = 5  # of a folder with a store, whose model is edited
 MANIFEST = "manifest.json"
-LARGEST_MANIFEST = 1 << 20
-STORE_VERSION = 3  # of a folder whose model is edited: its contents are in a store
+MAX_MANIFEST_BYTES = 1 << 20
 STORE = "entries.sqlite"
 STORE_FILES = frozenset({STORE, f"{STORE}-wal", f"{STORE}-shm", LOCK})
 
 
-def previous_of(path: Path) -> Path:
+def previous_path(path: Path) -> Path:
     """Where the old folder is while a new one takes its place."""
     return path.with_name(f".{path.name}.attnknn-previous")
 
 
-def version_of(path: Path) -> str:
-    """What tells the model in the folder `path` from others; empty where there is none."""
+def fingerprint(path: Path) -> str:
+    """A hash of the manifest, different for every model; empty if there is no manifest."""
     try:
-        text = read_manifest(path)
+        return hashlib.sha256(read_manifest(path)).hexdigest()
     except OSError:
         return ""
-    return hashlib.sha256(text).hexdigest()
 
 
 def is_model(path: Path) -> bool:
-    """Whether the folder `path` says that it is a model of ours, whole or damaged."""
-    return manifest_names(path) is not None
+    """Whether a folder is a model folder, which may be damaged.
+
+    Parameters
+    ----------
+    path : Path
+        The folder; it may be missing.
+
+    Returns
+    -------
+    bool
+        True if the folder has a manifest of this format.
+
+    Examples
+    --------
+    >>> is_model(Path("no such folder"))
+    False
+    """
+    return _our_manifest(path) is not None
 
 
-def manifest_names(path: Path) -> set[str] | None:
-    """The names of the files of a model, its manifest's too, or None for another folder."""
+def has_store(path: Path) -> bool:
+    """Whether a folder is a model that was opened for editing.
+
+    Parameters
+    ----------
+    path : Path
+        The folder; it may be missing.
+
+    Returns
+    -------
+    bool
+        True if the entries are in a store (SQLite), False if they are in files.
+
+    Examples
+    --------
+    >>> has_store(Path("no such folder"))
+    False
+    """
+    manifest = _our_manifest(path)
+    return manifest is not None and manifest["version"] == STORE_VERSION
+
+
+def _our_manifest(path: Path) -> dict[str, Any] | None:
+    """Version and file names of a model folder of any version; None for other folders."""
     try:
         manifest = json.loads(read_manifest(path))
-        held = STORE_FILES if manifest["version"] == STORE_VERSION else frozenset({LOCK})
-        return {MANIFEST, *manifest["files"], *held} if manifest["format"] == FORMAT else None
+        found = {"version": manifest["version"], "files": set(manifest["files"])}
+        return found if manifest["format"] == FORMAT else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
-def has_store(path: Path) -> bool:
-    """Whether the folder `path` is a model that was opened for editing."""
-    names = manifest_names(path)
-    return names is not None and STORE in names
-
-
 def read_manifest(path: Path) -> bytes:
-    """What the manifest of a folder says."""
+    """The content of the manifest of a folder."""
     with open_regular(path / MANIFEST) as file:
-        return file.read(LARGEST_MANIFEST)
+        return file.read(MAX_MANIFEST_BYTES)
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """A file that is neither a link nor a device nor a pipe, which might never end."""
+    """Open a regular file; links, devices and pipes, which might never end, raise `OSError`."""
     if not stat.S_ISREG(os.lstat(path).st_mode):
         raise OSError("not a regular file")
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
@@ -91,34 +123,34 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def clear_leftovers(path: Path) -> None:
-    """Remove what killed saves left beside a folder, and put back what they moved aside."""
-    with locked(path.parent):
+    """Remove what killed saves left beside a folder, and restore what they moved aside."""
+    with folder_lock(path.parent):
         _clear_leftovers(path)
 
 
 @contextlib.contextmanager
 def replace_folder(
-    path: Path, *, version: str | None = None, refuse: Callable[[Path], None] | None = None
+    path: Path, *, expected: str | None = None, check: Callable[[Path], None] | None = None
 ) -> Iterator[Path]:
-    """A new, empty folder to fill; it takes the place of `path` when the block ends well.
+    """Yield a new, empty folder that takes the place of `path` when the block ends without error.
 
     Parameters
     ----------
-    version : the `version_of` the folder to replace; another one is left as it is, with an error
-    refuse : raises an error where the folder must stay; called when nobody else may write
+    expected : the `fingerprint` of the folder to replace; another one is kept, with an error
+    check : raises an error if the folder must stay; called while nobody else may write
     """
     path = path.resolve()
-    refuse_foreign(path)
+    check_replaceable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as held, locked(path.parent):
-        if has_store(path):  # whoever edits it must not lose an edit
-            held.callback(WriterLock(path).release)
+    with contextlib.ExitStack() as stack, folder_lock(path.parent):
+        if has_store(path):  # no edit of another process may be lost
+            stack.callback(WriterLock(path).release)
         _clear_leftovers(path)
-        if refuse is not None:
-            refuse(path)
-        if version is not None and version_of(path) != version:
+        if check is not None:
+            check(path)
+        if expected is not None and fingerprint(path) != expected:
             raise ModelFolderError(
-                f"The model at {path} was replaced while it was being opened. It is left as it is; "
+                f"The model at {path} was replaced while it was being opened. It was not changed; "
                 "try again."
             )
         new = path.with_name(f".{path.name}.attnknn-saving-{secrets.token_hex(4)}")
@@ -137,24 +169,24 @@ def replace_folder(
             raise
 
 
-def refuse_foreign(path: Path) -> None:
-    """An error where `path` holds anything that is not a part of a model."""
+def check_replaceable(path: Path) -> None:
+    """Raise an error if `path` holds anything that is not part of a model."""
     if not os.path.lexists(path):
         return
     if not path.is_dir():
         raise ModelFolderError(f"{path} is a file; a model is saved to a folder of its own.")
     held = {item.name for item in path.iterdir()}
-    names = manifest_names(path)
-    if held and names is None:
+    manifest = _our_manifest(path)
+    if held and manifest is None:
         raise ModelFolderError(
-            f"{path} is not a model folder (it holds {_listed(held)}) and is left as it is. "
+            f"{path} is not a model folder (it holds {_listed(held)}) and was not changed. "
             "Save to another path."
         )
-    novel = held - (names or set())
-    if novel:
+    others = held - {MANIFEST, *STORE_FILES} - (manifest["files"] if manifest else set())
+    if others:
         raise ModelFolderError(
-            f"The model folder {path} also holds {_listed(novel)}, which saving would remove. "
-            "Move that away, or save to another path."
+            f"The model folder {path} also holds {_listed(others)}, which saving would remove. "
+            "Move these files, or save to another path."
         )
 
 
@@ -170,13 +202,12 @@ def sync(path: Path) -> None:
 
 
 def _swap(new: Path, path: Path) -> None:
-    previous = previous_of(path)
-    has_old = path.exists()
+    previous, has_old = previous_path(path), path.exists()
     if has_old:
         os.rename(path, previous)
     try:
         os.rename(new, path)
-        sync(path.parent)  # else the old folder might be gone before the new one is there
+        sync(path.parent)  # else the old folder might be removed before the new one is on the disk
     except BaseException:
         if path.exists():
             os.rename(path, new)
@@ -187,19 +218,12 @@ def _swap(new: Path, path: Path) -> None:
 
 
 def _clear_leftovers(path: Path) -> None:
-    """Put things in order after a save, also one that was killed."""
-    previous = previous_of(path)
+    previous = previous_path(path)
     if previous.exists() and not path.exists():
         os.rename(previous, path)
-    beside = path.parent.glob(f".{_plain(path.name)}.attnknn-*")
-    for leftover in beside:
+    for leftover in path.parent.glob(f".{glob.escape(path.name)}.attnknn-*"):
         if leftover.name.startswith((previous.name, f".{path.name}.attnknn-saving-")):
             shutil.rmtree(leftover, ignore_errors=True)
-
-
-def _plain(name: str) -> str:
-    """A name with what `glob` would read as a pattern taken literally."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
 
 
 def _listed(names: set[str]) -> str:

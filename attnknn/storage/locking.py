@@ -1,4 +1,4 @@
-"""Who may write: saves wait for each other, and a model that is edited has one writer."""
+"""Locks between processes: saves wait for each other, and an edited model has one writer."""
 
 from __future__ import annotations
 
@@ -8,82 +8,74 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from filelock import lock_descriptor
+
 from attnknn.errors import ModelBusyError, ModelFolderError
 
 LOCK = "writer.lock"
+POLL_INTERVAL = 0.02  # seconds
 
 
 @contextlib.contextmanager
-def locked(parent: Path, *, to_read: bool = False) -> Iterator[None]:
-    """Saves into `parent` wait for each other, and reads for saves, where the system can lock."""
-    with contextlib.ExitStack() as held:
+def folder_lock(parent: Path, *, shared: bool = False) -> Iterator[None]:
+    """Hold a lock on the directory `parent`: exclusive for saves, shared for reads.
+
+    File systems that cannot lock are used without a lock.
+    """
+    with contextlib.ExitStack() as stack:
+        # Not by `filelock`: its locks are exclusive and leave a file beside the models.
         with contextlib.suppress(ImportError, OSError):  # Windows, some network drives
             import fcntl
 
             handle = os.open(parent, os.O_RDONLY)
-            held.callback(os.close, handle)
-            fcntl.flock(handle, fcntl.LOCK_SH if to_read else fcntl.LOCK_EX)
+            stack.callback(os.close, handle)
+            fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         yield
 
 
 class WriterLock:
-    """The right to edit the model in a folder, until it is released or the process ends.
+    """The exclusive right to edit the model in a folder, until release or the process ends.
 
     Parameters
     ----------
     wait : seconds to wait for another writer
     """
 
+    # `filelock.FileLock` creates a missing folder, also while another process is swapping it. So
+    # the file is opened here, and `filelock` only locks it.
     def __init__(self, folder: Path, *, wait: float = 0.0) -> None:
-        until = time.monotonic() + wait
+        deadline = time.monotonic() + wait
         while True:
-            self._handle = _opened(folder)
             try:
-                self._wait(folder, until)
+                self._handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+            except PermissionError as error:
+                raise ModelFolderError(f"This user may not edit the model {folder}.") from error
+            try:
+                self._acquire(folder, deadline)
             except BaseException:
                 os.close(self._handle)
                 raise
-            if self._is_of(folder):
+            if self._is_current(folder):
                 return
-            os.close(self._handle)  # the folder was replaced while we waited
-
-    def _wait(self, folder: Path, until: float) -> None:
-        while not _try_to_lock(self._handle):
-            if time.monotonic() >= until:
-                raise ModelBusyError(
-                    f"The model {folder} is being edited by another process. Wait until it is done."
-                )
-            time.sleep(0.02)
-
-    def _is_of(self, folder: Path) -> bool:
-        try:
-            there, ours = os.stat(folder / LOCK), os.fstat(self._handle)
-        except OSError:
-            return False
-        return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+            os.close(self._handle)  # the folder was replaced while this process waited
 
     def release(self) -> None:
         """Let others write."""
         os.close(self._handle)
 
+    def _acquire(self, folder: Path, deadline: float) -> None:
+        # Some network drives cannot lock; each commit checks for edits by other processes.
+        with contextlib.suppress(OSError):
+            while not lock_descriptor(self._handle, blocking=False):
+                if time.monotonic() >= deadline:
+                    raise ModelBusyError(
+                        f"The model {folder} is being edited by another process. "
+                        "Wait until it has finished."
+                    )
+                time.sleep(POLL_INTERVAL)
 
-def _opened(folder: Path) -> int:
-    try:
-        return os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    except PermissionError as error:
-        raise ModelFolderError(f"This user may not edit the model {folder}.") from error
-
-
-def _try_to_lock(handle: int) -> bool:
-    """True also where the system cannot lock: every commit looks whether others have edited."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return True
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # some network drives
-        return True
-    return True
+    def _is_current(self, folder: Path) -> bool:
+        try:
+            return os.path.samestat(os.stat(folder / LOCK), os.fstat(self._handle))
+        except OSError:
+            return False

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from attnknn.attention.scores import NeighborScores, Shape
-    from attnknn.storage.reading import ModelFolder
+    from attnknn.storage.files import ModelFolder
 
 WHAT = "learned attention"
 _Module = TypeVar("_Module", bound="nn.Module")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.memory import Entries
 from attnknn.storage.attentions import pack_attention, tensors_of
-from attnknn.storage.contents import Contents
+from attnknn.storage.files import Contents
 from attnknn.storage.folder import FORMAT, VERSION
 from attnknn.storage.plain import part_to_plain, to_plain
 from attnknn.storage.value_heads import head_tensors, pack_head

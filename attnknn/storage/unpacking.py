@@ -18,10 +18,10 @@ from attnknn.memory.entries import refuse_repeated
 from attnknn.registry import Kind
 from attnknn.storage.attentions import unpack_attention
 from attnknn.storage.fields import Fields
+from attnknn.storage.files import ModelFolder
 from attnknn.storage.folder import FORMAT, VERSION
 from attnknn.storage.packing import PARTS
 from attnknn.storage.plain import from_plain, part_from_plain
-from attnknn.storage.reading import ModelFolder
 from attnknn.storage.value_heads import unpack_head
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import numpy as np
 from attnknn.errors import ModelFolderError
 from attnknn.records import Integers
 from attnknn.storage.fields import Fields
+from attnknn.storage.files import ModelFolder
 from attnknn.storage.modules import check_sizes, fill, state_of
-from attnknn.storage.reading import ModelFolder
 from attnknn.value_head import ValueHead
 
 if TYPE_CHECKING:

@@ -33,15 +33,15 @@ def test_the_log_tells_who_did_what(model: Path) -> None:
     run("forget", model, "id-0-000", "--by", "ann")
     run("undo", model, "--by", "bob")
     lines = run("log", model).stdout.splitlines()
-    assert lines[0].split() == ["edit", "at", "by", "words"]
+    assert lines[0].split() == ["edit", "at", "by", "message"]
     assert lines[2].split()[0::2] == ["1", "ann", "1"]
-    assert lines[3].endswith("bob  Took back edit 1: Forgot 1 entry")
+    assert lines[3].endswith("bob  Undid edit 1: Forgot 1 entry")
     as_json = [json.loads(line) for line in run("log", model, "--json").stdout.splitlines()]
     assert [line["action"] for line in as_json] == ["create", "edit", "undo"]
     entry = json.loads(run("log", model, "--edit", "1", "--json").stdout)
-    assert (entry["id"], entry["after"]) == ("id-0-000", None)
+    assert (entry["id"], entry["label_after"]) == ("id-0-000", None)
     head, line = run("log", model, "--edit", "1").stdout.splitlines()
-    assert head.split() == ["id", "before", "after"]
+    assert head.split() == ["id", "label_before", "label_after"]
     assert line.split()[2] == "-"
     assert "There is no edit 9" in refused("log", model, "--edit", "9")
     assert "no model folder" in refused("log", model.parent / "nothing")
@@ -116,7 +116,7 @@ def test_a_subject_is_erased_with_a_receipt(owned: Path, tmp_path: Path) -> None
     assert len(receipt["ids"]) == 10
     assert size(owned) == 20
     assert not any(b"Ann Ash" in file.read_bytes() for file in owned.iterdir())
-    assert "No entry is of the subject 'Ann Ash'" in refused(
+    assert "No entry belongs to the subject 'Ann Ash'" in refused(
         "forget", owned, "--subject", "Ann Ash"
     )
     assert run("forget", owned).exit_code == 2
@@ -149,8 +149,8 @@ def test_a_model_is_fitted_anew_on_what_it_remembers_and_that_can_be_undone(
 
     expected = AttnKNNClassifier.load(model)
     assert done.exit_code == 0, done.output
-    assert "Fitted again; model now holds 30 entries (edit 2)." in done.stdout
-    assert "ann   Fitted again" in run("log", model).stdout
+    assert "Refitted; model now holds 30 entries (edit 2)." in done.stdout
+    assert "ann   Refitted" in run("log", model).stdout
     assert before.refit().attention_.temperature_ == expected.attention_.temperature_
     assert run("undo", model).exit_code == 0
     again = AttnKNNClassifier.load(model)

@@ -10,7 +10,7 @@ import pytest
 
 from attnknn import __version__
 from attnknn.cli import COMMANDS
-from attnknn.storage.folder import previous_of
+from attnknn.storage.folder import previous_path
 
 from .samples import refused, run
 
@@ -66,7 +66,7 @@ def test_the_traceback_can_be_asked_for(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("default:The last save")
 def test_a_save_that_was_cut_short_is_a_warning_not_an_error(model: Path, rows: Path) -> None:
-    model.rename(previous_of(model))
+    model.rename(previous_path(model))
     done = run("predict", model, rows)
     assert done.exit_code == 0
     assert done.stderr.startswith("Warning: The last save")

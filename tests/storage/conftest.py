@@ -9,7 +9,7 @@ import pytest
 
 from attnknn import AttnKNNClassifier, LearnedAttention
 
-from .samples import N, labels, quick, rows
+from .samples import N, fitted, labels, quick, rows
 
 
 @pytest.fixture
@@ -43,4 +43,11 @@ def saved(plain: AttnKNNClassifier, tmp_path: Path) -> Path:
 @pytest.fixture
 def saved_learned(learned: AttnKNNClassifier, tmp_path: Path) -> Path:
     learned.save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A stored model whose rows belong to people."""
+    fitted().save(tmp_path / "model")
     return tmp_path / "model"

@@ -53,3 +53,39 @@ def change_settings(folder: Path, change: Callable[[dict[str, Any]], Any]) -> No
 def change_array(folder: Path, name: str, array: np.ndarray) -> None:
     np.save(folder / f"{name}.npy", array, allow_pickle=array.dtype == object)
     resign(folder, f"{name}.npy")
+
+
+def payloads(n: int = N, start: int = 0) -> list[str]:
+    return [f"the secret of row {i:03}" for i in range(start, start + n)]
+
+
+def people(n: int = N) -> list[str]:
+    return [f"person-{i % 8}" for i in range(n)]
+
+
+def fitted(**settings: Any) -> AttnKNNClassifier:
+    """A classifier whose rows belong to eight people."""
+    return quick(**settings).fit(rows(), labels(), payloads=payloads(), subjects=people())
+
+
+def predict(classifier: AttnKNNClassifier) -> np.ndarray:
+    return classifier.predict_proba(rows(6, seed=1))
+
+
+def assert_same(one: AttnKNNClassifier, other: AttnKNNClassifier) -> None:
+    """The same entries in the same order, and the same predictions."""
+    first, second = one.memory_.entries, other.memory_.entries
+    assert one.classes_.tolist() == other.classes_.tolist()
+    for name in (
+        *("ids", "labels", "groups", "sample_weight", "effective_weight", "held_out"),
+        "embeddings",
+    ):
+        np.testing.assert_array_equal(getattr(first, name), getattr(second, name), err_msg=name)
+    for name in ("payloads", "subjects"):
+        assert _listed(getattr(first, name)) == _listed(getattr(second, name))
+    if len(one.memory_):
+        np.testing.assert_allclose(predict(one), predict(other), rtol=0, atol=1e-12)
+
+
+def _listed(values: np.ndarray | None) -> list[Any] | None:
+    return None if values is None else values.tolist()

@@ -20,8 +20,8 @@ import pytest
 
 from attnknn import AttnKNNClassifier
 from attnknn.errors import ModelFolderError
-from attnknn.storage import reading
-from attnknn.storage.folder import previous_of
+from attnknn.storage import files
+from attnknn.storage.folder import previous_path
 
 from .samples import labels, quick, rows
 
@@ -127,15 +127,15 @@ def test_a_first_save_that_fails_leaves_nothing(
 
 
 def test_a_model_that_was_moved_aside_is_loaded_with_a_warning(saved: Path) -> None:
-    saved.rename(previous_of(saved))
-    with pytest.warns(UserWarning, match="was cut short"):
+    saved.rename(previous_path(saved))
+    with pytest.warns(UserWarning, match="was interrupted"):
         AttnKNNClassifier.load(saved)
 
 
 def test_a_folder_in_place_wins_over_one_moved_aside(tmp_path: Path) -> None:
     old, new = old_and_new()
     new.save(tmp_path / "model")
-    old.save(previous_of(tmp_path / "model"))
+    old.save(previous_path(tmp_path / "model"))
     assert answers(AttnKNNClassifier.load(tmp_path / "model")) == answers(new)
 
 
@@ -246,16 +246,16 @@ def test_a_folder_that_is_moved_away_as_it_is_opened_is_looked_for_again(
     saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file system answers "no such file" once, between two looks at the folder."""
-    find, moves = reading._find, list[Path]()
+    find, moves = files._find, list[Path]()
 
-    def find_and_replace(path: Path, *, is_settled: bool) -> Path:
-        found = find(path, is_settled=is_settled)
+    def find_and_replace(path: Path, *, is_locked: bool) -> Path:
+        found = find(path, is_locked=is_locked)
         if not moves:
             moves.append(saved.rename(saved.with_name("moved away")))
             shutil.copytree(moves[0], saved)
             return saved.with_name("gone")
         return found
 
-    monkeypatch.setattr(reading, "_find", find_and_replace)
+    monkeypatch.setattr(files, "_find", find_and_replace)
     AttnKNNClassifier.load(saved)
     assert moves

@@ -1,33 +1,48 @@
-"""Entries leave a store for good: every state, free pages, the log, and the write-ahead log."""
+"""Delete a person's entries from a store: every state, free pages, the log, the write-ahead log.
+
+A receipt that was not delivered yet is kept in the store without any name in clear text.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
+import secrets
 import sqlite3
-import subprocess
-import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from attnknn.errors import ModelFolderError
 from attnknn.storage.attentions import FILE as ATTENTION
 from attnknn.storage.attentions import without_prototypes
-from attnknn.storage.contents import SETTINGS
-from attnknn.storage.store import pending, searching
+from attnknn.storage.files import SETTINGS
+from attnknn.storage.folder import STORE
 from attnknn.storage.store.changes import sha256_of
-from attnknn.storage.store.history import log_of, write_log
-from attnknn.storage.store.names import take_out_name
-from attnknn.storage.store.pending import Pending
+from attnknn.storage.store.history import read_log, write_log
 from attnknn.storage.store.schema import last_edit, transaction
 from attnknn.storage.store.state import TRUST
+from attnknn.storage.traces import ERASED, json_leaves, without_name
 
-UNFINISHED = "erasure"  # in the cache while freed pages may still hold what was erased
+UNFINISHED = "erasure"  # in the cache while freed pages may still hold erased bytes
+RECEIPT = "receipt"  # in the cache, with the number of the edit
+HASH_ROUNDS = 20_000  # make it slow to find a name by trying many
+COUNTED = r"(?i:added|relabeled|forgot|changed the weight of) [\d,]+ (?:entry|entries)"
+# Generated messages hold no name, only numbers; text written by people may follow them.
+GENERATED = re.compile(
+    r"(?:Undid edit \d+: )?"
+    r"(?:Rolled back to snapshot |(?:"
+    rf"Rolled back to edit \d+|Refitted|Changed nothing|{COUNTED}(?: and {COUNTED})*|"
+    r"Opened for editing with [\d,]+ entries|Erased [\d,]+ (?:entry|entries) of a subject"
+    r")$)?"
+)
 
 
 @dataclass(frozen=True)
-class Owned:
-    """An entry of a subject, in whatever state it is."""
+class SubjectEntry:
+    """An entry of a subject, in any state of the store."""
 
     seq: int
     id: Any
@@ -35,62 +50,74 @@ class Owned:
     payload: str
 
 
-def owned_by(database: sqlite3.Connection, subject: str) -> list[Owned]:
-    """The entries of a subject."""
-    query = (
-        "select seq, id, embedding, coalesce(payload, '') from rows where subject = ? order by seq"
-    )
-    return [Owned(*row) for row in database.execute(query, (subject,))]
-
-
 @dataclass(frozen=True)
-class Others:
-    """What the entries hold that are not a subject's.
+class OtherEntries:
+    """The contents of all entries that do not belong to a subject.
 
     Parameters
     ----------
-    texts : payloads and labels as JSON, subjects, ids that are texts, and the names of columns
+    texts : payloads and labels as JSON, subjects, text ids, and the names of columns
     """
 
     embeddings: set[bytes]
     texts: list[str]
 
 
-def others_than(database: sqlite3.Connection, subject: str) -> Others:
-    """The contents of all entries that are not a subject's."""
+@dataclass(frozen=True)
+class PendingReceipt:
+    """The part of a receipt that cannot be computed again once the entries are deleted.
+
+    Parameters
+    ----------
+    ids : of the entries; texts only as hashes
+    affected_parts : fitted parts that were trained on the entries
+    n_cached_embeddings : embeddings of texts that were erased from the user's cache
+    """
+
+    ids: list[Any]
+    affected_parts: list[str]
+    n_cached_embeddings: int
+
+
+def entries_of(database: sqlite3.Connection, subject: str) -> list[SubjectEntry]:
+    """The entries of a subject."""
+    query = (
+        "select seq, id, embedding, coalesce(payload, '') from rows where subject = ? order by seq"
+    )
+    return [SubjectEntry(*row) for row in database.execute(query, (subject,))]
+
+
+def entries_of_others(database: sqlite3.Connection, subject: str) -> OtherEntries:
+    """The contents of all entries that do not belong to a subject."""
     query = "select embedding, coalesce(payload, ''), subject, id from rows where subject != ?"
     found = database.execute(query, (subject,)).fetchall()
     query = "select distinct label from versions join rows using (seq) where subject != ?"
     labels = [row[0] for row in database.execute(query, (subject,))]
-    texts = {text for row in found for text in row[1:] if isinstance(text, str)}
-    return Others({row[0] for row in found}, [*texts, *labels, *_columns(database)])
-
-
-def _columns(database: sqlite3.Connection) -> list[str]:
-    """The names of the columns, which payloads repeat."""
     query = "select content from parts where name = ? and until is null"
-    found = database.execute(query, (SETTINGS,)).fetchone()
-    return json.loads(found[0])["feature_names_in"] or []
+    settings = json.loads(database.execute(query, (SETTINGS,)).fetchone()[0])
+    columns = settings["feature_names_in"] or []  # payloads repeat these names
+    texts = {text for row in found for text in row[1:] if isinstance(text, str)}
+    return OtherEntries({row[0] for row in found}, [*texts, *labels, *columns])
 
 
-def seen_by(database: sqlite3.Connection, subject: str) -> set[str]:
-    """The parts in force that were fitted with entries of a subject, or given their new class.
+def parts_fitted_on(database: sqlite3.Connection, subject: str) -> set[str]:
+    """The current parts that were fitted on entries of a subject, or extended by their new class.
 
-    A part that made room for a class is a new version of what was fitted before: all versions since
-    then count.
+    A part that was extended by a class is a new version of the one that was fitted before, so all
+    versions since then count.
     """
     query = (
         "select distinct p.name from parts p "
-        "join parts old on old.name = p.name and old.since between p.made and p.since "
-        "join versions v on (v.since <= p.made and (v.until is null or v.until > p.made)) "
-        "or (old.since != p.made and v.since = old.since) "
+        "join parts old on old.name = p.name and old.since between p.fitted_in and p.since "
+        "join versions v on (v.since <= p.fitted_in and (v.until is null or v.until > p.fitted_in))"
+        " or (old.since != p.fitted_in and v.since = old.since) "
         "where p.until is null and v.seq in (select seq from rows where subject = ?)"
     )
     return {row[0] for row in database.execute(query, (subject,))}
 
 
-def were_there(database: sqlite3.Connection, subject: str, edit: int) -> bool:
-    """Whether any entry of a subject was in the state after an edit."""
+def has_entries_after(database: sqlite3.Connection, subject: str, edit: int) -> bool:
+    """Whether the state after an edit has any entry of a subject."""
     query = (
         "select 1 from versions where seq in (select seq from rows where subject = ?) "
         "and since <= ? and (until is null or until > ?) limit 1"
@@ -98,46 +125,46 @@ def were_there(database: sqlite3.Connection, subject: str, edit: int) -> bool:
     return database.execute(query, (subject, edit, edit)).fetchone() is not None
 
 
-def erase(
+def erase_entries(
     database: sqlite3.Connection,
     subject: str,
     copies: list[bytes],
     *,
     head: int,
     by: str,
-    words: str,
-    noted: Pending,
+    message: str,
+    pending: PendingReceipt,
 ) -> None:
     """Delete the entries of a subject from all states.
 
     Parameters
     ----------
-    copies : embeddings; prototypes that are one of them become zeros, in all states
-    head : the edit that must still be the last
-    noted : for the receipt, until it is handed out
+    copies : embeddings; prototypes that equal one of them become zeros, in all states
+    head : the edit that must still be the last one
+    pending : kept until the receipt is delivered
     """
-    lines = log_of(database)
+    undo_target = read_log(database)[-1].undo_target
     next_id = database.execute("select max(next_id) from log").fetchone()[0]
     with transaction(database, head):
-        theirs = "(select seq from rows where subject = ?)"
+        seqs = "(select seq from rows where subject = ?)"
         database.execute(
             "update log set n_entries = n_entries - (select count(*) from versions "
-            f"where seq in {theirs} and since <= edit and (until is null or until > edit))",
+            f"where seq in {seqs} and since <= edit and (until is null or until > edit))",
             (subject,),
         )
-        database.execute(f"delete from versions where seq in {theirs}", (subject,))
+        database.execute(f"delete from versions where seq in {seqs}", (subject,))
         database.execute("delete from rows where subject = ?", (subject,))
         database.execute("delete from cache where name = ?", (TRUST,))
         _overwrite_copies(database, copies)
         edit = last_edit(database) + 1
-        write_log(database, edit, lines[-1].state, by, "erase", words, next_id)
-        take_out_name(database, subject)  # who erases themselves is in the last line too
+        write_log(database, edit, undo_target, by, "erase", message, next_id)
+        _erase_name(database, subject)  # last: people who erase themselves are in the new line
         database.execute("insert or replace into cache values (?, ?, x'')", (UNFINISHED, edit))
-        pending.note(database, edit, subject, noted)
+        _save_pending(database, edit, subject, pending)
 
 
 def _overwrite_copies(database: sqlite3.Connection, copies: list[bytes]) -> None:
-    """The only entry that a class has had is its prototype, byte for byte."""
+    """Overwrite prototypes: that of a class with one entry is the entry, byte for byte."""
     query = "select since, content from parts where name = ?"
     for since, content in database.execute(query, (ATTENTION,)).fetchall():
         cleared = without_prototypes(content, copies)
@@ -148,34 +175,109 @@ def _overwrite_copies(database: sqlite3.Connection, copies: list[bytes]) -> None
 
 
 def finish_erasure(database: sqlite3.Connection, folder: Path) -> None:
-    """Write the file again without what was deleted; what a killed process left is done too."""
+    """Rewrite the file without deleted bytes, also after an erasure that was killed."""
     query = "select 1 from cache where name = ?"
     if not database.execute(query, (UNFINISHED,)).fetchone():
         return
     database.execute("vacuum")
-    _empty_log(database, folder)
+    _empty_write_ahead_log(database, folder)
     database.execute("delete from cache where name = ?", (UNFINISHED,))
-    _empty_log(database, folder)
+    _empty_write_ahead_log(database, folder)
 
 
-def _empty_log(database: sqlite3.Connection, folder: Path) -> None:
+def _empty_write_ahead_log(database: sqlite3.Connection, folder: Path) -> None:
     is_busy = database.execute("pragma wal_checkpoint(truncate)").fetchone()[0]
     if is_busy:
         raise ModelFolderError(
-            f"The rows are deleted, but {folder} still holds their bytes, because another process "
-            "is reading it. When that has ended open it for editing, which finishes the erasure, "
-            "and forget the subject once more for the receipt."
+            f"The entries are deleted, but {folder} still holds their bytes, because another "
+            "process is reading it. When that process has ended, open the model for editing, "
+            "which finishes the erasure, and forget the subject again for the receipt."
         )
 
 
-def files_that_hold(folder: Path, needles: list[bytes]) -> list[str]:
-    """The names of the files in which any of these bytes are found; no connection is disturbed."""
-    command = [sys.executable, "-I", "-S", searching.__file__, str(folder)]
-    asked = "\n".join(needle.hex() for needle in needles)
-    try:
-        done = subprocess.run(command, input=asked, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise ModelFolderError(
-            f"The rows are deleted, but the files of {folder} could not be searched ({error})."
-        ) from error
-    return list(json.loads(done.stdout))
+def _erase_name(database: sqlite3.Connection, name: str) -> None:
+    """Replace the name of a person in all texts that people wrote."""
+    for edit, by, message in database.execute("select edit, by, message from log").fetchall():
+        written = written_by_people(message)
+        erased = message.removesuffix(written) + without_name(written, name) if written else message
+        query = "update log set by = ?, message = ? where edit = ?"
+        database.execute(query, (without_name(by, name), erased, edit))
+    found = database.execute("select name, edit, by from snapshots order by edit, name").fetchall()
+    taken = {snapshot for snapshot, _, _ in found}
+    for snapshot, edit, by in found:
+        new = snapshot
+        if without_name(snapshot, name) != snapshot:
+            new = _unused_name(f"{ERASED} {edit}", taken)
+            taken.add(new)
+        query = "update snapshots set name = ?, by = ? where name = ?"
+        database.execute(query, (new, without_name(by, name), snapshot))
+
+
+def _unused_name(wanted: str, taken: set[str]) -> str:
+    unused, n = wanted, 1
+    while unused in taken:
+        n += 1
+        unused = f"{wanted} ({n})"
+    return unused
+
+
+def written_by_people(message: str) -> str:
+    """The part of a log message that was not generated.
+
+    >>> written_by_people("Undid edit 3: Forgot 3 entries and relabeled 1 entry")
+    ''
+    >>> written_by_people("Rolled back to snapshot before 3 asked")
+    'before 3 asked'
+    """
+    found = GENERATED.match(message)
+    return message[found.end() :] if found else message
+
+
+def written_texts(database: sqlite3.Connection) -> Iterator[tuple[str, str]]:
+    """Each text that people wrote, after the place where it is stored."""
+    for by, message in database.execute("select by, message from log"):
+        yield f"{STORE} (log)", f"{by}\n{written_by_people(message)}"
+    for name, by in database.execute("select name, by from snapshots"):
+        yield f"{STORE} (snapshots)", f"{name}\n{by}"
+
+
+def learned_texts(database: sqlite3.Connection) -> Iterator[tuple[str, str]]:
+    """The names of classes and the texts that the encoder learned, of all states, likewise."""
+    for (content,) in database.execute("select content from parts where name = ?", (SETTINGS,)):
+        settings = json.loads(content)
+        for text in json_leaves([settings["classes"]["values"], settings["encoder"]]):
+            yield f"{STORE} ({SETTINGS})", text
+
+
+def _save_pending(
+    database: sqlite3.Connection, edit: int, subject: str, pending: PendingReceipt
+) -> None:
+    salt = secrets.token_hex(16)
+    ids = [_hash(each, salt) if isinstance(each, str) else each for each in pending.ids]
+    hashed = {"ids": ids, "salt": salt, "subject": _hash(subject, salt, HASH_ROUNDS)}
+    line = (f"{RECEIPT} {edit}", edit, json.dumps({**asdict(pending), **hashed}).encode())
+    database.execute("insert or replace into cache values (?, ?, ?)", line)
+
+
+def find_pending(database: sqlite3.Connection, subject: str) -> tuple[int, PendingReceipt] | None:
+    """The last erasure of a subject whose receipt was not delivered: its edit and the receipt."""
+    query = "select edit, content from cache where name like ? order by edit desc"
+    for edit, content in database.execute(query, (f"{RECEIPT} %",)):
+        try:
+            stored = json.loads(content)
+            if stored.pop("subject") == _hash(subject, stored.pop("salt"), HASH_ROUNDS):
+                return edit, PendingReceipt(**stored)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            continue  # bytes that were changed
+    return None
+
+
+def delete_pending(database: sqlite3.Connection, edit: int) -> None:
+    """Delete the pending receipt of an erasure, which was delivered."""
+    with transaction(database):
+        database.execute("delete from cache where name = ?", (f"{RECEIPT} {edit}",))
+
+
+def _hash(text: str, salt: str, rounds: int = 1) -> str:
+    content = text.encode("utf-8", "surrogatepass")
+    return "sha256:" + hashlib.pbkdf2_hmac("sha256", content, salt.encode(), rounds).hex()

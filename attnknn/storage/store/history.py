@@ -1,4 +1,4 @@
-"""The log of a store, its snapshots, and the way back."""
+"""The log of a store, its snapshots, undo and rollback."""
 
 from __future__ import annotations
 
@@ -11,37 +11,62 @@ from typing import Any, SupportsIndex
 
 from attnknn.errors import InvalidSettingError, ModelFolderError
 from attnknn.storage.store.schema import last_edit, transaction
-from attnknn.storage.store.state import VERSION
+from attnknn.storage.store.state import VERSION_COLUMNS
 
 
 @dataclass(frozen=True)
-class Edit:
+class EditRecord:
     """One line of the log.
 
-    Parameters
+    Attributes
     ----------
-    state : the edit that undo would take back: this one or, after an undo, an earlier one
-    at : when, in coordinated universal time
-    by : who
-    action : 'create', 'edit', 'undo', 'rollback' or 'erase'
-    words : what was done
+    edit : int
+        The number of the edit, from 0.
+    undo_target : int
+        The edit that `undo` would take back: this one or, after an undo, an earlier one.
+    at : str
+        Date and time, in UTC.
+    by : str
+        Who made the edit.
+    action : {'create', 'edit', 'undo', 'rollback', 'erase'}
+        What kind of edit it is.
+    message : str
+        What was done.
     """
 
     edit: int
-    state: int
+    undo_target: int
     at: str
     by: str
     action: str
-    words: str
+    message: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """Plain values for JSON.
+
+        Returns
+        -------
+        dict
+            One value per attribute.
+        """
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A state with a name: the one after `edit`."""
+    """A state with a name.
+
+    Attributes
+    ----------
+    name : str
+        The name of the snapshot.
+    edit : int
+        The snapshot is the state after this edit.
+    at : str
+        Date and time, in UTC.
+    by : str
+        Who took it.
+    """
 
     name: str
     edit: int
@@ -50,40 +75,50 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
-class Touched:
-    """What an edit did to one entry; labels and sample weights are None where it was not there.
+class EntryChange:
+    """What an edit did to one entry.
 
-    Parameters
+    Attributes
     ----------
-    sample_weight_before, sample_weight_after : with what age leaves of them
+    id : int or str
+        The id of the entry.
+    label_before, label_after : label or None
+        None before the entry was added and after it was removed.
+    sample_weight_before, sample_weight_after : float or None
+        Sample weight times decay; None where the label is None.
     """
 
     id: Any
-    before: Any
-    after: Any
+    label_before: Any
+    label_after: Any
     sample_weight_before: float | None
     sample_weight_after: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """Plain values for JSON.
+
+        Returns
+        -------
+        dict
+            One value per attribute.
+        """
         return asdict(self)
 
 
-def log_of(database: sqlite3.Connection) -> list[Edit]:
+def read_log(database: sqlite3.Connection) -> list[EditRecord]:
     """Every edit, the first one first."""
-    query = "select edit, state, at, by, action, words from log order by edit"
-    return [Edit(*row) for row in database.execute(query)]
+    query = "select edit, undo_target, at, by, action, message from log order by edit"
+    return [EditRecord(*row) for row in database.execute(query)]
 
 
-def snapshots_of(database: sqlite3.Connection) -> list[Snapshot]:
-    """Every snapshot, in the order of their states."""
+def read_snapshots(database: sqlite3.Connection) -> list[Snapshot]:
+    """Every snapshot, ordered by edit."""
     query = "select name, edit, at, by from snapshots order by edit, name"
     return [Snapshot(*row) for row in database.execute(query)]
 
 
-def touched_by(database: sqlite3.Connection, edit: SupportsIndex) -> list[Touched]:
-    """The entries that an edit added, removed or changed; erased ones are no longer known."""
-    number = check_edit(database, edit)
+def read_changes(database: sqlite3.Connection, edit: SupportsIndex) -> list[EntryChange]:
+    """The entries that an edit added, removed or changed, except entries that were erased since."""
     query = (
         "select id, old.label, new.label, old.sample_weight * old.decay, "
         "new.sample_weight * new.decay from rows "
@@ -92,8 +127,8 @@ def touched_by(database: sqlite3.Connection, edit: SupportsIndex) -> list[Touche
         "where rows.seq in (select seq from versions where since = :edit or until = :edit) "
         "order by rows.seq"
     )
-    found = database.execute(query, {"edit": number})
-    return [Touched(i, _label(b), _label(a), *sample_weights) for i, b, a, *sample_weights in found]
+    found = database.execute(query, {"edit": check_edit(database, edit)})
+    return [EntryChange(i, _label(old), _label(new), *weights) for i, old, new, *weights in found]
 
 
 def _label(text: str | None) -> Any:
@@ -103,83 +138,83 @@ def _label(text: str | None) -> Any:
 def write_log(
     database: sqlite3.Connection,
     edit: int,
-    state: int,
+    undo_target: int,
     by: str,
     action: str,
-    words: str,
+    message: str,
     next_id: int,
 ) -> None:
-    """Append a line to the log, when all else of the edit is written."""
+    """Append a line to the log, after everything else of the edit was written."""
     query = "select count(*) from versions where until is null"
     n_entries = database.execute(query).fetchone()[0]
-    line = (edit, state, now(), by, action, words, next_id, n_entries)
+    line = (edit, undo_target, _now(), by, action, message, next_id, n_entries)
     database.execute("insert into log values (?, ?, ?, ?, ?, ?, ?, ?)", line)
 
 
-def now() -> str:
-    """The time as it is written down."""
+def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def take_snapshot(database: sqlite3.Connection, head: int, name: str, by: str) -> Snapshot:
-    """Give the state of now a name."""
+    """Save the current state as a snapshot."""
     if not name.strip():
         raise InvalidSettingError("A snapshot must have a name.")
-    known = {snapshot.name: snapshot for snapshot in snapshots_of(database)}
+    known = {snapshot.name: snapshot for snapshot in read_snapshots(database)}
     if name in known:
         raise InvalidSettingError(
             f"There is a snapshot {name!r} already, of {known[name].at}. Choose another name."
         )
-    taken = Snapshot(name, head, now(), by)
+    taken = Snapshot(name, head, _now(), by)
     with transaction(database, head):
-        database.execute(
-            "insert into snapshots values (?, ?, ?, ?)", (name, taken.edit, taken.at, by)
-        )
+        line = (name, taken.edit, taken.at, by)
+        database.execute("insert into snapshots values (?, ?, ?, ?)", line)
     return taken
 
 
 def edit_of_snapshot(database: sqlite3.Connection, name: str) -> int:
     """The edit whose state a snapshot is."""
-    for snapshot in snapshots_of(database):
-        if snapshot.name == name:
-            return snapshot.edit
-    known = ", ".join(repr(snapshot.name) for snapshot in snapshots_of(database))
-    raise InvalidSettingError(
-        f"There is no snapshot {name!r}." + (f" Known: {known}." if known else " There is none.")
-    )
+    known = {snapshot.name: snapshot.edit for snapshot in read_snapshots(database)}
+    if name not in known:
+        hint = f"Known: {', '.join(map(repr, known))}." if known else "The model has no snapshots."
+        raise InvalidSettingError(f"There is no snapshot {name!r}. {hint}")
+    return known[name]
 
 
-def before_last_edit(database: sqlite3.Connection, where: object) -> tuple[Edit, Edit]:
-    """The last edit that was not taken back yet, and the one whose state came before it."""
-    lines = log_of(database)
+def find_undo(database: sqlite3.Connection, path: object) -> tuple[EditRecord, EditRecord]:
+    """The last edit that was not undone yet, and the edit whose state undo restores."""
+    lines = read_log(database)
     if lines[-1].action == "erase":
         raise ModelFolderError(
-            f"The last edit of {where} is an erasure, which cannot be taken back. Roll back to an "
-            "edit of the log for an earlier state, without what was erased."
+            f"The last edit of {path} is an erasure, which cannot be undone. Roll back to an edit "
+            "of the log for an earlier state, without the erased entries."
         )
-    undone = lines[lines[-1].state]
+    undone = lines[lines[-1].undo_target]
     if undone.edit == 0:
         raise ModelFolderError(
-            f"There is no edit of {where} to take back. Roll back to an edit of the log for any "
-            "other state."
+            f"There is no edit of {path} to undo. Roll back to an edit of the log for any other "
+            "state."
         )
     return undone, lines[undone.edit - 1]
 
 
-def undo(database: sqlite3.Connection, head: int, undone: Edit, before: Edit, by: str) -> None:
-    """Make the state after the edit `before` the state of now."""
-    words = f"Took back edit {undone.edit}: {undone.words}"
-    _restore(database, head, before.edit, before.state, by, "undo", words)
+def undo(
+    database: sqlite3.Connection, head: int, undone: EditRecord, before: EditRecord, by: str
+) -> None:
+    """Restore the state after the edit `before`."""
+    message = f"Undid edit {undone.edit}: {undone.message}"
+    _restore(database, head, before.edit, before.undo_target, by, "undo", message)
 
 
-def roll_back(database: sqlite3.Connection, head: int, target: int, by: str, name: str) -> Edit:
-    """Bring back the state after the edit `target`; that can be undone."""
+def roll_back(
+    database: sqlite3.Connection, head: int, target: int, by: str, name: str
+) -> EditRecord:
+    """Restore the state after the edit `target`; this can be undone."""
     _restore(database, head, target, head + 1, by, "rollback", f"Rolled back to {name}")
-    return log_of(database)[-1]
+    return read_log(database)[-1]
 
 
 def check_edit(database: sqlite3.Connection, edit: SupportsIndex) -> int:
-    """The number of an edit; an error where there is no such edit."""
+    """The number of an edit; an error if there is no such edit."""
     if isinstance(edit, bool) or not hasattr(edit, "__index__"):
         raise InvalidSettingError(f"An edit must be given by its number, an integer, got {edit!r}.")
     number, head = operator.index(edit), last_edit(database)
@@ -192,26 +227,25 @@ def _restore(
     database: sqlite3.Connection,
     head: int,
     target: int,
-    state: int,
+    undo_target: int,
     by: str,
     action: str,
-    words: str,
+    message: str,
 ) -> None:
+    edits = {"edit": head + 1, "target": target}
     with transaction(database, head):
-        times = {"edit": head + 1, "target": target}
-        for table, columns in (
-            ("versions", f"{VERSION}, digest"),
-            ("parts", "made, sha256, content"),
+        for table, key, columns in (
+            ("versions", "seq", f"{VERSION_COLUMNS}, digest"),
+            ("parts", "name", "fitted_in, sha256, content"),
         ):
-            key = "seq" if table == "versions" else "name"
             database.execute(
-                f"update {table} set until = :edit where until is null and since > :target", times
+                f"update {table} set until = :edit where until is null and since > :target", edits
             )
             database.execute(
                 f"insert into {table} ({key}, since, until, {columns}) "
                 f"select {key}, :edit, null, {columns} from {table} "
                 "where since <= :target and until > :target and until <= :edit",
-                times,
+                edits,
             )
         next_id = database.execute("select max(next_id) from log").fetchone()[0]
-        write_log(database, head + 1, state, by, action, words, next_id)
+        write_log(database, head + 1, undo_target, by, action, message, next_id)

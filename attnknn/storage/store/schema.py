@@ -1,11 +1,12 @@
 """The tables of a store, and connections to them.
 
-Nothing is overwritten: an entry is a row of `rows`, which never changes, and what an edit may
-change of it is in `versions`, each valid from the edit `since` up to the edit `until`, without an
-end if it is valid now. `parts` are the files of everything that was fitted, kept the same way. So
-the state after any edit can be read, and an edit is taken back by making an old state valid again.
+Nothing is overwritten. An entry is a row of `rows`, which never changes; the columns that an edit
+may change are in `versions`. A version is valid from the edit `since` up to the edit `until`, which
+is null for the current one. `parts` holds the files of everything that was fitted, with the same
+two columns; `fitted_in` is the edit that fitted a part. So the state after any edit can be read,
+and undo makes an old state valid again.
 
-SQLite does not notice bytes that were changed by others. Rows, versions and parts have checksums,
+SQLite does not notice bytes that other programs changed. Rows, versions and parts have checksums,
 and the log has the number of entries after each edit.
 """
 
@@ -22,13 +23,13 @@ from urllib.parse import quote
 from attnknn.errors import ModelFolderError
 from attnknn.storage.folder import STORE
 
-LONGEST = 1 << 30  # bytes of one value
-WAIT = 30.0  # seconds for another process to finish a commit
-NOT_DAMAGED = ("BUSY", "LOCKED", "READONLY", "IOERR", "FULL", "CANTOPEN", "PERM", "NOMEM")
-MISTAKES = (sqlite3.ProgrammingError, sqlite3.IntegrityError)  # of ours, not of the file
+MAX_VALUE_BYTES = 1 << 30
+TIMEOUT = 30.0  # seconds to wait for a commit of another process
+NOT_DAMAGE = ("BUSY", "LOCKED", "READONLY", "IOERR", "FULL", "CANTOPEN", "PERM", "NOMEM")
+PROGRAM_ERRORS = (sqlite3.ProgrammingError, sqlite3.IntegrityError)
 TABLES = (
-    "create table log (edit integer primary key, state integer not null, at text not null, "
-    "by text not null, action text not null, words text not null, next_id integer not null, "
+    "create table log (edit integer primary key, undo_target integer not null, at text not null, "
+    "by text not null, action text not null, message text not null, next_id integer not null, "
     "n_entries integer not null)",
     "create table rows (seq integer primary key, id not null, grp integer not null, subject text, "
     "payload text, embedding blob not null, digest integer not null)",
@@ -37,7 +38,7 @@ TABLES = (
     "held_out integer not null, digest integer not null, "
     "primary key (seq, since)) without rowid",
     "create table parts (name text not null, since integer not null, until integer, "
-    "made integer not null, sha256 text not null, content blob not null, "
+    "fitted_in integer not null, sha256 text not null, content blob not null, "
     "primary key (name, since))",
     "create table snapshots (name text primary key, edit integer not null, at text not null, "
     "by text not null)",
@@ -48,7 +49,7 @@ TABLES = (
 
 
 def create_store(folder: Path) -> sqlite3.Connection:
-    """A new store in an empty folder, open for writing."""
+    """Create a store in an empty folder, open for writing."""
     database = _connect(folder, "rwc")
     database.execute("pragma journal_mode = wal")
     for table in TABLES:
@@ -57,7 +58,7 @@ def create_store(folder: Path) -> sqlite3.Connection:
 
 
 def open_to_write(folder: Path) -> sqlite3.Connection:
-    """The store of a folder; each commit waits until it is on the disk."""
+    """Open the store of a folder; each commit waits until it is on the disk."""
     database = _connect(folder, "rw")
     try:
         _check_tables(database, folder)
@@ -69,46 +70,46 @@ def open_to_write(folder: Path) -> sqlite3.Connection:
 
 @contextmanager
 def open_to_read(folder: Path) -> Iterator[sqlite3.Connection]:
-    """The store of a folder as it is now; edits that come later are not seen."""
-    with refused_if_damaged(folder), closing(_connect_to_read(folder)) as database:
+    """Open the store of a folder as it is now; later edits are not visible."""
+    with wrap_database_errors(folder), closing(_connect_to_read(folder)) as database:
         database.execute("begin")
         _check_tables(database, folder)
         yield database
 
 
 @contextmanager
-def refused_if_damaged(folder: Path) -> Iterator[None]:
-    """Errors of SQLite become errors about the folder."""
+def wrap_database_errors(folder: Path) -> Iterator[None]:
+    """Turn errors of SQLite into `ModelFolderError`."""
     try:
         yield
     except (sqlite3.Error, UnicodeDecodeError) as error:
-        raise ModelFolderError(_what_failed(folder, error)) from error
+        raise ModelFolderError(_explain(folder, error)) from error
 
 
-def _what_failed(folder: Path, error: Exception) -> str:
-    """Bytes that are not as SQLite left them, or another reason, such as a full disk."""
+def _explain(folder: Path, error: Exception) -> str:
+    """Distinguish changed bytes from other failures, such as a full disk."""
     name = getattr(error, "sqlite_errorname", "").removeprefix("SQLITE_").partition("_")[0]
-    if name in NOT_DAMAGED or isinstance(error, MISTAKES):
+    if name in NOT_DAMAGE or isinstance(error, PROGRAM_ERRORS):
         return f"The model folder {folder} cannot be used: {STORE} fails ({error})."
     return (
-        f"The model folder {folder} cannot be used: {STORE} is damaged. Put a copy of the folder "
-        f"in its place. ({error})"
+        f"The model folder {folder} cannot be used: {STORE} is damaged. Restore a copy of the "
+        f"folder. ({error})"
     )
 
 
 @contextmanager
 def transaction(database: sqlite3.Connection, head: int | None = None) -> Iterator[None]:
-    """All statements or none; on the disk when the block has ended.
+    """Commit all statements of the block or none; they are on the disk when it has ended.
 
     Parameters
     ----------
-    head : the edit that must still be the last
+    head : the edit that must still be the last one
     """
     database.execute("begin immediate")
     try:
         if head is not None and last_edit(database) != head:
             raise ModelFolderError(
-                "The model was edited by another process since it was opened. Nothing is changed; "
+                "The model was edited by another process since it was opened. Nothing was changed; "
                 "open it again."
             )
         yield
@@ -132,7 +133,7 @@ def _connect_to_read(folder: Path) -> sqlite3.Connection:
         is_damaged = not isinstance(error, sqlite3.OperationalError)
         if is_damaged or (folder / f"{STORE}-wal").exists():
             raise
-        return _connect(folder, "ro&immutable=1")  # a folder that this user may not write to
+        return _connect(folder, "ro&immutable=1")  # a read-only folder
     return database
 
 
@@ -140,11 +141,11 @@ def _connect(folder: Path, mode: str) -> sqlite3.Connection:
     path = folder / STORE
     if not mode.startswith("rwc"):
         _refuse_irregular(path, folder)
-    address = f"file:{quote(str(path.resolve()))}?mode={mode}"
-    with refused_if_damaged(folder), ExitStack() as on_error:
-        database = sqlite3.connect(address, uri=True, timeout=WAIT, isolation_level=None)
+    uri = f"file:{quote(str(path.resolve()))}?mode={mode}"
+    with wrap_database_errors(folder), ExitStack() as on_error:
+        database = sqlite3.connect(uri, uri=True, timeout=TIMEOUT, isolation_level=None)
         on_error.callback(database.close)
-        database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
+        database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
         database.execute("pragma trusted_schema = off")
         if mode.startswith("rw"):
             database.execute("pragma synchronous = full")
@@ -163,10 +164,11 @@ def _refuse_irregular(path: Path, folder: Path) -> None:
 
 
 def _check_tables(database: sqlite3.Connection, folder: Path) -> None:
-    """A store holds our tables and nothing else: no trigger, no view."""
-    with refused_if_damaged(folder):
+    """Check that a store holds our tables and nothing else: no trigger, no view."""
+    with wrap_database_errors(folder):
         found = database.execute("select sql from sqlite_master where sql is not null").fetchall()
     if {row[0].lower() for row in found} != set(TABLES):
         raise ModelFolderError(
-            f"The model folder {folder} cannot be used: {STORE} has other tables than ours."
+            f"The model folder {folder} cannot be used: {STORE} must hold the tables of a "
+            "store and nothing else."
         )

@@ -1,4 +1,4 @@
-"""The model in a store as it was after one of its edits."""
+"""Read the model in a store as it was after one of its edits."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ import json
 import sqlite3
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnknn.storage.files import ModelFolder, shape_fits
 from attnknn.storage.folder import STORE
-from attnknn.storage.reading import ModelFolder, Opened
 
-VALID = "since <= :edit and (until is null or until > :edit)"
-ROW = "id, grp, subject, payload, embedding"
-VERSION = "label, sample_weight, decay, held_out"
-TIMED = ("versions", "parts")
+IS_VALID = "since <= :edit and (until is null or until > :edit)"
+ROW_COLUMNS = "id, grp, subject, payload, embedding"
+VERSION_COLUMNS = "label, sample_weight, decay, held_out"
 TRUST = "trust.npy"
 
 
 def digest_of(*values: object) -> int:
-    """A checksum of values that SQLite gives back as they were written.
+    """A checksum of values that SQLite returns as they were written.
 
     >>> digest_of(3, "ant", b"x") == digest_of(3, "ant", b"x") != digest_of(3, "bee", b"x")
     True
@@ -33,13 +32,13 @@ def digest_of(*values: object) -> int:
 
 
 def trust_to_bytes(trust: NDArray[np.float64]) -> bytes:
-    """Trust with its checksum."""
+    """Trust with a checksum."""
     content = trust.astype("<f8").tobytes()
     return content + zlib.crc32(content).to_bytes(4, "little")
 
 
 def trust_from_bytes(content: bytes, n: int) -> NDArray[np.float64] | None:
-    """Trust of `n` entries; None if these are not the bytes of that."""
+    """Trust of `n` entries; None if the bytes are not that."""
     if len(content) != 8 * n + 4:
         return None
     trust = np.frombuffer(content[:-4], dtype="<f8").astype(np.float64)
@@ -47,11 +46,11 @@ def trust_from_bytes(content: bytes, n: int) -> NDArray[np.float64] | None:
 
 
 class StoredModel(ModelFolder):
-    """Hands out what a folder of files would, from the tables of a store.
+    """Returns what a folder of files would, from the tables of a store.
 
     Parameters
     ----------
-    database : within a transaction, so that all of it is of one moment
+    database : within a transaction, so that everything is read from one state
     edit : the state after this edit
     """
 
@@ -68,7 +67,7 @@ class StoredModel(ModelFolder):
 
     @property
     def has_trust(self) -> bool:
-        """Whether trust is known for this state; it follows from the entries."""
+        """Whether trust is cached for this state; it can be computed from the entries."""
         return self._trust is not None
 
     def settings(self) -> dict[str, Any]:
@@ -80,53 +79,42 @@ class StoredModel(ModelFolder):
 
     def array(self, name: str, dtype: Any, shape: tuple[int | None, ...]) -> NDArray[Any]:
         """A column of the entries, or an array of the parts."""
-        if name == "trust" and self._trust is not None:
-            return self._fitting(name, self._trust, dtype, shape)
-        if name not in self._columns:
+        array = self._trust if name == "trust" else self._columns.get(name)
+        if array is None:
             return super().array(name, dtype, shape)
-        return self._fitting(name, self._columns[name], dtype, shape)
+        if not shape_fits(array.shape, shape) or array.dtype != dtype:
+            raise self.refuse(f"the {name} in {STORE} have the wrong type or shape")
+        return array
 
-    def lines(self, name: str, n_lines: int) -> list[Any]:  # noqa: ARG002  (all there are)
+    def lines(self, name: str, n_lines: int) -> list[Any]:  # noqa: ARG002  (the store knows)
         """Ids, subjects or payloads, one for each entry."""
         if name != "payloads":
             return self._texts[name]
-        nothing = "null"
-        return [
-            self._json((text or nothing).encode(), "a payload", numbers="any")
-            for text in self._texts[name]
-        ]
+        texts = (text or "null" for text in self._texts[name])
+        return [self._parse_json(text.encode(), "a payload", allow_nan=True) for text in texts]
 
-    def _open(self, name: str) -> Opened:
+    def _open(self, name: str) -> BinaryIO:
         if name not in self._contents:
             raise self.refuse(f"{STORE} does not hold {name}")
-        content = self._contents[name][0]
-        return Opened(io.BytesIO(content), len(content))
-
-    def _fitting(
-        self, name: str, array: NDArray[Any], dtype: Any, shape: tuple[int | None, ...]
-    ) -> NDArray[Any]:
-        fits = array.ndim == len(shape) and all(
-            want is None or want == have for want, have in zip(shape, array.shape, strict=True)
-        )
-        if not fits or array.dtype != dtype:
-            raise self.refuse(f"the {name} in {STORE} do not fit")
-        return array
+        return io.BytesIO(self._contents[name][0])
 
     def _read_parts(self, database: sqlite3.Connection) -> dict[str, tuple[bytes, str]]:
-        query = f"select name, content, sha256 from parts where {VALID}"
+        query = f"select name, content, sha256 from parts where {IS_VALID}"
         found = database.execute(query, {"edit": self.edit}).fetchall()
         if not all(isinstance(row[1], bytes) and isinstance(row[2], str) for row in found):
             raise self.refuse(f"{STORE} holds parts that are not bytes")
         if len(found) > len({row[0] for row in found}):
-            raise self.refuse(f"{STORE} holds two of a part")
+            raise self.refuse(f"{STORE} holds two versions of a part")
         return {name: (content, sha256) for name, content, sha256 in found}
 
     def _read_log(self, database: sqlite3.Connection) -> tuple[int, int]:
         query = (
             "select max(max(since), coalesce(max(until), 0)) > (select max(edit) from log) from {}"
         )
-        if any(database.execute(query.format(name)).fetchone()[0] for name in TIMED):
-            raise self.refuse(f"the log in {STORE} lacks its last edits")
+        if any(
+            database.execute(query.format(name)).fetchone()[0] for name in ("versions", "parts")
+        ):
+            raise self.refuse(f"the last edits are missing in the log of {STORE}")
         query = "select next_id, n_entries from log where edit = ?"
         found = database.execute(query, (self.edit,)).fetchone()
         if found is None:
@@ -135,8 +123,8 @@ class StoredModel(ModelFolder):
 
     def _read_rows(self, database: sqlite3.Connection, n_entries: int) -> None:
         query = (
-            f"select seq, {ROW}, rows.digest, {VERSION}, versions.digest "
-            f"from versions join rows using (seq) where {VALID} order by seq"
+            f"select seq, {ROW_COLUMNS}, rows.digest, {VERSION_COLUMNS}, versions.digest "
+            f"from versions join rows using (seq) where {IS_VALID} order by seq"
         )
         found = database.execute(query, {"edit": self.edit}).fetchall()
         if len(found) != n_entries:
@@ -165,26 +153,22 @@ class StoredModel(ModelFolder):
             self._columns["ids"] = np.array(ids, dtype=np.int64)
 
     def _embeddings(self, blobs: tuple[Any, ...]) -> NDArray[np.float32]:
-        widths = {len(blob) for blob in blobs}
         if not blobs:
-            return np.zeros((0, self._width()), dtype=np.float32)
+            return np.zeros((0, int(self.settings()["memory"]["width"])), dtype=np.float32)
+        widths = {len(blob) for blob in blobs}
         if len(widths) != 1 or min(widths) % 4:
             raise self.refuse(f"the embeddings in {STORE} have different lengths")
         flat = np.frombuffer(b"".join(blobs), dtype="<f4").astype(np.float32)
         return flat.reshape(len(blobs), -1)
 
-    def _width(self) -> int:
-        """Numbers per embedding where no entry tells."""
-        return int(self.settings()["memory"]["width"])
-
     def _codes(self, labels: tuple[Any, ...]) -> NDArray[np.int64]:
         classes = super().settings().get("classes", {}).get("values", [])
-        code = {json.dumps(label): place for place, label in enumerate(classes)}
+        code = {json.dumps(label): position for position, label in enumerate(classes)}
         try:
             return np.array([code[label] for label in labels], dtype=np.int64)
         except KeyError as error:
             raise self.refuse(
-                f"an entry in {STORE} has the label {error}, which is no class"
+                f"an entry in {STORE} has the label {error}, which is not a class"
             ) from None
 
     def _read_trust(self, database: sqlite3.Connection) -> NDArray[np.float64] | None:
@@ -197,9 +181,9 @@ class StoredModel(ModelFolder):
 
 def _is_damaged(found: tuple[Any, ...]) -> bool:
     seq, row, version = found[0], found[1:7], found[7:]
-    is_kind = isinstance(row[4], bytes) and isinstance(row[3], str | None)
+    has_types = isinstance(row[4], bytes) and isinstance(row[3], str | None)
     return (
-        not is_kind
+        not has_types
         or digest_of(seq, *row[:-1]) != row[-1]
         or digest_of(seq, *version[:-1]) != version[-1]
     )

@@ -1,4 +1,4 @@
-"""A store whose bytes were changed is refused, or answers as before: it never answers otherwise."""
+"""A store whose bytes were changed is refused, or predict as before: it never predict otherwise."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 from attnknn import AttnKNNClassifier, open_for_editing
 from attnknn.errors import ModelFolderError
-from attnknn.storage.store.schema import refused_if_damaged
+from attnknn.storage.store.schema import wrap_database_errors
 
-from .samples import answers
+from .samples import predict
 
 PAGE = 4096
 
@@ -40,18 +40,18 @@ def damages(content: bytes, rng: np.random.Generator) -> list[bytes]:
 
 
 def test_no_damage_changes_answers(store: Path, rng: np.random.Generator) -> None:
-    expected = answers(AttnKNNClassifier.load(store.parent))
+    expected = predict(AttnKNNClassifier.load(store.parent))
     n_refused = 0
     for content in damages(store.read_bytes(), rng):
         store.write_bytes(content)
         for name in ("-wal", "-shm"):
             store.with_name(store.name + name).unlink(missing_ok=True)
         try:
-            np.testing.assert_array_equal(answers(AttnKNNClassifier.load(store.parent)), expected)
+            np.testing.assert_array_equal(predict(AttnKNNClassifier.load(store.parent)), expected)
         except ModelFolderError:
             n_refused += 1
         with suppress(ModelFolderError), open_for_editing(store.parent) as model:
-            np.testing.assert_array_equal(answers(model.classifier), expected)
+            np.testing.assert_array_equal(predict(model.classifier), expected)
     assert n_refused > 10
 
 
@@ -60,16 +60,16 @@ def test_damage_is_told_from_other_trouble(tmp_path: Path) -> None:
     full.sqlite_errorname = "SQLITE_FULL"
     with (
         pytest.raises(ModelFolderError, match=r"fails \(database or disk is full\)"),
-        refused_if_damaged(tmp_path),
+        wrap_database_errors(tmp_path),
     ):
         raise full
     with (
-        pytest.raises(ModelFolderError, match=r"is damaged\. Put a copy"),
-        refused_if_damaged(tmp_path),
+        pytest.raises(ModelFolderError, match=r"is damaged\. Restore a copy"),
+        wrap_database_errors(tmp_path),
     ):
         raise sqlite3.DatabaseError("database disk image is malformed")
     with (
         pytest.raises(ModelFolderError, match=r"fails \(UNIQUE constraint failed\)"),
-        refused_if_damaged(tmp_path),
+        wrap_database_errors(tmp_path),
     ):
         raise sqlite3.IntegrityError("UNIQUE constraint failed")

@@ -14,8 +14,10 @@ import pytest
 from attnknn import AttnKNNClassifier, LearnedAttention, open_for_editing
 from attnknn.encoders import TableEncoder
 from attnknn.errors import CacheError, ModelFolderError, UnknownEntryError
-from attnknn.storage.durable import edits_of
-from attnknn.storage.store import erasing
+from attnknn.storage import erasure
+from attnknn.storage.editor import list_edits
+from attnknn.storage.store import erasing, schema
+from attnknn.storage.traces import find_files
 
 from .samples import assert_same, fitted, labels, payloads, people, rows
 
@@ -55,15 +57,15 @@ def test_every_trace_goes_and_answers_are_those_without(path: Path) -> None:
     assert traces(path, needles) == []
     assert sorted(receipt.ids) == THEIRS
     assert receipt.is_complete
-    assert receipt.n_answers == 35
-    assert receipt.seen_by == ["attention and calibration", "the center of the embeddings"]
+    assert receipt.n_compared == 35
+    assert receipt.affected_parts == ["attention and calibration", "the center of the embeddings"]
     assert "`refit` clears attention and calibration" in str(receipt)
     assert json.loads(json.dumps(receipt.to_dict()))["is_complete"] is True
     with open_for_editing(path) as model:
-        assert [line.words for line in model.log()][-2:] == [
+        assert [line.message for line in model.log()][-2:] == [
             *("asked by (erased)", "Erased 5 entries of a subject")
         ]
-        with pytest.raises(UnknownEntryError, match="No entry is of the subject 'person-3'"):
+        with pytest.raises(UnknownEntryError, match="No entry belongs to the subject 'person-3'"):
             model.forget(subject=WHO)
         with pytest.raises(UnknownEntryError):
             model.forget(subject="")
@@ -73,7 +75,7 @@ def test_no_way_back_brings_them_back(path: Path) -> None:
     with open_for_editing(path) as model:
         model.relabel([1], "cat")
         model.forget(subject=WHO)
-        with pytest.raises(ModelFolderError, match="is an erasure, which cannot be taken back"):
+        with pytest.raises(ModelFolderError, match="is an erasure, which cannot be undone"):
             model.undo()
         model.rollback(0)
         assert_same(model.classifier, fitted().forget(THEIRS))
@@ -82,21 +84,21 @@ def test_no_way_back_brings_them_back(path: Path) -> None:
 def test_parts_that_were_fitted_without_them_have_not_seen_them(path: Path) -> None:
     with open_for_editing(path) as model:
         model.add(rows(2, seed=2), ["ant", "bee"], subjects=["late", "late"])
-        assert model.forget(subject="late").seen_by == []
+        assert model.forget(subject="late").affected_parts == []
         model.add(rows(2, seed=2), ["ant", "bee"], subjects=["late", "late"])
         model.refit()
         model.forget([1])
         receipt = model.forget(subject="late")
-        assert receipt.seen_by == ["attention and calibration"]
+        assert receipt.affected_parts == ["attention and calibration"]
         assert "Only a new `fit`" not in receipt.remedy
         model.add(rows(2, seed=2), ["ant", "bee"], subjects=["late", "late"])
-        assert model.forget(subject="late").remedy == "No fitted part had seen these entries."
+        assert model.forget(subject="late").remedy == "No fitted part was trained on these entries."
 
 
 def test_a_new_class_that_was_theirs_is_said(path: Path) -> None:
     with open_for_editing(path) as model:
         model.add(rows(1, seed=2), ["dog"], subjects=["late"])
-        assert model.forget(subject="late").seen_by == ["attention and calibration"]
+        assert model.forget(subject="late").affected_parts == ["attention and calibration"]
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
@@ -120,8 +122,8 @@ def test_a_fitted_encoder_needs_a_new_fit(tmp_path: Path) -> None:
     clf.fit(rows(), labels(), subjects=people()).save(tmp_path / "model")
     with open_for_editing(tmp_path / "model") as model:
         receipt = model.forget(subject=WHO)
-    assert "the encoder" in receipt.seen_by
-    assert receipt.is_checked
+    assert "the encoder" in receipt.affected_parts
+    assert receipt.is_verified
     assert not receipt.is_complete
     assert receipt.remedy.endswith("Until then the encoder may hold their values.")
     assert "Only a new `fit` clears the center of the embeddings, the encoder." in receipt.remedy
@@ -138,7 +140,7 @@ def test_what_others_hold_too_is_no_trace(tmp_path: Path) -> None:
     assert traces(tmp_path / "model", [b"the same text"])  # of the others
 
 
-def test_a_trace_that_is_left_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trace_that_is_left_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(erasing, "finish_erasure", lambda *_: None)
     with open_for_editing(path) as model:
         receipt = model.forget(subject=WHO)
@@ -163,9 +165,7 @@ def test_an_erasure_that_was_cut_short_is_finished_when_next_opened(
 def test_a_reader_delays_an_erasure_and_the_receipt(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from attnknn.storage.store import schema
-
-    monkeypatch.setattr(schema, "WAIT", 0.05)
+    monkeypatch.setattr(schema, "TIMEOUT", 0.05)
     with open_for_editing(path, by="ann") as model:
         model.forget([1])
         with schema.open_to_read(path) as reader:
@@ -175,9 +175,9 @@ def test_a_reader_delays_an_erasure_and_the_receipt(
                     model.forget(subject=WHO)
             assert len(model.classifier.memory_) == 34
         receipt = model.forget(subject=WHO)
-        assert (sorted(receipt.ids), receipt.by, receipt.n_answers) == (THEIRS, "ann", 0)
+        assert (sorted(receipt.ids), receipt.by, receipt.n_compared) == (THEIRS, "ann", 0)
         assert receipt.is_complete
-        assert "attention and calibration" in receipt.seen_by
+        assert "attention and calibration" in receipt.affected_parts
         with pytest.raises(UnknownEntryError):
             model.forget(subject=WHO)
         assert traces(path, needles_of(fitted())) == []
@@ -201,7 +201,7 @@ def test_an_erasure_that_was_killed_gives_its_receipt_when_asked_again(
         receipt = model.forget(subject=WHO)
         assert (receipt.by, len(receipt.ids)) == ("ann", 5)
         assert all(each.startswith("sha256:") for each in receipt.ids)
-        assert "No answers were compared" in str(receipt)
+        assert "No predictions were compared" in str(receipt)
         with pytest.raises(UnknownEntryError):
             model.forget(subject="person-5")
 
@@ -211,14 +211,14 @@ def test_a_refit_in_a_block_has_seen_what_was_there(path: Path) -> None:
         model.add(rows(2, seed=2), ["ant", "bee"], subjects=["late", "late"])
         with model.edit("Monday"):
             model.refit()
-        assert model.forget(subject="late").seen_by == ["attention and calibration"]
+        assert model.forget(subject="late").affected_parts == ["attention and calibration"]
 
 
 def test_a_class_that_came_later_does_not_hide_who_brought_the_first(path: Path) -> None:
     with open_for_editing(path) as model:
         model.add(rows(1, seed=2), ["dog"], subjects=["late"])
         model.add(rows(1, seed=3), ["eel"])
-        assert model.forget(subject="late").seen_by == ["attention and calibration"]
+        assert model.forget(subject="late").affected_parts == ["attention and calibration"]
 
 
 def test_long_rows_are_searched_for_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,8 +236,6 @@ def test_long_rows_are_searched_for_too(tmp_path: Path, monkeypatch: pytest.Monk
 def test_an_erasure_whose_cache_fails_can_be_asked_for_again(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from attnknn.storage.durable import erasure
-
     with open_for_editing(path) as model:
         with monkeypatch.context() as patch:
             patch.setattr(erasure, "_erase_cached", _fail)
@@ -299,7 +297,7 @@ def test_edits_go_on_beside_readers_after_an_erasure(path: Path) -> None:
             command = [sys.executable, "-c", script, str(path)]
             assert subprocess.run(command, capture_output=True, check=True).stdout == b"35\n"
             assert model.head == edit
-    assert len(edits_of(path)) == 5
+    assert len(list_edits(path)) == 5
 
 
 @pytest.mark.parametrize("n_needles", [1, 500])
@@ -308,8 +306,8 @@ def test_many_needles_are_found_as_few_are(tmp_path: Path, n_needles: int) -> No
     (tmp_path / "with").write_bytes(b"hay" * 9 + needles[-1] + b"hay")
     (tmp_path / "without").write_bytes(b"hay, needle 9999")
     (tmp_path / "empty").touch()
-    assert erasing.files_that_hold(tmp_path, needles) == ["with"]
-    assert erasing.files_that_hold(tmp_path, []) == []
+    assert find_files(tmp_path, needles) == ["with"]
+    assert find_files(tmp_path, []) == []
 
 
 def test_all_snapshots_that_name_a_person_are_renamed(path: Path) -> None:
@@ -334,7 +332,7 @@ def test_who_erases_themselves_is_named_nowhere(path: Path) -> None:
         assert receipt.is_complete
         assert receipt.by == WHO
         assert {line.by for line in model.log()} == {"(erased)"}
-        assert model.log()[2].words == "(erased) asked"
+        assert model.log()[2].message == "(erased) asked"
         assert [snapshot.by for snapshot in model.snapshots()] == ["(erased)"]
     assert traces(path, [WHO.encode(), WHO.title().encode(), WHO.upper().encode()]) == []
 
@@ -351,11 +349,11 @@ def test_a_name_that_is_a_number_leaves_our_own_words_alone(tmp_path: Path) -> N
         with model.edit("as 3 asked"):
             model.relabel([8], "ant")
         model.forget(subject="3")
-        assert [line.words for line in model.log()] == [
+        assert [line.message for line in model.log()] == [
             "Opened for editing with 40 entries",
             "Relabeled 3 entries",
             "Forgot 3 entries",
-            "Took back edit 2: Forgot 3 entries",
+            "Undid edit 2: Forgot 3 entries",
             "Rolled back to snapshot before (erased) asked",
             "as (erased) asked",
             "Erased 5 entries of a subject",
@@ -375,7 +373,7 @@ def test_a_value_that_the_encoder_has_learned_is_found(tmp_path: Path) -> None:
     with open_for_editing(tmp_path / "model") as model:
         receipt = model.forget(subject="bob")
     assert receipt.found_in == ["entries.sqlite (settings.json)"]
-    assert not receipt.is_checked
+    assert not receipt.is_verified
 
 
 @pytest.mark.parametrize("who", ["Ann", "Zoë Brontë"])
@@ -394,7 +392,7 @@ def test_what_could_not_be_searched_for_is_not_called_complete(tmp_path: Path) -
         receipt = model.forget(subject="ann")
     assert (receipt.n_searched, receipt.found_in) == (0, [])
     assert not receipt.is_complete
-    assert "0 pieces of them were searched" in str(receipt)
+    assert "0 traces of them were searched" in str(receipt)
 
 
 def test_a_name_that_begins_another_name_is_no_trace(tmp_path: Path) -> None:

@@ -31,21 +31,21 @@ def test_edits_are_taken_back_one_by_one(path: Path) -> None:
         for state in states[-2::-1]:
             model.undo()
             assert_same(model.classifier, state)
-        with pytest.raises(ModelFolderError, match=r"no edit of .* to take back"):
+        with pytest.raises(ModelFolderError, match=r"no edit of .* to undo"):
             model.undo()
 
 
 def test_numbers_of_edits_may_be_of_numpy_but_not_truths(path: Path) -> None:
     with open_for_editing(path) as model:
         model.relabel([1], "cat")
-        assert len(model.touched(np.int64(1))) == 1
-        assert model.rollback(np.int64(0)).words == "Rolled back to edit 0"
+        assert len(model.changes(np.int64(1))) == 1
+        assert model.rollback(np.int64(0)).message == "Rolled back to edit 0"
         assert_same(model.classifier, fitted())
         for wrong in (True, np.bool_(True), 1.0, None):
             with pytest.raises(InvalidSettingError, match="by its number, an integer, got"):
                 model.rollback(wrong)
             with pytest.raises(InvalidSettingError, match="by its number, an integer, got"):
-                model.touched(wrong)
+                model.changes(wrong)
 
 
 def test_snapshots_have_names_and_can_be_gone_back_to(path: Path) -> None:
@@ -56,7 +56,7 @@ def test_snapshots_have_names_and_can_be_gone_back_to(path: Path) -> None:
         model.relabel([2], "ant")
         model.forget([4, 5, 6])
         after = copy(model.classifier)
-        assert model.rollback("clean").words == "Rolled back to snapshot clean"
+        assert model.rollback("clean").message == "Rolled back to snapshot clean"
         assert_same(model.classifier, before)
         assert model.undo().action == "rollback"
         assert_same(model.classifier, after)

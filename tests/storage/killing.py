@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from attnknn import AttnKNNClassifier, open_for_editing
-from attnknn.storage.durable import EditableModel
-from attnknn.storage.store.history import Edit
+from attnknn.storage.editor import EditableModel
+from attnknn.storage.store.history import EditRecord
 
 KINDS = ("add", "forget", "relabel", "undo", "erase")
 LONGEST = 0.2  # seconds that a writer lives
@@ -45,12 +45,12 @@ def edit_somehow(model: EditableModel, generator: np.random.Generator) -> None:
     if kind == "add":
         n = int(generator.integers(1, 4))
         labels = generator.choice(["ant", "bee", "eel"], n)
-        model.add(generator.normal(size=(n, 6)), labels, subjects=[f"visitor-{head.edit}"] * n)
+        model.add(generator.normal(size=(n, 3)), labels, subjects=[f"visitor-{head.edit}"] * n)
     elif kind == "forget" and len(entries) > 20:
         model.forget(generator.choice(entries.ids, 2, replace=False))
     elif kind == "relabel":
         model.relabel(generator.choice(entries.ids, 1), "ant" if head.edit % 2 else "bee")
-    elif kind == "undo" and head.state > 0 and head.action != "erase":
+    elif kind == "undo" and head.undo_target > 0 and head.action != "erase":
         model.undo()
     elif kind == "erase" and entries.subjects[-1].startswith("visitor"):
         model.forget(subject=entries.subjects[-1])
@@ -110,9 +110,9 @@ def read_until_told(path: Path, stop: int) -> int:
     return 0
 
 
-def checked(path: Path) -> list[Edit]:
+def checked(path: Path) -> list[EditRecord]:
     """The log of a model that opens, is sound, and is the same for readers and the writer."""
-    queries = np.random.default_rng(1).normal(size=(5, 6))
+    queries = np.random.default_rng(1).normal(size=(5, 3))
     with open_for_editing(path) as model:
         # Only now: opening brings in an edit whose writer was killed between its last byte and
         # telling readers of it.
@@ -125,7 +125,7 @@ def checked(path: Path) -> list[Edit]:
         return model.log()
 
 
-def check_acknowledged(path: Path, told: tuple[int, ...], log: list[Edit]) -> None:
+def check_acknowledged(path: Path, told: tuple[int, ...], log: list[EditRecord]) -> None:
     """The last acknowledged edit is in the log, and its state can be brought back."""
     edit = told[0]
     assert len(log) > edit, f"edit {edit} was acknowledged and is lost"

@@ -1,0 +1,263 @@
+"""Erase all entries of a person from a stored model, verify it, and issue a receipt."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attnknn.encoders import IdentityEncoder, TextEncoder
+from attnknn.errors import UnknownEntryError
+from attnknn.records import Floats
+from attnknn.storage.store import erasing
+from attnknn.storage.store.changes import count_entries
+from attnknn.storage.store.erasing import PendingReceipt, SubjectEntry
+from attnknn.storage.store.schema import wrap_database_errors
+from attnknn.storage.traces import Traces, collect_traces
+
+if TYPE_CHECKING:
+    from attnknn.classifier import AttnKNNClassifier
+    from attnknn.storage.editor import EditableModel
+
+MAX_COMPARED = 200  # predictions
+ENCODER = "the encoder"
+CENTER = "the center of the embeddings"
+VOTE = "attention and calibration"
+HEAD = "the value head"
+REFITTED = (VOTE, HEAD)  # by `refit`
+PARTS = {"center.npy": CENTER, "value_head.safetensors": HEAD}  # all other files belong to VOTE
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What was erased of a person, what was verified, and which fitted parts are affected.
+
+    Attributes
+    ----------
+    subject : str
+        The person.
+    ids : list
+        The ids of the removed entries; text ids as hashes if the erasure was interrupted.
+    at : str
+        Date and time, in UTC.
+    by : str
+        Who erased the entries.
+    n_cached_embeddings : int
+        How many embeddings of texts were erased from the user's cache.
+    searched : list of str
+        The files of the model folder that were searched for traces.
+    n_searched : int
+        How many traces were searched for: pieces of the entries, words and names.
+    found_in : list of str
+        The files, and places within the store, where a trace was still found.
+    n_compared : int
+        How many predictions were compared with those of a memory built without the entries. It is
+        0 after an interrupted erasure, when the memory was built without them anyway.
+    predictions_agree : bool
+        Whether all of them were the same.
+    affected_parts : list of str
+        The fitted parts that were trained on the entries.
+    """
+
+    subject: str
+    ids: list[Any]
+    at: str
+    by: str
+    n_cached_embeddings: int
+    searched: list[str]
+    n_searched: int
+    found_in: list[str]
+    n_compared: int
+    predictions_agree: bool
+    affected_parts: list[str]
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether the search had a trace to look for, found none, and all predictions agree."""
+        return self.predictions_agree and self.n_searched > 0 and not self.found_in
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it is verified and the encoder, which may hold values, is not affected."""
+        return self.is_verified and ENCODER not in self.affected_parts
+
+    @property
+    def remedy(self) -> str:
+        """What would remove the influence on the fitted parts too."""
+        if not self.affected_parts:
+            return "No fitted part was trained on these entries."
+        by_refit = [part for part in self.affected_parts if part in REFITTED]
+        by_fit = [part for part in self.affected_parts if part not in REFITTED]
+        sentences = [f"Fitted on these entries: {', '.join(self.affected_parts)}."]
+        sentences += [f"`refit` clears {', '.join(by_refit)} from then on."] if by_refit else []
+        sentences += [f"Only a new `fit` clears {', '.join(by_fit)}."] if by_fit else []
+        if ENCODER in by_fit:
+            sentences += ["Until then the encoder may hold their values."]
+        return " ".join(sentences)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON.
+
+        Returns
+        -------
+        dict
+            One value per attribute, with `is_complete` and `remedy`.
+        """
+        return {**asdict(self), "is_complete": self.is_complete, "remedy": self.remedy}
+
+    def __str__(self) -> str:
+        traces = f"{self.n_searched:,} {'trace' if self.n_searched == 1 else 'traces'}"
+        found = f"found in {', '.join(self.found_in)}" if self.found_in else "found in none"
+        agree = "the same as" if self.predictions_agree else "NOT the same as"
+        compared = f"{self.n_compared:,} predictions are {agree}"
+        if not self.n_compared:
+            compared = "No predictions were compared with"
+        return (
+            f"Erased {count_entries(len(self.ids))} of subject {self.subject} "
+            f"({self.at}, by {self.by}).\n"
+            f"{traces} of them were searched for in {len(self.searched)} files and {found}.\n"
+            f"{compared} those of a memory built without them.\n{self.remedy}"
+        )
+
+
+def erase_subject(model: EditableModel, subject: str) -> Receipt:
+    """Remove every trace of a subject's entries from the folder of a model."""
+    entries = erasing.entries_of(model.database, subject) if subject else []
+    if not entries:
+        return _deliver_pending(model, subject)
+    affected = _affected_parts(model, subject)
+    others = erasing.entries_of_others(model.database, subject)
+    copies = list({entry.embedding for entry in entries} - others.embeddings)
+    traces = collect_traces(subject, entries, others)
+    n_cached = _erase_cached(model.classifier, entries)  # first: it can be computed again
+    pending = PendingReceipt([entry.id for entry in entries], affected, n_cached)
+    edited = _delete(model, subject, entries, copies, pending)
+    rebuilt = _predict(model.classifier)
+    agree = bool(np.allclose(edited, rebuilt, rtol=0, atol=1e-6))
+    receipt = _deliver(model, subject, model.head, pending, traces, len(rebuilt), agree)
+    return replace(receipt, by=model.by)  # the log does not name people who erased themselves
+
+
+def _delete(
+    model: EditableModel,
+    subject: str,
+    entries: list[SubjectEntry],
+    copies: list[bytes],
+    pending: PendingReceipt,
+) -> Floats:
+    """Delete the entries and load the rest; returns predictions made before loading."""
+    message = f"Erased {count_entries(len(entries))} of a subject"
+    try:
+        with wrap_database_errors(model.path):
+            _forget(model, entries, copies)
+            edited = _predict(model.classifier)
+            erasing.erase_entries(
+                model.database,
+                subject,
+                copies,
+                head=model.head,
+                by=model.by,
+                message=message,
+                pending=pending,
+            )
+            erasing.finish_erasure(model.database, model.path)
+    finally:
+        model.load()
+    return edited
+
+
+def _deliver_pending(model: EditableModel, subject: str) -> Receipt:
+    """The receipt of an erasure that was interrupted after the entries were deleted.
+
+    Their contents are no longer known, so only the name is searched for.
+    """
+    with wrap_database_errors(model.path):
+        found = erasing.find_pending(model.database, subject) if subject else None
+        if found is None:
+            raise UnknownEntryError(f"No entry belongs to the subject {subject!r}.")
+        erasing.finish_erasure(model.database, model.path)
+    edit, pending = found
+    traces = collect_traces(subject, [], erasing.entries_of_others(model.database, subject))
+    return _deliver(model, subject, edit, pending, traces, 0, True)
+
+
+def _deliver(
+    model: EditableModel,
+    subject: str,
+    edit: int,
+    pending: PendingReceipt,
+    traces: Traces,
+    n_compared: int,
+    predictions_agree: bool,
+) -> Receipt:
+    """Search for traces and complete the receipt of an edit; it cannot be requested again."""
+    line, database = model.log()[edit], model.database
+    written, learned = erasing.written_texts(database), erasing.learned_texts(database)
+    receipt = Receipt(
+        subject=subject,
+        at=line.at,
+        by=line.by,
+        searched=sorted(path.name for path in model.path.iterdir()),
+        n_searched=len(traces),
+        found_in=traces.find(model.path, written, learned),
+        n_compared=n_compared,
+        predictions_agree=predictions_agree,
+        **asdict(pending),
+    )
+    with wrap_database_errors(model.path):
+        erasing.delete_pending(database, edit)
+    return receipt
+
+
+def _forget(model: EditableModel, entries: list[SubjectEntry], copies: list[bytes]) -> None:
+    """Remove current entries, and prototypes that are copies of them, from the classifier."""
+    classifier = model.classifier
+    is_theirs = np.isin(model.seqs, [entry.seq for entry in entries])
+    if is_theirs.any():
+        classifier.forget(classifier.memory_.entries.ids[is_theirs])
+    width = classifier.memory_.entries.embeddings.shape[1]
+    vectors = np.frombuffer(b"".join(copies), dtype="<f4").astype(np.float32)
+    classifier.attention_ = classifier.attention_.copy()
+    classifier.attention_.forget_copies(vectors.reshape(-1, width))
+
+
+def _predict(classifier: AttnKNNClassifier) -> Floats:
+    """Predictions for some of the entries, as if they were queries."""
+    entries = classifier.memory_.entries
+    if not len(entries):
+        return np.zeros((0, len(classifier.classes_)))
+    step = max(1, len(entries) // MAX_COMPARED)
+    queries = entries.embeddings[::step][:MAX_COMPARED]
+    return classifier._parts().answer(queries).probabilities
+
+
+def _erase_cached(classifier: AttnKNNClassifier, entries: list[SubjectEntry]) -> int:
+    """Erase the embeddings of these entries from the user's cache of text embeddings."""
+    encoder = classifier.encoder_
+    if not (isinstance(encoder, TextEncoder) and encoder.cache):
+        return 0
+    known = {entry.embedding for entry in entries}
+
+    def is_erased(vectors: Any) -> Any:
+        prepared = classifier.memory_.prepare(vectors)
+        return np.array([row.astype("<f4").tobytes() in known for row in prepared], dtype=bool)
+
+    return encoder.forget_embeddings(is_erased)
+
+
+def _affected_parts(model: EditableModel, subject: str) -> list[str]:
+    """The fitted parts that were trained on entries of a subject."""
+    parts = part_names(erasing.parts_fitted_on(model.database, subject))
+    is_fitted = not isinstance(model.classifier.encoder_, IdentityEncoder | TextEncoder)
+    was_fitted_on = erasing.has_entries_after(model.database, subject, 0)  # no edit fits it again
+    return [*parts, ENCODER] if is_fitted and was_fitted_on else parts
+
+
+def part_names(files: set[str]) -> list[str]:
+    """The names for people of the parts in these files, without the encoder.
+
+    >>> part_names({"center.npy", "settings.json", "encoder_scale.npy"})
+    ['attention and calibration', 'the center of the embeddings']
+    """
+    return sorted({PARTS.get(name, VOTE) for name in files if not name.startswith("encoder_")})
