@@ -197,7 +197,7 @@ def test_what_cannot_be_promised_is_refused_in_words():
     with pytest.raises(
         InvalidInputError,
         match=r"`coverage=0.99` by class needs at least 99 held-out examples of each class; `\d` "
-        r"has 30. Ask for less coverage, or use `by_class=False`.",
+        r"has 30. Lower the coverage, or use `by_class=False`.",
     ):
         clf.predict_set(X, 0.99, by_class=True)
     with pytest.raises(

@@ -62,7 +62,9 @@ class Public:
         ]
 
     def _is_excused(self, code: str) -> bool:
-        """Fields of a dataclass may stand under Attributes, as users of a result read them."""
+        """Fields of a dataclass may stand under Attributes; protocols have no parameters."""
+        if code == "PR01" and getattr(self.thing, "_is_protocol", False):
+            return True
         if code not in ("PR01", "PR02", "PR03") or not dataclasses.is_dataclass(self.thing):
             return False
         documented = _doc_object(self.thing)

@@ -1,25 +1,25 @@
 """Jackknife+: sets with a guarantee from leave-one-out scores, by answering without each entry.
 
-For a query x, a class c and each judged entry i let S_i be the score of entry i's own label and
+For a query x, a class c and each held-out entry i let S_i be the score of entry i's own label and
 S_−i(x, c) the score of c for x, both by the memory *without* entry i. The class is in the set if
 
     #{i : S_i < S_−i(x, c)} < coverage · (n + 1).
 
-**Guarantee.** If query and judged entries are exchangeable and the fitted parts do not depend on
-them, the set holds the label with a chance of at least 1 − 2 (1 − coverage). The argument is that
-of Barber et al. (2021), for labels by Romano et al. (2020): put the query among the entries as
-entry n + 1, and let R_ij be the score of entry i by the memory without i and j. Say that i loses to
+**Guarantee.** If query and held-out entries are exchangeable and the fitted parts do not depend on
+them, the set contains the label with a probability of at least 1 − 2 (1 − coverage). The argument
+is that of Barber et al. (2021), for labels by Romano et al. (2020): put the query among the entries
+as entry n + 1, and let R_ij be the score of entry i by the memory without i and j. Entry i loses to
 j if R_ij > R_ji. The label is left out only if entry n + 1 loses to at least coverage · (n + 1)
 others. In a tournament of n + 1 at most 2 (1 − coverage) (n + 1) can lose that often, and by
-exchangeability each entry is as likely as any other to be one of these.
+exchangeability each entry is equally likely to be one of these.
 
-**Cost.** Taking out entry i changes the neighbors of x only if i is one of them. All other entries
-of one label change the answer alike, through the class frequencies of the prior: one of them is
-taken out, and its answer stands for all. So a query costs at most K + C answers, not n.
+**Cost.** Removing entry i changes the neighbors of x only if i is one of them. All other entries of
+one label change the answer alike, through the class frequencies of the prior: one of them is
+removed, and its answer stands for all. So a query costs at most K + C answers, not n.
 
-With trust an entry also matters if it vouches for a neighbor, and that is followed. But lists of
-those who vouch are not filled up when one is taken out, and entries of one group leave together:
-with trust or groups the guarantee holds but for such effects.
+With trust an entry also matters if it contributes to the trust of a neighbor, which is accounted
+for. But the lists of contributing entries are not filled up when one is removed, and entries of one
+group are removed together: with trust or groups the guarantee holds up to such effects.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ PLACES = 1 << 22  # pairs of answers and neighbors held at once
 
 @dataclass(frozen=True)
 class Jackknife:
-    """What is known before a query comes.
+    """Leave-one-out scores of held-out entries, ready for queries.
 
     Parameters
     ----------
-    left_out : the entries that are left out in turn, and the verdicts on them
-    own_scores : (n,) the score of each one's own label
-    trust : of all entries, where the attention asks for it
+    left_out : the entries that are left out in turn, with their leave-one-out predictions
+    own_scores : (n,) the score of the own label of each
+    trust : of all entries, if the attention uses it
     """
 
     parts: Parts
@@ -77,9 +77,9 @@ class Jackknife:
     def wins(
         self, queries: NDArray[np.float32], *, by_class: bool = False, uniform: Floats | None = None
     ) -> Integers:
-        """How many entries (B, C) have a lower score than the query with each label.
+        """Count the entries (B, C) with a lower score than the query with each label.
 
-        By class, only entries of that label are counted.
+        By class, only entries of that label count.
         """
         memory, n_classes = self.parts.memory, len(self.parts.counts)
         extra = int(Exclusion(memory.entries.groups).sizes(self.left_out.rows).max(initial=1))
@@ -109,7 +109,7 @@ class Jackknife:
         return [np.sort(scores[own == c]) for c in range(len(self.parts.counts))]
 
     def _blocks(self, found: Neighbors) -> Iterator[list[_Pair]]:
-        """Pairs of a query and an entry to answer without, as many as fit."""
+        """Pairs of a query and an entry to leave out, in blocks of bounded size."""
         most = max(1, PLACES // max(1, found.positions.shape[1]))
         block: list[_Pair] = []
         for query in range(len(found)):
@@ -132,12 +132,12 @@ class Jackknife:
         return alone + together
 
     def _touching(self, query: int, found: Neighbors) -> Integers:
-        """Entries without which the query has other neighbors, or neighbors of other trust."""
+        """Entries whose removal changes the neighbors of the query, or their trust."""
         k, groups = self.parts.n_neighbors, self.parts.memory.entries.groups
         near = found.positions[query, :k][found.mask[query, :k]]
         if self.trust is not None:
-            vouching = self.trust.table.positions[near][self.trust.table.mask[near]]
-            near = np.unique(np.concatenate([near, vouching]))
+            contributing = self.trust.table.positions[near][self.trust.table.mask[near]]
+            near = np.unique(np.concatenate([near, contributing]))
         return Exclusion(groups).pairs(near)[1] if (groups[near] != NO_GROUP).any() else near
 
     def _scores(
@@ -173,9 +173,9 @@ class Jackknife:
 
 @dataclass(frozen=True)
 class _Pair:
-    """A query and a judged entry, by place, without which it is answered.
+    """A query and the position of a held-out entry, without which it is answered.
 
-    If it stands for all entries of its label, then for all but those at the places `not_these`.
+    If it stands for all entries of its label, then for all but those at `not_these`.
     """
 
     query: int

@@ -1,4 +1,4 @@
-"""How strange each label would be for a row, from its probabilities; higher is stranger."""
+"""Conformity scores: how badly each label fits a row, from its probabilities; higher is worse."""
 
 from __future__ import annotations
 
@@ -18,18 +18,45 @@ LIMITS = {
 
 
 class SetScore(Protocol):
-    """A score per row and label. A set holds the labels whose score is at most a threshold."""
+    """A score per row and label. A set holds the labels whose score is at most a threshold.
+
+    Attributes
+    ----------
+    name : str
+        Short name of the score.
+
+    Examples
+    --------
+    >>> score: SetScore = Lac()
+    >>> score.name
+    'lac'
+    """
 
     name: str
 
     def of_all(self, probabilities: Floats, uniform: Floats | None = None) -> Floats:
-        """Scores (n, C) for probabilities (n, C); `uniform` (n,) in [0, 1) randomizes them."""
+        """Score all labels of some rows.
+
+        Parameters
+        ----------
+        probabilities : ndarray of shape (n_rows, n_classes)
+            Class probabilities.
+        uniform : ndarray of shape (n_rows,), default=None
+            Numbers in [0, 1) that randomize the scores; None does not.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes)
+            Scores; higher fits worse.
+        """
 
 
 @dataclass(frozen=True)
 class Lac:
-    """1 − p: the smallest sets on average, and sometimes an empty one (Sadinle et al. 2019).
+    """1 − p: the smallest sets on average, sometimes empty ones (Sadinle et al. 2019).
 
+    Examples
+    --------
     >>> Lac().of_all(np.array([[0.5, 0.25, 0.25]]))
     array([[0.5 , 0.75, 0.75]])
     """
@@ -37,7 +64,20 @@ class Lac:
     name = "lac"
 
     def of_all(self, probabilities: Floats, uniform: Floats | None = None) -> Floats:  # noqa: ARG002
-        """One minus the probability; nothing in it can be randomized."""
+        """Compute one minus the probability.
+
+        Parameters
+        ----------
+        probabilities : ndarray of shape (n_rows, n_classes)
+            Class probabilities.
+        uniform : ndarray of shape (n_rows,), default=None
+            Ignored: this score cannot be randomized.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes)
+            Scores; higher fits worse.
+        """
         return 1.0 - np.asarray(probabilities, dtype=np.float64)
 
 
@@ -45,11 +85,12 @@ class Lac:
 class Aps:
     """The probability of all labels that are more probable than this one (Romano et al. 2020).
 
-    Sets are larger where the classifier is unsure, and never empty: the most probable label scores
-    zero. Randomized, a label also counts the share `uniform` of its own probability: coverage is
-    then exact, not a little higher, and a set may be empty. Labels of equal probability rank by
-    column.
+    Sets are larger for uncertain rows and never empty: the most probable label scores zero. The
+    randomized score adds the share `uniform` of the label's own probability: coverage is then exact
+    instead of a little higher, and a set may be empty. Labels of equal probability rank by column.
 
+    Examples
+    --------
     >>> Aps().of_all(np.array([[0.25, 0.5, 0.25]]))
     array([[0.5 , 0.  , 0.75]])
     >>> Aps().of_all(np.array([[0.25, 0.5, 0.25]]), np.array([0.5]))
@@ -59,7 +100,20 @@ class Aps:
     name = "aps"
 
     def of_all(self, probabilities: Floats, uniform: Floats | None = None) -> Floats:
-        """The cumulated probabilities."""
+        """Compute the cumulated probabilities of more probable labels.
+
+        Parameters
+        ----------
+        probabilities : ndarray of shape (n_rows, n_classes)
+            Class probabilities.
+        uniform : ndarray of shape (n_rows,), default=None
+            Numbers in [0, 1) that randomize the scores; None does not.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes)
+            Scores; higher fits worse.
+        """
         p = np.asarray(probabilities, dtype=np.float64)
         order = np.argsort(-p, axis=1, kind="stable")
         ranked = np.take_along_axis(p, order, axis=1)
@@ -74,13 +128,17 @@ class Aps:
 
 @dataclass(frozen=True)
 class Raps:
-    """APS, and `penalty` for each rank beyond `k_reg`: fewer long sets (Angelopoulos et al. 2021).
+    """APS with a penalty for each rank beyond `k_reg`: fewer large sets (Angelopoulos et al. 2021).
 
     Parameters
     ----------
-    k_reg : labels up to this rank cost nothing; higher allows longer sets
-    penalty : per rank beyond; higher makes sets more alike in size
+    k_reg : int, default=1
+        Labels up to this rank have no penalty; higher values allow larger sets.
+    penalty : float, default=0.05
+        Penalty per rank; higher values make sets more equal in size.
 
+    Examples
+    --------
     >>> Raps(k_reg=1, penalty=0.125).of_all(np.array([[0.25, 0.5, 0.25]]))
     array([[0.625, 0.   , 1.   ]])
     """
@@ -93,7 +151,20 @@ class Raps:
         check_limits(self, LIMITS)
 
     def of_all(self, probabilities: Floats, uniform: Floats | None = None) -> Floats:
-        """The cumulated probabilities with what the ranks cost."""
+        """Compute the cumulated probabilities of more probable labels plus the penalties.
+
+        Parameters
+        ----------
+        probabilities : ndarray of shape (n_rows, n_classes)
+            Class probabilities.
+        uniform : ndarray of shape (n_rows,), default=None
+            Numbers in [0, 1) that randomize the scores; None does not.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes)
+            Scores; higher fits worse.
+        """
         beyond = np.maximum(ranks(probabilities) - self.k_reg, 0)
         return Aps().of_all(probabilities, uniform) + self.penalty * beyond
 
@@ -102,8 +173,20 @@ KNOWN: dict[str, type[Lac] | type[Aps] | type[Raps]] = {"lac": Lac, "aps": Aps, 
 
 
 def make_score(score: str | SetScore) -> SetScore:
-    """The score of this name, or the one that is given.
+    """Find a score by name.
 
+    Parameters
+    ----------
+    score : {"lac", "aps", "raps"} or SetScore
+        Name of a score, or a score, which is returned as it is.
+
+    Returns
+    -------
+    SetScore
+        The score with default settings.
+
+    Examples
+    --------
     >>> make_score("raps")
     Raps(k_reg=1, penalty=0.05)
     """
@@ -115,7 +198,7 @@ def make_score(score: str | SetScore) -> SetScore:
 
 
 def ranks(probabilities: Floats) -> Integers:
-    """The rank (n, C) of each label, 1 for the most probable; equals by column.
+    """The rank (n, C) of each label, 1 for the most probable; ties by column.
 
     >>> ranks(np.array([[0.25, 0.5, 0.25]])).tolist()
     [[2, 1, 3]]

@@ -1,31 +1,45 @@
-"""The record of prediction sets, and how scores become members."""
+"""Prediction sets: the record, and how scores become members."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnknn import _display
 from attnknn.records import Booleans, Floats, Integers
 
-ROUNDING = 1e-9  # votes of equal neighbors, added in another order, differ by less
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+ROUNDING = 1e-9  # sums of equal votes in another order differ by less
+MAX_SHOWN = 10  # sets in HTML
 
 
 @dataclass(frozen=True)
 class PredictionSets:
-    """For each row the classes that it may well have. A set may be empty, or hold all of them.
+    """For each row the set of classes that are plausible. A set may be empty or hold all classes.
 
-    Parameters
+    Attributes
     ----------
-    members : (n, C) True where a class is in the set of a row
-    classes : (C,) in the order of the columns
-    coverage : the share of sets that are to hold the right class
-    by_class : whether that is meant for the rows of each class
-    method : 'leave_one_out', 'split' or 'jackknife+'; see `AttnKNNClassifier.predict_set`
-    thresholds : (C,) largest score of a member; None for 'jackknife+', which has none
+    members : ndarray of shape (n_rows, n_classes)
+        True where a class is in the set of a row.
+    classes : ndarray of shape (n_classes,)
+        Classes in the order of the columns.
+    coverage : float
+        Share of sets that are to contain the true class.
+    by_class : bool, default=False
+        Whether the coverage is meant for the rows of each class, and not only on average.
+    method : str, default="leave_one_out"
+        'leave_one_out', 'split' or 'jackknife+'; see `AttnKNNClassifier.predict_set`.
+    thresholds : ndarray of shape (n_classes,) or None, default=None
+        Largest score of a member of each class; None for 'jackknife+'.
 
+    Examples
+    --------
     >>> sets = PredictionSets(np.array([[True, False], [True, True]]), np.array(["a", "b"]), 0.9)
     >>> sets.labels(), sets.sizes.tolist()
     ([['a'], ['a', 'b']], [1, 2])
@@ -39,21 +53,95 @@ class PredictionSets:
     thresholds: Floats | None = None
 
     def labels(self) -> list[list[Any]]:
-        """The labels in the set of each row, in the order of `classes`."""
+        """List the labels in the set of each row.
+
+        Returns
+        -------
+        list of list
+            Labels in the order of `classes`.
+        """
         return [self.classes[row].tolist() for row in self.members]
 
     @property
     def sizes(self) -> Integers:
-        """(n,) how many classes each set holds."""
+        """Number of classes in each set."""
         return self.members.sum(axis=1).astype(np.int64)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Convert to a DataFrame with one row per set.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns labels (tuples) and size, and one boolean column `has_CLASS` per class.
+        """
+        import pandas as pd
+
+        names = [f"has_{name}" for name in self.classes.tolist()]
+        frame = pd.DataFrame({"labels": [tuple(set_) for set_ in self.labels()]})
+        return frame.assign(size=self.sizes).join(pd.DataFrame(self.members, columns=names))
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw how many sets have each size.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, default=None
+            Axes to draw on; None makes new ones.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes with one bar per size.
+        """
+        ax = _display.axes(ax, "`PredictionSets.plot`")
+        counts = np.bincount(self.sizes)
+        ax.bar(range(len(counts)), counts)
+        ax.set_xticks(range(len(counts)))
+        ax.set_xlabel("classes in the set")
+        ax.set_ylabel("sets")
+        ax.set_title(self._title())
+        return ax
+
+    def _title(self) -> str:
+        return f"Prediction sets, coverage {self.coverage:g}{' by class' * self.by_class}"
+
+    def _repr_html_(self) -> str:
+        n_rows, counts = max(1, len(self)), np.bincount(self.sizes)
+        sizes = [[size, _display.bar(n / n_rows), int(n)] for size, n in enumerate(counts) if n]
+        shown = [
+            [row, ", ".join(map(str, labels)) or "∅"]
+            for row, labels in enumerate(self.labels()[:MAX_SHOWN])
+        ]
+        more = f"… and {len(self) - MAX_SHOWN:,} more rows" if len(self) > MAX_SHOWN else ""
+        return _display.page(
+            f"{self._title()}, method {self.method}",
+            _display.table(["size", "share of rows", "rows"], sizes),
+            _display.table(["row", "set"], shown),
+            _display.note(more) if more else "",
+        )
 
     def __len__(self) -> int:
         return len(self.members)
 
 
 def members(scores: Floats, thresholds: Floats) -> Booleans:
-    """Which labels (n, C) are in the sets: those whose score is at most their threshold (C,).
+    """Select the labels whose score is at most the threshold of their class.
 
+    Parameters
+    ----------
+    scores : ndarray of shape (n_rows, n_classes)
+        Scores of the labels; higher fits worse.
+    thresholds : ndarray of shape (n_classes,)
+        Largest score of a member of each class.
+
+    Returns
+    -------
+    ndarray of shape (n_rows, n_classes)
+        True where a class is in the set of a row.
+
+    Examples
+    --------
     >>> members(np.array([[0.1, 0.9], [0.5, 0.5]]), np.array([0.5, 0.5])).tolist()
     [[True, False], [True, True]]
     """

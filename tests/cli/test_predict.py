@@ -215,9 +215,9 @@ def test_novelrs_are_left_out_by_as_many_nearest_entries_as_asked(model: Path, r
     assert "--n-nearest can be at most" in many
 
 
-def test_what_cannot_be_promised_is_one_line(model: Path, rows: Path) -> None:
+def test_what_cannot_be_guaranteed_is_one_line(model: Path, rows: Path) -> None:
     assert "needs at least 999 held-out examples" in refused(
         "predict", model, rows, "--sets", "0.999"
     )
-    assert "cannot be promised" in refused("predict", model, rows, "--max-risk", "0.0001")
+    assert "cannot be guaranteed" in refused("predict", model, rows, "--max-risk", "0.0001")
     assert run("predict", model, rows, "--sets", "1.5").exit_code == 2

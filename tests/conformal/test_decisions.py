@@ -1,4 +1,4 @@
-"""Decisions: the risk that was allowed, strangeness that is exact, and reasons in words."""
+"""Decisions: the risk stays below its bound, p-values of novelty are exact, reasons are text."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from strategies import blobs
 from attnknn import AttnKNNClassifier, Decisions
 from attnknn.conformal.decisions import (
     NOVEL,
+    clopper_pearson_bound,
     confidence_for_risk,
     decide,
     novelty_p_values,
     novelty_p_values_of_entries,
-    upper_bound,
 )
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.leave_one_out import LeaveOneOutPredictions
@@ -26,18 +26,18 @@ SPREAD = 0.6
 
 
 def left_out(rng, n, n_classes=3):
-    """Verdicts whose probabilities are true."""
+    """Predictions with true probabilities."""
     p = rng.dirichlet(np.full(n_classes, 0.4), n)
     own = (p.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
     return LeaveOneOutPredictions(np.arange(n), own, p, np.ones((n, 1)))
 
 
-def true_risk(leave_one_out_predictions, limit):
-    confidence = leave_one_out_predictions.probabilities.max(axis=1)
+def true_risk(predictions, limit):
+    confidence = predictions.probabilities.max(axis=1)
     return (1 - confidence[confidence >= limit]).mean()
 
 
-def test_the_risk_is_kept_as_often_as_was_promised(rng):
+def test_the_risk_is_kept_as_often_as_guaranteed(rng):
     everyone = left_out(rng, 20_000)
     limits = [confidence_for_risk(left_out(rng, 1000), 0.2) for _ in range(100)]
     risks = np.array([true_risk(everyone, limit) for limit in limits])
@@ -50,19 +50,19 @@ def test_wrong_labels_do_not_count_as_risk(rng):
     confusions = np.full((3, 3), 0.1) + 0.7 * np.eye(3)
     observed = (confusions[clean.own].cumsum(axis=1) > rng.random((4000, 1))).argmax(axis=1)
     noisy = LeaveOneOutPredictions(clean.rows, observed, clean.probabilities, clean.distances)
-    with pytest.raises(InvalidInputError, match="cannot be promised"):
+    with pytest.raises(InvalidInputError, match="cannot be guaranteed"):
         confidence_for_risk(noisy, 0.2)
     limit = confidence_for_risk(noisy, 0.2, confusions)
     assert 0.1 < true_risk(clean, limit) < 0.2
 
 
-def test_a_risk_that_cannot_be_promised_is_told_with_one_that_can(rng):
+def test_an_error_names_a_risk_that_can_be_guaranteed(rng):
     rows = left_out(rng, 300)
     said = set()
     for asked in (0.0001, 0.02, 0.05):
-        with pytest.raises(InvalidInputError, match="cannot be promised") as refused:
+        with pytest.raises(InvalidInputError, match="cannot be guaranteed") as refused:
             confidence_for_risk(rows, asked)
-        least = float(re.search(r"; ([\d.]+) could be", str(refused.value))[1])
+        least = float(re.search(r"; ([\d.]+) can be", str(refused.value))[1])
         assert confidence_for_risk(rows, 1.05 * least) <= 1
         said.add(least)
     assert max(said) < 1.35 * min(said)  # whatever was asked
@@ -72,12 +72,12 @@ def test_a_bound_holds_its_rate():
     from scipy.stats import binom
 
     for n_wrong, n in ((0, 59), (3, 100), (50, 60)):
-        assert binom.cdf(n_wrong, n, upper_bound(n_wrong, n, 0.05)) == pytest.approx(0.05)
-    assert upper_bound(5, 5, 0.05) == upper_bound(0, 0, 0.05) == 1.0
+        assert binom.cdf(n_wrong, n, clopper_pearson_bound(n_wrong, n, 0.05)) == pytest.approx(0.05)
+    assert clopper_pearson_bound(5, 5, 0.05) == clopper_pearson_bound(0, 0, 0.05) == 1.0
 
 
 @given(st.integers(0, 1000), st.integers(2, 30))
-def test_familiarity_is_the_full_conformal_test(seed, n):
+def test_novelty_p_value_is_that_of_full_conformal_prediction(seed, n):
     """The row is put among the entries, and its distance to the nearest compared with theirs."""
     generator = np.random.default_rng(seed)
     rows = generator.integers(-3, 4, size=(n + 1, 2)).astype(float)  # with ties and duplicates
@@ -89,7 +89,7 @@ def test_familiarity_is_the_full_conformal_test(seed, n):
     assert novelty_p_values(far[-1:].min(axis=1), known) == pytest.approx(expected)
 
 
-def test_familiar_rows_are_seldom_called_novel(rng):
+def test_rows_like_the_entries_are_seldom_called_novel(rng):
     n, hits = 49, []
     for _ in range(600):
         rows = rng.normal(size=(n + 1, 2))
@@ -99,7 +99,7 @@ def test_familiar_rows_are_seldom_called_novel(rng):
     assert np.mean(hits) == pytest.approx(0.1, abs=4 * np.sqrt(0.09 / 600))
 
 
-def test_entries_are_as_familiar_as_rows_at_their_distance():
+def test_entries_have_the_p_values_of_rows_at_their_distance():
     known = np.array([1.0, 2.0, 2.0, 5.0])
     for place in range(4):
         others = np.delete(known, place)
@@ -149,7 +149,7 @@ def test_the_stricter_of_risk_and_confidence_counts():
     assert clf.decide(X, 0.1, min_confidence=0.01).min_confidence == by_risk
 
 
-def test_an_added_example_makes_its_surroundings_familiar_at_once():
+def test_an_added_example_makes_rows_near_it_known_at_once():
     clf = fitted()
     row = np.full((1, 4), 40.0)
     assert clf.decide(row).reasons == [NOVEL]
@@ -159,7 +159,7 @@ def test_an_added_example_makes_its_surroundings_familiar_at_once():
     assert clf.decide(row + 0.1).reasons == [NOVEL]
 
 
-def test_several_nearest_entries_tell_novelrs_by_their_mean_distance():
+def test_novelty_by_several_nearest_entries_uses_their_mean_distance():
     clf = fitted()
     X, _ = blobs(200, spread=SPREAD, seed=1)
     rows = clf.memory_.entries.embeddings.astype(float)
@@ -186,12 +186,12 @@ def test_one_added_example_is_not_enough_for_two():
     assert clf.decide(row + 0.1, n_nearest=2).labels() == [2]
 
 
-def test_what_cannot_be_decided_is_refused_in_words():
+def test_errors_name_what_cannot_be_decided():
     clf = fitted(60)
     X, _ = blobs(5)
     with pytest.warns(UserWarning, match=r"With 60 held-out examples .* it takes 99"):
         clf.decide(X)
-    with pytest.raises(InvalidInputError, match=r"`max_risk=0.001` cannot be promised from 60"):
+    with pytest.raises(InvalidInputError, match=r"`max_risk=0.001` cannot be guaranteed with 60"):
         clf.decide(X, max_risk=0.001, novelty_level=0)
     with pytest.raises(InvalidSettingError, match="`max_risk` must be"):
         clf.decide(X, max_risk=0.0)

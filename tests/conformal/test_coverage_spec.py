@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnknn.calibration import Calibration
-from attnknn.conformal import Aps, Lac, fewest_examples, members, thresholds
-from attnknn.conformal.coverage_spec import make_coverage_spec
-from attnknn.conformal.thresholds import label_weights, threshold
+from attnknn.conformal import Aps, Lac, members, min_examples, thresholds
+from attnknn.conformal.coverage_spec import label_weights, make_coverage_spec, threshold
 from attnknn.errors import InvalidInputError
 
 COVERAGES = st.sampled_from([0.07, 0.35, 0.5, 0.7, 0.9, 0.95, 0.99])
@@ -24,7 +23,7 @@ def test_the_threshold_is_the_order_statistic(n, coverage):
     scores = np.random.default_rng(n).permutation(n) + 1.0
     rank = math.ceil(round((n + 1) * coverage, 6))
     assert threshold(scores, coverage) == (rank if rank <= n else math.inf)
-    assert (threshold(scores, coverage) < math.inf) == (n >= fewest_examples(coverage))
+    assert (threshold(scores, coverage) < math.inf) == (n >= min_examples(coverage))
 
 
 @given(st.integers(0, 1000), st.booleans())
@@ -141,7 +140,7 @@ def test_a_class_too_small_for_the_level_is_refused_and_not_held_by_every_set(rn
     seen = too_well(scores, own, held_out)
     spec = make_coverage_spec(0.9, True, "lac", None)
     with pytest.raises(
-        InvalidInputError, match=r"9 held-out examples of `f`.* has 3 held-out ones of 12"
+        InvalidInputError, match=r"9 held-out examples of `f`.* got 3 held-out ones of 12"
     ):
         spec.thresholds(seen, own, np.array(list("abcdef")), held_out=held_out)
 
@@ -189,5 +188,5 @@ def test_without_noise_each_row_counts_for_its_own_label():
 
 
 def test_noise_that_leaves_nothing_of_the_truth_is_refused():
-    with pytest.raises(InvalidInputError, match="say nothing of true ones"):
+    with pytest.raises(InvalidInputError, match="say nothing about the true ones"):
         label_weights(np.array([0]), 2, np.full((2, 2), 0.5))
