@@ -113,10 +113,9 @@ def judge(
     if rows is None:
         rows = np.arange(len(memory), dtype=np.int64)
     queries = memory.entries.embeddings[rows]
-    if others is None:
+    neighbors = None if others is None else others.neighbors(memory, k, rows)
+    if neighbors is None:
         neighbors = memory.search_prepared(queries, max(1, min(k, len(memory) - 1)), exclude=rows)
-    else:
-        neighbors = others.neighbors(memory, k, rows)
     batch = make_neighbor_batch(queries, neighbors, memory)
     entries = memory.entries
     return LeaveOneOutBatch(rows, batch, entries.labels[rows], entries.groups[rows], counts)

@@ -32,7 +32,7 @@ def without(memory, gone):
     smaller = NumpyMemory().remember(memory.entries, memory.metric_)
     smaller.center_ = memory.center_
     smaller.entries = memory.entries
-    smaller._index()
+    smaller.build_index()
     smaller.forget(memory.entries.ids[gone])
     return smaller, np.bincount(smaller.entries.labels, minlength=3)
 

@@ -77,7 +77,7 @@ def _nearest_distances(memory: Memory, exact: Integers, neighbors: Neighbors) ->
     for row in _one_per_copy(memory, exact, is_open).tolist():
         is_same = exact == exact[row]
         query = memory.entries.embeddings[row : row + 1]
-        positions, keys = memory.ranked(query, int(is_same.sum()), exclude=np.array([row]))
+        positions, keys = memory.search_keys(query, int(is_same.sum()), exclude=np.array([row]))
         distances = memory.distances_of(np.where(is_same[positions], np.inf, keys))
         nearest[is_open & is_same] = distances.min(initial=np.inf)
     return nearest
@@ -92,7 +92,7 @@ def _find_links(
     searched = _one_per_copy(memory, exact, np.asarray(is_near.all(axis=1)))
     entries = memory.entries
     key = near_distance**2 if memory.metric_ == "euclidean" else 2 * near_distance
-    found = memory.reached(entries.embeddings[searched], np.full(len(exact), key * (1 + ROUNDING)))
+    found = memory.range_search(entries.embeddings[searched], np.full(len(exact), key * (1 + ROUNDING)))
     left, right = searched[found.queries], found.positions
     is_link = memory.distances_of(found.keys) <= near_distance
     is_link &= (entries.groups[left] != entries.groups[right]) | (entries.groups[left] == NO_GROUP)

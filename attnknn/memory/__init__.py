@@ -1,4 +1,13 @@
-"""What is remembered, and its search."""
+"""Memories hold labeled embeddings (entries) and find those nearest to a query.
+
+- `AutoMemory` ("auto"): exact while that is fast, an approximate index for large memories
+- `TorchMemory` ("torch"): exact, by blocked matrix products on CPU or GPU
+- `NumpyMemory` ("numpy"): exact, by definition; the reference for the others
+- `FaissMemory` ("faiss"): exact or approximate FAISS indexes; needs the extra `faiss`
+
+`make_entries` builds the entries and `make_memory` finds a memory by name. Every memory supports
+`search`, `add`, `forget` and `relabel`. To write your own, subclass `Memory`.
+"""
 
 from attnknn.memory.auto import AutoMemory
 from attnknn.memory.base import METRICS, Memory, Metric, make_memory

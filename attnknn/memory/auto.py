@@ -1,4 +1,4 @@
-"""The memory that chooses: exact while that is fast, an index that finds nearly all beyond."""
+"""The memory that chooses between exact search and an approximate index."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from attnknn.errors import MissingExtraError
 from attnknn.memory.base import DEVICE, Memory
-from attnknn.memory.distances import Vectors
+from attnknn.memory.distances import Ranking, Vectors
 from attnknn.memory.faiss_memory import FaissMemory
 from attnknn.memory.range_search import RangeMatches
 from attnknn.memory.torch_memory import TorchMemory
@@ -17,25 +17,38 @@ from attnknn.records import Floats, Integers
 from attnknn.registry import Option, register
 
 N_PROBES = 200
-WIDTHS = (64, 128, 256, 512)  # how widely an index may look before exact search is as good
+WIDTHS = (64, 128, 256, 512)  # search widths to try; beyond them exact search is as good
 
 
 @register("memory", "auto")
 class AutoMemory(Memory):
-    """Exact search, or above a size the index that reaches the recall asked for.
+    """Exact search for small memories, an approximate index with high recall for large ones.
 
-    `reason_` says what was chosen and why, `chosen_` is the memory that does the work. The choice
-    is made by `remember`, and again once the entries have doubled.
+    The choice is made by `remember`, and again when the number of entries has doubled.
 
     Parameters
     ----------
-    device : where exact products run; see `TorchMemory`
-    exact_up_to : numbers (entries times columns) up to which search is exact. The default costs
-        about five milliseconds for a single query on two cores, and one in a batch
-    recall : share of the nearest entries that an index must find to be taken
-    n_neighbors : the number of neighbors that recall is measured for
-    random_state : seed of the choice of entries that the recall is measured on
+    device : {'auto', 'cpu', 'cuda', 'mps'}, default='cpu'
+        Device of exact search, see `TorchMemory`.
+    exact_up_to : int, default=2**25
+        Largest size (entries × columns) that is searched exactly. The default takes about five
+        milliseconds for a single query on two cores, and one millisecond per query in a batch.
+    recall : float, default=0.99
+        Share of the nearest entries that an index must find to be chosen.
+    n_neighbors : int, default=32
+        Number of neighbors for which the recall is measured.
+    random_state : int, default=0
+        Seed of the choice of entries on which the recall is measured.
 
+    Attributes
+    ----------
+    chosen_ : Memory
+        The memory that is searched.
+    reason_ : str
+        What was chosen and why.
+
+    Examples
+    --------
     >>> from attnknn.memory import make_entries
     >>> memory = AutoMemory().remember(make_entries([[0.0], [1.0], [5.0]], [0, 0, 1]))
     >>> memory.search([[4.0]], k=2).distances.tolist()
@@ -63,13 +76,20 @@ class AutoMemory(Memory):
 
     @property
     def is_exact(self) -> bool:
-        """Whether the memory chosen finds the nearest entries for sure."""
+        """Whether the chosen memory always finds the nearest entries."""
         return not hasattr(self, "chosen_") or self.chosen_.is_exact
 
-    def _index(self) -> None:
+    @property
+    def n_bytes(self) -> int:
+        """Size of the embeddings and of the index, in bytes."""
+        return self.chosen_.n_bytes
+
+    def build_index(self) -> None:
         n, width = self.entries.embeddings.shape
         self.n_when_chosen_ = n
-        self.chosen_: Memory = self._twin(TorchMemory(device=self.device))
+        self.chosen_: Memory = TorchMemory(device=self.device).restore(
+            self.entries, self.metric_, self.center_
+        )
         if n * width <= self.exact_up_to:
             columns = "column" if width == 1 else "columns"
             entries = "entry" if n == 1 else "entries"
@@ -83,18 +103,21 @@ class AutoMemory(Memory):
             self.reason_ = f"Search is exact, which is slow for {n:,} entries: {error}"
 
     def _try_indexes(self) -> None:
-        """Take the first index that reaches the recall, looking ever more widely."""
+        """Choose the first index with enough recall, trying ever larger search widths."""
         best = 0.0
+        generator = np.random.default_rng(self.random_state)
+        rows = generator.choice(len(self), size=min(N_PROBES, len(self)), replace=False)
+        queries = self.entries.embeddings[rows]
         for kind in ("ivf", "hnsw"):
-            index = self._twin(FaissMemory(kind))
+            index = FaissMemory(kind).restore(self.entries, self.metric_, self.center_)
             for width in WIDTHS:
                 index.set_params(ef_search=width, n_probe=width // 4)
-                reached = self._recall_of(index)
-                best = max(best, reached)
-                if reached >= self.recall:
+                recall = index.recall_prepared(queries, self.n_neighbors, exclude=rows)
+                best = max(best, recall)
+                if recall >= self.recall:
                     self.chosen_ = index
                     self.reason_ = (
-                        f"Search goes through an index ({kind}) that finds {reached:.1%} of the "
+                        f"Search uses an index ({kind}) that finds {recall:.1%} of the "
                         f"{self.n_neighbors} nearest of {len(self):,} entries."
                     )
                     return
@@ -103,40 +126,26 @@ class AutoMemory(Memory):
             f"{len(self):,} entries, less than `recall={self.recall}`."
         )
 
-    def _recall_of(self, index: FaissMemory) -> float:
-        chooser = np.random.default_rng(self.random_state)
-        rows = chooser.choice(len(self), size=min(N_PROBES, len(self)), replace=False)
-        return index.recall_prepared(self.entries.embeddings[rows], self.n_neighbors, exclude=rows)
-
-    def _append(self, n_new: int) -> None:
+    def extend_index(self, n_new: int) -> None:
         if len(self) > 2 * self.n_when_chosen_:
-            self._index()
+            self.build_index()
             return
         self.chosen_ = copy(self.chosen_)  # a copy of this memory may still use the old one
-        self.chosen_._set(self.entries)
-        self.chosen_._append(n_new)
+        self.chosen_.replace_entries(self.entries)
+        self.chosen_.extend_index(n_new)
 
-    def _remove(self, positions: Integers) -> None:
+    def shrink_index(self, positions: Integers) -> None:
         self.chosen_ = copy(self.chosen_)
-        self.chosen_._set(self.entries)
-        self.chosen_._remove(positions)
+        self.chosen_.replace_entries(self.entries)
+        self.chosen_.shrink_index(positions)
 
-    def _nearest(
-        self, queries: Vectors, k: int, exclude: Integers | None
-    ) -> tuple[Integers, Floats]:
-        return self.chosen_._nearest(queries, k, exclude)
+    def find_nearest(self, queries: Vectors, k: int, exclude: Integers | None) -> Ranking:
+        return self.chosen_.find_nearest(queries, k, exclude)
 
-    def reached(self, queries: Vectors, reach: Floats) -> RangeMatches:
-        """As in `Memory`, by the memory chosen."""
-        return self.chosen_.reached(queries, reach)
+    def range_search(self, queries: Vectors, radii: Floats) -> RangeMatches:
+        return self.chosen_.range_search(queries, radii)
 
-    def ranked_and_reached(
-        self, queries: Vectors, k: int, reach: Floats, exclude: Integers
-    ) -> tuple[Integers, Floats, RangeMatches]:
-        """As in `Memory`, by the memory chosen."""
-        return self.chosen_.ranked_and_reached(queries, k, reach, exclude)
-
-    @property
-    def n_bytes(self) -> int:
-        """What the embeddings, and the index beside them, take."""
-        return self.chosen_.n_bytes
+    def search_both(
+        self, queries: Vectors, k: int, radii: Floats, exclude: Integers
+    ) -> tuple[Ranking, RangeMatches]:
+        return self.chosen_.search_both(queries, k, radii, exclude)

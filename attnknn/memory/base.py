@@ -1,11 +1,11 @@
-"""What a memory must do: remember entries, search them, and change by add, forget and relabel."""
+"""The base class of memories: search entries by distance; add, forget and relabel them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self, TypeVar, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,43 +13,65 @@ from sklearn.base import BaseEstimator, clone
 
 from attnknn._atomic import all_or_nothing
 from attnknn.errors import InvalidInputError, InvalidSettingError, NotFittedYetError, unknown_name
-from attnknn.memory.distances import Vectors, center_of, centered, refuse_infinite, unit_length
+from attnknn.memory.distances import (
+    Ranking,
+    Vectors,
+    center_of,
+    centered,
+    refuse_infinite,
+    unit_length,
+)
 from attnknn.memory.entries import Entries, Exclusion, IdLookup
 from attnknn.memory.range_search import RangeMatches, range_search_reference
 from attnknn.records import Floats, Integers, Neighbors
 from attnknn.registry import Option, find
 
 Metric = Literal["euclidean", "cosine", "inner_product"]
-_Other = TypeVar("_Other", bound="Memory")
 METRICS = ("euclidean", "cosine", "inner_product")
 DEVICES = ("auto", "cpu", "cuda", "mps")
 DEVICE = Option("--device", "device", "Device that searches the memory.", choices=DEVICES)
 
 
 class Memory(ABC, BaseEstimator):
-    """Entries and their search; the parts that every memory shares.
+    """Entries and the search for those nearest to a query; base class of all memories.
 
-    A memory works on *prepared* vectors: moved near the origin for `euclidean`, of unit length for
-    `cosine`, as they come for `inner_product`. An implementation gives `_index` and `_nearest`,
-    and may give `_append` and `_remove` where it can do better than index everything again.
-    What can be computed again from the entries is named in `_derived`: it is dropped when they
-    change, and never pickled.
+    A memory compares *prepared* vectors (float32): centered for `euclidean`, of unit length for
+    `cosine`, unchanged for `inner_product`. A subclass implements `build_index` and
+    `find_nearest`. It may implement `extend_index` and `shrink_index` if it can update its index
+    faster than build it again. Attributes that can be computed from the entries are named in the
+    class attribute `_derived`; they are not pickled.
+
+    Attributes
+    ----------
+    entries : Entries
+        The entries, with prepared embeddings.
+    metric_ : {'euclidean', 'cosine', 'inner_product'}
+        Metric of the search.
+    center_ : ndarray of shape (n_features,) or None
+        Origin of the prepared vectors; None unless the metric is 'euclidean'.
+
+    Examples
+    --------
+    >>> from attnknn.memory import NumpyMemory, make_entries
+    >>> memory = NumpyMemory().remember(make_entries([[0.0], [1.0], [5.0]], [0, 0, 1]))
+    >>> memory.search([[4.0]], k=2).distances.tolist()
+    [[1.0, 3.0]]
     """
 
     entries: Entries
     metric_: Metric
     center_: Floats | None
     options: ClassVar[tuple[Option, ...]] = ()
-    _derived: ClassVar[tuple[str, ...]] = ("_lookup", "_exclusion")
+    _derived: ClassVar[tuple[str, ...]] = ("id_lookup", "exclusion")
 
     @property
     def is_exact(self) -> bool:
-        """Whether the neighbors found are the nearest for sure."""
+        """Whether a search always finds the nearest entries."""
         return True
 
     @property
     def n_bytes(self) -> int:
-        """What the embeddings, and the index beside them, take."""
+        """Size of the embeddings and of the index, in bytes."""
         return int(self.entries.embeddings.nbytes)
 
     def check_stored_settings(self, n_entries: int) -> None:
@@ -65,48 +87,97 @@ class Memory(ABC, BaseEstimator):
         """
 
     def remember(self, entries: Entries, metric: str = "euclidean") -> Self:
-        """Start again with `entries`."""
+        """Replace all entries and index the new ones.
+
+        Parameters
+        ----------
+        entries : Entries
+            The new entries, with embeddings as the encoder returns them.
+        metric : {'euclidean', 'cosine', 'inner_product'}, default='euclidean'
+            Metric of the search.
+
+        Returns
+        -------
+        Memory
+            The memory itself.
+        """
         if metric not in METRICS:
             raise unknown_name("metric", metric, METRICS)
         with all_or_nothing(self):
             self.__dict__.pop("entries", None)  # the width may change
             self.metric_ = cast(Metric, metric)
             self.center_ = center_of(entries.embeddings) if metric == "euclidean" else None
-            self._set(self._prepared(entries))
-            self._index()
+            self.replace_entries(self._prepared(entries))
+            self.build_index()
         return self
 
     def restore(self, entries: Entries, metric: str, center: Floats | None) -> Self:
-        """Start again with entries that were prepared before, as a model folder holds them."""
-        with all_or_nothing(self):
-            self.metric_, self.center_ = cast(Metric, metric), center
-            self._set(entries)
-            self._index()
-        return self
-
-    def search(self, queries: ArrayLike, k: int, *, exclude: Integers | None = None) -> Neighbors:
-        """The `k` entries nearest to each query, nearest first, ties by id.
-
-        A memory with fewer entries than `k` gives them all: the record has `min(k, len(memory))`
-        places, and those that `exclude` left without an entry are masked.
+        """Replace all entries by ones whose embeddings are prepared already.
 
         Parameters
         ----------
-        queries : (B, D) embeddings as the encoder gives them
-        exclude : (B,) positions of the entries that the queries are; each is left out of its own
-            search, and so is its group
+        entries : Entries
+            Entries of a model folder or of another memory. They are not copied.
+        metric : {'euclidean', 'cosine', 'inner_product'}
+            Metric that the embeddings were prepared for.
+        center : ndarray of shape (n_features,) or None
+            `center_` of the memory that prepared them.
+
+        Returns
+        -------
+        Memory
+            The memory itself.
+        """
+        with all_or_nothing(self):
+            self.metric_, self.center_ = cast(Metric, metric), center
+            self.replace_entries(entries)
+            self.build_index()
+        return self
+
+    def search(self, queries: ArrayLike, k: int, *, exclude: Integers | None = None) -> Neighbors:
+        """Find the `k` nearest entries of each query, nearest first, ties by id.
+
+        Parameters
+        ----------
+        queries : array-like of shape (n_queries, n_features)
+            Embeddings as the encoder returns them.
+        k : int
+            Number of neighbors. A memory with fewer entries returns them all.
+        exclude : ndarray of shape (n_queries,), default=None
+            Positions of the entries that the queries are. Each query's own entry and the entries
+            of its group are left out.
+
+        Returns
+        -------
+        Neighbors
+            Arrays of shape (n_queries, min(k, n_entries)). Places without an entry are masked.
         """
         return self.search_prepared(self.prepare(queries), k, exclude=exclude)
 
     def search_prepared(
         self, queries: Vectors, k: int, *, exclude: Integers | None = None
     ) -> Neighbors:
-        """`search` for vectors that went through `prepare`, such as `entries.embeddings`."""
+        """Find the `k` nearest entries of prepared queries, such as `entries.embeddings`.
+
+        Parameters
+        ----------
+        queries : ndarray of shape (n_queries, n_features)
+            Vectors that `prepare` returned.
+        k : int
+            Number of neighbors.
+        exclude : ndarray of shape (n_queries,), default=None
+            As in `search`.
+
+        Returns
+        -------
+        Neighbors
+            As in `search`.
+        """
         if k < 1:
             raise InvalidSettingError(f"`k` must be an integer of at least 1, got {k}.")
-        self._check_remembers("search")
+        self._check_has_entries("search")
         self._check_exclude(exclude, len(queries))
-        positions, keys = self.ranked(queries, k, exclude=exclude)
+        positions, keys = self.search_keys(queries, k, exclude=exclude)
         mask = np.isfinite(keys)
         positions = np.where(mask, positions, 0)
         return Neighbors(
@@ -116,68 +187,131 @@ class Memory(ABC, BaseEstimator):
             mask=mask,
         )
 
-    def ranked(
-        self, queries: Vectors, k: int, *, exclude: Integers | None = None
-    ) -> tuple[Integers, Floats]:
-        """Positions and keys (B, min(k, N)) of the nearest, keys being what they are compared by.
+    def search_keys(self, queries: Vectors, k: int, *, exclude: Integers | None = None) -> Ranking:
+        """Find the positions and keys of the `k` nearest entries of prepared queries.
 
-        A key is the squared Euclidean distance, or minus the inner product; a missing place has
-        key infinity. Exact memories give a pair of vectors the same key, whoever of them asks.
+        A key orders the entries: the squared Euclidean distance, or minus the inner product.
+        Exact memories compute the same key for (a, b) and (b, a), to the last bit.
+
+        Parameters
+        ----------
+        queries : ndarray of shape (n_queries, n_features)
+            Vectors that `prepare` returned.
+        k : int
+            Number of neighbors.
+        exclude : ndarray of shape (n_queries,), default=None
+            As in `search`.
+
+        Returns
+        -------
+        tuple of ndarray
+            Positions and keys of shape (n_queries, min(k, n_entries)), sorted by key and then id.
+            Places without an entry have key infinity.
         """
         width = min(k, len(self))
         if width == 0 or len(queries) == 0:
             shape = (len(queries), width)
             return np.zeros(shape, dtype=np.int64), np.full(shape, np.inf)
-        return self._nearest(queries, width, exclude)
+        return self.find_nearest(queries, width, exclude)
 
-    def ranks(self, positions: Integers) -> Integers:
-        """The places of entries in the order of their ids: equally near ones go by them."""
-        return self._lookup.ranks(positions)
+    def range_search(self, queries: Vectors, radii: Floats) -> RangeMatches:
+        """Find every pair of a query and an entry whose key is at most the radius of the entry.
 
-    def reached(self, queries: Vectors, reach: Floats) -> RangeMatches:
-        """Every pair of a query and an entry whose key is at most the entry's own `reach` (N,).
+        Parameters
+        ----------
+        queries : ndarray of shape (n_queries, n_features)
+            Vectors that `prepare` returned.
+        radii : ndarray of shape (n_entries,)
+            Largest key per entry, in units of `search_keys`; infinity matches every query.
 
+        Returns
+        -------
+        RangeMatches
+            The pairs and their keys, in any order.
+
+        Examples
+        --------
         >>> from attnknn.memory import NumpyMemory, make_entries
         >>> memory = NumpyMemory().remember(make_entries([[0.0], [1.0], [5.0]], [0, 0, 1]))
-        >>> found = memory.reached(memory.prepare([[3.0]]), np.array([4.0, 4.0, 9.0]))
+        >>> found = memory.range_search(memory.prepare([[3.0]]), np.array([4.0, 4.0, 9.0]))
         >>> found.positions.tolist(), found.keys.tolist()
         ([1, 2], [4.0, 4.0])
         """
-        return range_search_reference(queries, self.entries.embeddings, reach, self.metric_)
+        return range_search_reference(queries, self.entries.embeddings, radii, self.metric_)
 
-    def ranked_and_reached(
-        self, queries: Vectors, k: int, reach: Floats, exclude: Integers
-    ) -> tuple[Integers, Floats, RangeMatches]:
-        """`ranked` and `reached` for the same queries, in one pass where that saves work.
+    def search_both(
+        self, queries: Vectors, k: int, radii: Floats, exclude: Integers
+    ) -> tuple[Ranking, RangeMatches]:
+        """Run `search_keys` and `range_search` on the same queries, faster than one by one.
 
-        What `exclude` leaves out of the search need not be among the pairs that are reached.
+        Parameters
+        ----------
+        queries : ndarray of shape (n_queries, n_features)
+            Vectors that `prepare` returned.
+        k : int
+            Number of neighbors.
+        radii : ndarray of shape (n_entries,)
+            As in `range_search`.
+        exclude : ndarray of shape (n_queries,)
+            As in `search`. Excluded pairs may be missing from the matches.
+
+        Returns
+        -------
+        ranking : tuple of ndarray
+            As returned by `search_keys`.
+        matches : RangeMatches
+            As returned by `range_search`.
         """
-        positions, keys = self.ranked(queries, k, exclude=exclude)
-        return positions, keys, self.reached(queries, reach)
+        return self.search_keys(queries, k, exclude=exclude), self.range_search(queries, radii)
 
     def add(self, entries: Entries) -> None:
-        """Remember `entries` too; their ids must be new."""
-        self._check_remembers("add")
+        """Add entries.
+
+        Parameters
+        ----------
+        entries : Entries
+            Entries with new ids, and embeddings as the encoder returns them.
+        """
+        self._check_has_entries("add")
         self._check_width(entries.embeddings, "New entries")
-        if not len(self):  # the origin stays: what was learned knows vectors from there
+        if not len(self):  # the center stays: learned parts were fitted with it
             self.restore(self._prepared(entries), self.metric_, self.center_)
             return
-        self._lookup.refuse_known(entries.ids)
+        self.id_lookup.refuse_known(entries.ids)
         with all_or_nothing(self):
-            self._set(self.entries.joined(self._prepared(entries)))
-            self._append(len(entries))
+            self.replace_entries(self.entries.joined(self._prepared(entries)))
+            self.extend_index(len(entries))
 
     def forget(self, ids: ArrayLike) -> None:
-        """Remove the entries with these `ids`; an unknown id changes nothing and is an error."""
+        """Remove entries.
+
+        Parameters
+        ----------
+        ids : array-like of shape (n,)
+            Ids of the entries. If one of them is unknown, nothing is removed.
+
+        Raises
+        ------
+        UnknownEntryError
+            If no entry has one of the ids.
+        """
         positions = np.unique(self.positions_of(ids))
         keep = np.ones(len(self), dtype=bool)
         keep[positions] = False
         with all_or_nothing(self):
-            self._set(self.entries.take(keep))
-            self._remove(positions)
+            self.replace_entries(self.entries.take(keep))
+            self.shrink_index(positions)
 
     def relabel(self, ids: ArrayLike, labels: ArrayLike) -> None:
-        """Give the entries with these `ids` new label codes, one each."""
+        """Change the labels of entries.
+
+        Parameters
+        ----------
+        ids : array-like of shape (n,)
+            Ids of the entries.
+        labels : array-like of shape (n,)
+            New label code of each.
+        """
         positions = self.positions_of(ids)
         codes = np.atleast_1d(np.asarray(labels, dtype=np.int64))
         if codes.shape != positions.shape:
@@ -192,24 +326,139 @@ class Memory(ABC, BaseEstimator):
         self.entries = replace(self.entries, labels=changed)
 
     def set_decay(self, decay: Floats | None) -> None:
-        """Set what age leaves of the sample weight of each entry, (N,); None: all of it."""
+        """Set the decay of every entry's sample weight.
+
+        Parameters
+        ----------
+        decay : ndarray of shape (n_entries,) or None
+            Factors above 0, up to 1; None removes the decay.
+        """
         self.entries = replace(self.entries, decay=decay)
 
     def recode(self, codes: Integers) -> None:
-        """Give label code c the new code `codes[c]`: the classes are in another order."""
+        """Change all label codes, for classes in another order.
+
+        Parameters
+        ----------
+        codes : ndarray of shape (n_classes,)
+            New code of each old code.
+        """
         self.entries = replace(self.entries, labels=codes[self.entries.labels])
 
     def positions_of(self, ids: ArrayLike) -> Integers:
-        """The rows of the memory that hold these `ids`."""
-        self._check_remembers("positions_of")
-        return self._lookup.positions_of(ids)
+        """Look up the positions of entries.
+
+        Parameters
+        ----------
+        ids : array-like of shape (n,)
+            Ids of the entries.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Rows of the arrays in `entries`; valid until the next edit.
+        """
+        self._check_has_entries("positions_of")
+        return self.id_lookup.positions_of(ids)
 
     def prepare(self, vectors: ArrayLike) -> Vectors:
-        """Vectors as this memory compares them (float32; see the class)."""
-        self._check_remembers("prepare")
+        """Convert embeddings to the vectors that this memory compares.
+
+        Parameters
+        ----------
+        vectors : array-like of shape (n, n_features)
+            Embeddings as the encoder returns them.
+
+        Returns
+        -------
+        ndarray of shape (n, n_features)
+            Prepared vectors, float32.
+        """
+        self._check_has_entries("prepare")
         array = np.asarray(vectors)
         self._check_width(array, "Queries")
         return self._as_compared(array)
+
+    def distances_of(self, keys: Floats) -> Floats:
+        """Convert keys to distances.
+
+        Parameters
+        ----------
+        keys : ndarray
+            Keys as `search_keys` returns them.
+
+        Returns
+        -------
+        ndarray
+            Euclidean distances, 1 − cosine, or minus the inner products.
+        """
+        if self.metric_ == "euclidean":
+            return np.sqrt(keys)
+        return keys / 2 if self.metric_ == "cosine" else keys
+
+    @abstractmethod
+    def build_index(self) -> None:
+        """Build the search structure over `self.entries`."""
+
+    @abstractmethod
+    def find_nearest(self, queries: Vectors, k: int, exclude: Integers | None) -> Ranking:
+        """Find the `k` nearest entries of prepared queries; the search of an implementation.
+
+        Parameters
+        ----------
+        queries : ndarray of shape (n_queries, n_features)
+            At least one prepared vector.
+        k : int
+            Number of neighbors, from 1 to the number of entries.
+        exclude : ndarray of shape (n_queries,) or None
+            As in `search`; `exclusion.pairs(exclude)` returns the pairs that must not match.
+
+        Returns
+        -------
+        tuple of ndarray
+            Positions and keys of shape (n_queries, k), as `search_keys` returns them.
+        """
+
+    def extend_index(self, n_new: int) -> None:  # noqa: ARG002  (the default needs no count)
+        """Update the index after entries were added. The default builds it again.
+
+        Parameters
+        ----------
+        n_new : int
+            The last `n_new` entries are new.
+        """
+        self.build_index()
+
+    def shrink_index(self, positions: Integers) -> None:  # noqa: ARG002
+        """Update the index after entries were removed. The default builds it again.
+
+        Parameters
+        ----------
+        positions : ndarray of shape (n,)
+            Former positions of the removed entries, in ascending order.
+        """
+        self.build_index()
+
+    def replace_entries(self, entries: Entries) -> None:
+        """Set prepared entries without indexing them; `build_index` or an update must follow.
+
+        Parameters
+        ----------
+        entries : Entries
+            Entries with prepared embeddings. They are not copied.
+        """
+        self.entries = entries
+        self._drop(*Memory._derived)
+
+    @cached_property
+    def id_lookup(self) -> IdLookup:
+        """Lookup of ids and of their order, which breaks ties."""
+        return IdLookup(self.entries.ids)
+
+    @cached_property
+    def exclusion(self) -> Exclusion:
+        """Lookup of the entries that an entry's own search leaves out."""
+        return Exclusion(self.entries.groups)
 
     def __len__(self) -> int:
         return len(self.entries) if hasattr(self, "entries") else 0
@@ -218,41 +467,10 @@ class Memory(ABC, BaseEstimator):
         state: dict[str, Any] = super().__getstate__()
         return {name: value for name, value in state.items() if name not in self._derived}
 
-    @abstractmethod
-    def _index(self) -> None:
-        """Build the search structure over `self.entries`."""
-
-    @abstractmethod
-    def _nearest(
-        self, queries: Vectors, k: int, exclude: Integers | None
-    ) -> tuple[Integers, Floats]:
-        """Positions and keys (B, k), sorted by key and then id; a missing place has key infinity.
-
-        The key is the squared Euclidean distance, or minus the inner product.
-        """
-
-    def _append(self, n_new: int) -> None:  # noqa: ARG002  (the plain way needs no count)
-        self._index()
-
-    def _remove(self, positions: Integers) -> None:  # noqa: ARG002
-        self._index()
-
-    @cached_property
-    def _lookup(self) -> IdLookup:
-        return IdLookup(self.entries.ids)
-
-    @cached_property
-    def _exclusion(self) -> Exclusion:
-        return Exclusion(self.entries.groups)
-
-    def _left_out(self, exclude: Integers) -> tuple[Integers, Integers]:
-        """Pairs (query, position) that must not meet: each query's own entry and its group."""
-        return self._exclusion.pairs(exclude)
-
     def _prepared(self, entries: Entries) -> Entries:
         vectors = self._as_compared(entries.embeddings)
         if np.may_share_memory(vectors, entries.embeddings):
-            vectors = vectors.copy()  # else the caller's next write would change what is remembered
+            vectors = vectors.copy()  # else the caller's next write would change the entries
         return replace(entries, embeddings=vectors)
 
     def _as_compared(self, array: NDArray[Any]) -> Vectors:
@@ -266,37 +484,20 @@ class Memory(ABC, BaseEstimator):
         refuse_infinite(vectors)
         return vectors
 
-    def _set(self, entries: Entries) -> None:
-        self.entries = entries
-        self._drop(*Memory._derived)
-
     def _drop(self, *names: str) -> None:
         for name in names:
             self.__dict__.pop(name, None)
 
-    def _twin(self, other: _Other) -> _Other:
-        """The `other` memory with these same entries, which are not copied."""
-        other.metric_, other.center_ = self.metric_, self.center_
-        other._set(self.entries)
-        other._index()
-        return other
-
-    def distances_of(self, keys: Floats) -> Floats:
-        """Keys as distances: Euclidean, 1 − cosine, or minus the inner product."""
-        if self.metric_ == "euclidean":
-            return np.sqrt(keys)
-        return keys / 2 if self.metric_ == "cosine" else keys
-
-    def _check_remembers(self, method: str) -> None:
+    def _check_has_entries(self, method: str) -> None:
         if not hasattr(self, "entries"):
             raise NotFittedYetError(f"Call `remember` before `{method}`: there are no entries yet.")
 
     def _check_width(self, array: NDArray[Any], what: str) -> None:
         width = self.entries.embeddings.shape[1]
         if array.ndim != 2 or array.shape[1] != width:
-            came = f"{array.shape[1]} columns" if array.ndim == 2 else f"shape {array.shape}"
+            got = f"{array.shape[1]} columns" if array.ndim == 2 else f"shape {array.shape}"
             raise InvalidInputError(
-                f"{what} have {came} but this memory holds embeddings of {width}. "
+                f"{what} have {got} but this memory holds embeddings of {width}. "
                 "Was the encoder changed after `fit`?"
             )
 
@@ -320,14 +521,16 @@ def make_memory(memory: str | Memory, *, device: str = "cpu") -> Memory:
 
     Parameters
     ----------
-    memory : {'auto', 'faiss', 'numpy', 'torch'}, a registered name, or Memory
-        An object is cloned: its settings are kept, its entries are not.
+    memory : str or Memory
+        'auto', 'faiss', 'numpy', 'torch' or another registered name. An object is cloned: its
+        settings are kept, its entries are not.
     device : {'auto', 'cpu', 'cuda', 'mps'}, default='cpu'
         Device of a memory built by name, where it has that setting. An object keeps its own.
 
     Returns
     -------
     Memory
+        A memory without entries.
 
     Raises
     ------

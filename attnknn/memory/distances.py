@@ -17,38 +17,40 @@ from attnknn.memory.entries import IdLookup
 from attnknn.records import Booleans, Floats, Integers
 
 Vectors = NDArray[np.float32]
-ROWS = 4096  # rows widened to float64 at a time: never the whole matrix
+Ranking = tuple[Integers, Floats]  # positions and keys (B, k) of the nearest, sorted
+ROWS = 4096  # rows converted to float64 at a time: never the whole matrix
+BLOCK = 1 << 16  # numbers converted to float64 at once: they stay in the cache
 
 
 def center_of(vectors: NDArray[Any]) -> Floats:
-    """A point near the middle of `vectors`, on a grid of powers of two.
+    """The mean of `vectors`, rounded to a grid of powers of two.
 
-    Moving the origin there keeps float32 differences exact far from zero; on the grid, whole
-    numbers stay whole, so equal distances stay equal and the order of the rows does not matter.
+    With the origin there, float32 differences stay exact far from zero. On the grid, integers
+    stay integers, so equal distances stay equal and the order of the rows does not matter.
 
     >>> center_of(np.array([[1000.0], [1001.0], [1007.0]])).tolist()
     [1002.0]
     """
     if not len(vectors):
         return np.zeros(vectors.shape[1])
-    middle = sum(part.sum(axis=0) for part in _wide(vectors)) / len(vectors)
-    squares = sum(np.square(part - middle).sum(axis=0) for part in _wide(vectors))
+    middle = sum(part.sum(axis=0) for part in _float64_blocks(vectors)) / len(vectors)
+    squares = sum(np.square(part - middle).sum(axis=0) for part in _float64_blocks(vectors))
     spread = np.sqrt(squares / len(vectors))
     grid = np.exp2(np.floor(np.log2(np.where(spread > 0, spread, 1.0))))
     return np.asarray(np.round(middle / grid) * grid)
 
 
 def centered(vectors: NDArray[Any], center: Floats) -> Vectors:
-    """`vectors` seen from `center`; the difference is taken in float64, then rounded once."""
+    """`vectors` minus `center`, computed in float64 and rounded once."""
     moved = np.empty(vectors.shape, dtype=np.float32)
     with np.errstate(over="ignore"):
         return np.subtract(vectors, center, out=moved, casting="same_kind", dtype=np.float64)
 
 
 def unit_length(vectors: NDArray[Any]) -> Vectors:
-    """`vectors` scaled to length one; a row of zeros has no direction and is an error."""
+    """`vectors` scaled to unit length; a row of zeros is an error."""
     scaled = np.empty(vectors.shape, dtype=np.float32)
-    for start, part in enumerate(_wide(vectors)):
+    for start, part in enumerate(_float64_blocks(vectors)):
         lengths = np.sqrt(np.square(part).sum(axis=1, keepdims=True))
         if not lengths.all():
             row = start * ROWS + int(np.argmin(lengths))
@@ -61,26 +63,23 @@ def unit_length(vectors: NDArray[Any]) -> Vectors:
 
 def squared_lengths(vectors: NDArray[Any]) -> Floats:
     """|v|² of each row, in float64."""
-    parts = [np.square(part).sum(axis=1) for part in _wide(vectors)]
+    parts = [np.square(part).sum(axis=1) for part in _float64_blocks(vectors)]
     return np.concatenate(parts) if parts else np.zeros(0)
 
 
 def refuse_infinite(vectors: Vectors) -> None:
-    """An error for NaN, infinities and numbers that float32 cannot hold."""
+    """Raise for NaN, infinities and numbers that float32 cannot hold."""
     if vectors.size and not (np.isfinite(vectors.min()) and np.isfinite(vectors.max())):
         row = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
         raise InvalidInputError(
             f"Embeddings must be finite and fit into float32, row {row} does not. "
-            "Scale the columns, or fill what is missing."
+            "Scale the columns, or fill in missing values."
         )
 
 
-def _wide(vectors: NDArray[Any]) -> Iterator[Floats]:
+def _float64_blocks(vectors: NDArray[Any]) -> Iterator[Floats]:
     for start in range(0, len(vectors), ROWS):
         yield np.ascontiguousarray(vectors[start : start + ROWS], dtype=np.float64)
-
-
-BLOCK = 1 << 16  # numbers widened at once: they stay in the cache
 
 
 def keys_between(left: NDArray[Any], right: NDArray[Any], metric: str) -> Floats:
@@ -101,8 +100,8 @@ def keys_at(queries: Vectors, vectors: Vectors, positions: Integers, metric: str
     step = max(1, BLOCK // max(1, positions.shape[1] * queries.shape[1]))
     for start in range(0, len(queries), step):
         rows = slice(start, start + step)
-        theirs = vectors.take(positions[rows], axis=0)  # (b, M, D)
-        keys[rows] = keys_between(queries[rows, None], theirs, metric)
+        candidates = vectors.take(positions[rows], axis=0)  # (b, M, D)
+        keys[rows] = keys_between(queries[rows, None], candidates, metric)
     return keys
 
 
@@ -118,9 +117,7 @@ def keys_of_pairs(
     return keys
 
 
-def in_order(
-    positions: Integers, keys: Floats, lookup: IdLookup, k: int
-) -> tuple[Integers, Floats]:
+def in_order(positions: Integers, keys: Floats, lookup: IdLookup, k: int) -> Ranking:
     """Candidates (B, M) sorted by key, then id, and cut to the first `k`."""
     order, ordered = order_by(keys, lambda rows: lookup.ranks(positions[rows]))
     return np.take_along_axis(positions, order[:, :k], axis=1), ordered[:, :k]
@@ -129,14 +126,14 @@ def in_order(
 def order_by(keys: Floats, ranks_of: Callable[[Booleans], Integers]) -> tuple[Integers, Floats]:
     """The order (B, M) of the keys of each row, and the keys in this order.
 
-    Equal keys go by the ranks that `ranks_of` gives for the rows that have some.
+    Equal keys are ordered by the ranks that `ranks_of` returns for the rows with ties.
 
     >>> order_by(np.array([[2.0, 1.0, 1.0]]), lambda rows: np.array([[0, 8, 7]]))[0].tolist()
     [[2, 1, 0]]
     """
     order = np.argsort(keys, axis=1)
     ordered = np.take_along_axis(keys, order, axis=1)
-    tied = _have_ties(ordered)
+    tied = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] < np.inf)).any(axis=1)
     if tied.any():
         order[tied] = np.lexsort((ranks_of(tied), keys[tied]), axis=1)
     return order, ordered
@@ -144,18 +141,13 @@ def order_by(keys: Floats, ranks_of: Callable[[Booleans], Integers]) -> tuple[In
 
 def first_of_each(
     rows: Integers, positions: Integers, keys: Floats, lookup: IdLookup, n_rows: int, k: int
-) -> tuple[Integers, Floats]:
-    """Pairs sorted by row, key and id, the first `k` of each row; missing places have key inf."""
+) -> Ranking:
+    """The first `k` pairs of each row, sorted by key and id; missing places have key infinity."""
+    if not len(rows):
+        return np.zeros((n_rows, k), np.int64), np.full((n_rows, k), np.inf)
     order = np.lexsort((lookup.ranks(positions), keys, rows))
     starts = np.searchsorted(rows[order], np.arange(n_rows + 1))
     slots = starts[:-1, None] + np.arange(k)
     mask = slots < starts[1:, None]
-    chosen = order[np.where(mask, slots, 0)] if len(order) else np.zeros((n_rows, k), np.int64)
-    if not len(order):
-        return chosen, np.full((n_rows, k), np.inf)
+    chosen = order[np.where(mask, slots, 0)]
     return np.where(mask, positions[chosen], 0), np.where(mask, keys[chosen], np.inf)
-
-
-def _have_ties(ordered: Floats) -> Booleans:
-    same = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] < np.inf)
-    return np.asarray(same.any(axis=1))

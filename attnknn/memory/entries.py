@@ -14,11 +14,11 @@ from attnknn._validation import is_missing
 from attnknn.errors import InvalidInputError, UnknownEntryError
 from attnknn.records import Booleans, Floats, Integers
 
-LARGEST_ID = np.iinfo(np.int64).max
+MAX_ID = np.iinfo(np.int64).max
 
 
 class IdLookup:
-    """Sorted ids and a binary search.
+    """Positions and order of ids, by binary search.
 
     >>> lookup = IdLookup(np.array([30, 10, 20]))
     >>> lookup.positions_of([20, 30]).tolist(), lookup.ranks(np.array([0, 1])).tolist()
@@ -29,7 +29,7 @@ class IdLookup:
         self.ids = ids
 
     def positions_of(self, wanted: ArrayLike) -> Integers:
-        """The row of each of the `wanted` ids; an unknown one is an error."""
+        """The position of each of the `wanted` ids; an unknown one is an error."""
         asked = as_ids(wanted)
         rows, found = self._look_up(asked)
         if not found.all():
@@ -37,23 +37,23 @@ class IdLookup:
         return rows
 
     def refuse_known(self, ids: NDArray[Any]) -> None:
-        """An error where one of the `ids` is here already, or is of the other kind."""
+        """Raise if one of the `ids` is known already or has another type."""
         if len(self.ids) and len(ids) and (self.ids.dtype == object) != (ids.dtype == object):
             kinds = ("strings", "integers") if self.ids.dtype == object else ("integers", "strings")
             raise InvalidInputError(
-                f"`ids` must be {kinds[0]} like those that are remembered, got {kinds[1]}."
+                f"`ids` must be {kinds[0]} like those in the memory, got {kinds[1]}."
             )
         found = self._look_up(ids)[1]
         if found.any():
             known = ids.tolist()[np.argmax(found)]
-            raise InvalidInputError(f"`ids` must be new, {known!r} is remembered already.")
+            raise InvalidInputError(f"`ids` must be new, {known!r} is in the memory already.")
 
     def ranks(self, positions: Integers) -> Integers:
-        """The places of the ids at `positions` in sorted order: ties in distance go by them."""
+        """The ranks of the ids at `positions` in sorted order, which break ties in distance."""
         return positions if self._is_sorted else self._inverse[positions]
 
     def _look_up(self, asked: NDArray[Any]) -> tuple[Integers, Booleans]:
-        """Row of each asked id, and whether it is there at all."""
+        """Position of each id, and whether it is known."""
         if not len(self.ids) or (self.ids.dtype == object) != (asked.dtype == object):
             return np.zeros(len(asked), dtype=np.int64), np.zeros(len(asked), dtype=bool)
         places = np.searchsorted(self._sorted, asked)
@@ -81,7 +81,7 @@ class IdLookup:
 
 
 def as_ids(ids: ArrayLike) -> NDArray[Any]:
-    """One-dimensional ids: int64, or strings as objects; other kinds are an error.
+    """One-dimensional ids: int64, or strings as objects; other types are an error.
 
     >>> as_ids(["a", "long name"]).dtype, as_ids(7).tolist()
     (dtype('O'), [7])
@@ -89,24 +89,24 @@ def as_ids(ids: ArrayLike) -> NDArray[Any]:
     array = np.atleast_1d(np.asarray(ids))
     if array.dtype.kind in "OT":
         array = np.asarray(array.tolist())
-    if array.dtype.kind == "u" and array.size and array.max() > LARGEST_ID:
-        raise InvalidInputError(f"`ids` must be at most {LARGEST_ID}, got {array.max()}.")
+    if array.dtype.kind == "u" and array.size and array.max() > MAX_ID:
+        raise InvalidInputError(f"`ids` must be at most {MAX_ID}, got {array.max()}.")
     if array.dtype.kind in "iu" or not array.size:
         return array.astype(np.int64)
     if array.dtype.kind == "U":
-        return array.astype(object)  # fixed-width strings would cut a longer id that is added later
+        return array.astype(object)  # fixed-width strings would truncate a longer id added later
     raise InvalidInputError(f"`ids` must be integers or strings, got {array.dtype}.")
 
 
 def refuse_repeated(ids: NDArray[Any]) -> None:
-    """An error that names an id that comes twice."""
+    """Raise if an id occurs twice."""
     if np.all(ids[1:] > ids[:-1]):
         return
     ordered = np.sort(ids)
     repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
     if len(repeated):
         twice = ordered.tolist()[repeated[0]]
-        raise InvalidInputError(f"`ids` must be distinct, {twice!r} comes twice.")
+        raise InvalidInputError(f"`ids` must be distinct, {twice!r} occurs twice.")
 
 
 NO_GROUP = -1
@@ -115,20 +115,33 @@ NOBODY = ""
 
 @dataclass(frozen=True)
 class Entries:
-    """N remembered entries, one row of every array each.
+    """Entries of a memory: one row of every array each.
 
     Parameters
     ----------
-    embeddings : (N, D) float32
-    labels : (N,) codes of the classes
-    ids : (N,) distinct integers or strings
-    groups : (N,) entries of one group never judge each other; -1 is no group
-    sample_weight : (N,) positive; a neighbor's log sample weight is added to its score
-    held_out : (N,) True where no learned part was trained on the entry
-    payloads : (N,) objects shown with the evidence, or None for no payloads at all
-    decay : (N,) above 0, up to 1: what age has left of the sample weight, or None where nothing
-        fades
-    subjects : (N,) texts that say whose the entries are, "" for nobody's; None for none at all
+    embeddings : ndarray of shape (n_entries, n_features)
+        Embeddings; prepared float32 vectors inside a memory.
+    labels : ndarray of shape (n_entries,)
+        Label codes.
+    ids : ndarray of shape (n_entries,)
+        Distinct integers or strings.
+    groups : ndarray of shape (n_entries,)
+        Entries of one group are left out of each other's leave-one-out search; -1 is no group.
+    sample_weight : ndarray of shape (n_entries,)
+        Positive weights; a neighbor's log weight is added to its score.
+    held_out : ndarray of shape (n_entries,)
+        True for entries that no learned part was trained on.
+    payloads : ndarray of shape (n_entries,), default=None
+        Objects shown with the evidence.
+    subjects : ndarray of shape (n_entries,), default=None
+        Data subject (person) of each entry as a string; "" is nobody.
+    decay : ndarray of shape (n_entries,), default=None
+        Factor of the sample weight, above 0, up to 1; None is no decay.
+
+    Examples
+    --------
+    >>> make_entries([[0.0], [1.0]], [0, 1], groups=[4, 4]).groups.tolist()
+    [4, 4]
     """
 
     embeddings: NDArray[np.float32]
@@ -143,41 +156,76 @@ class Entries:
 
     @property
     def effective_weight(self) -> Floats:
-        """(N,) what age has left of the sample weight of each entry."""
+        """Sample weight × decay of each entry."""
         return self.sample_weight if self.decay is None else self.sample_weight * self.decay
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def ids_of(self, subject: str) -> NDArray[Any]:
-        """The ids of all entries of a subject; an error if there are none."""
-        mine = (
-            np.zeros(len(self), dtype=bool) if self.subjects is None else self.subjects == subject
-        )
-        if not mine.any() or subject == NOBODY:
-            raise UnknownEntryError(f"No entry is of the subject {subject!r}.")
-        return self.ids[mine]
+        """Look up the ids of all entries of a data subject.
+
+        Parameters
+        ----------
+        subject : str
+            Name of the data subject (person).
+
+        Returns
+        -------
+        ndarray
+            The ids.
+
+        Raises
+        ------
+        UnknownEntryError
+            If the subject has no entries.
+        """
+        if self.subjects is None or subject == NOBODY or subject not in self.subjects:
+            raise UnknownEntryError(f"No entry belongs to the subject {subject!r}.")
+        return self.ids[self.subjects == subject]
 
     def take(self, rows: Integers | Booleans) -> Entries:
-        """The entries at `rows`, a mask or positions."""
+        """Select entries.
+
+        Parameters
+        ----------
+        rows : ndarray
+            Positions or a boolean mask.
+
+        Returns
+        -------
+        Entries
+            The selected entries.
+        """
         return self._mapped(lambda _, array: array[rows])
 
     def joined(self, other: Entries) -> Entries:
-        """These entries followed by the `other` ones."""
+        """Concatenate two sets of entries.
+
+        Parameters
+        ----------
+        other : Entries
+            Entries to append.
+
+        Returns
+        -------
+        Entries
+            These entries followed by the others.
+        """
         if not (len(self) and len(other)):
             return self if len(self) else other
         mine, theirs = self._filled_like(other), other._filled_like(self)
         return mine._mapped(lambda name, array: np.concatenate([array, getattr(theirs, name)]))
 
     def _filled_like(self, other: Entries) -> Entries:
-        """The same entries with what only `other` has written out."""
+        """The same entries, with arrays for the optional columns that `other` has."""
         n = len(self)
-        nothing: dict[str, Any] = {
-            "payloads": _no_payloads(n),
+        defaults: dict[str, Any] = {
+            "payloads": np.full(n, None, dtype=object),
             "subjects": np.full(n, NOBODY, dtype=object),
             "decay": np.ones(n),
         }
-        missing = {name: array for name, array in nothing.items() if getattr(self, name) is None}
+        missing = {name: array for name, array in defaults.items() if getattr(self, name) is None}
         return replace(self, **{n: a for n, a in missing.items() if getattr(other, n) is not None})
 
     def _mapped(self, change: Callable[[str, NDArray[Any]], NDArray[Any]]) -> Entries:
@@ -190,7 +238,7 @@ class Entries:
 
 @dataclass(frozen=True)
 class RowMetadata:
-    """What a user may tell of rows beside their labels; see `Entries`."""
+    """Optional columns of rows beside their labels; see `Entries`."""
 
     ids: ArrayLike | None = None
     groups: ArrayLike | None = None
@@ -199,7 +247,7 @@ class RowMetadata:
     subjects: ArrayLike | None = None
 
     def grouped(self, known: Entries | None = None) -> RowMetadata:
-        """The same; where no groups are given the rows of a subject are one, `known` ones too."""
+        """The same with the rows of each subject as one group, unless groups are given."""
         if self.subjects is None or self.groups is not None:
             return self
         subjects = _checked_subjects(self.subjects)
@@ -207,7 +255,7 @@ class RowMetadata:
 
 
 def groups_by_subject(subjects: NDArray[Any], known: Entries | None = None) -> Integers:
-    """One group (n,) for each subject, the one its `known` entries are in; nobody is in none.
+    """Group (n,) of each subject, that of its `known` entries if it has any; -1 for nobody.
 
     >>> groups_by_subject(np.array(["ann", "", "ann", "bob"], dtype=object)).tolist()
     [0, -1, 0, 1]
@@ -236,8 +284,41 @@ def make_entries(
     held_out: bool | ArrayLike = True,
     first_id: int = 0,
 ) -> Entries:
-    """Entries with everything that was left out filled in; ids count up from `first_id`.
+    """Build entries, with defaults for the columns that are not given.
 
+    Parameters
+    ----------
+    embeddings : array-like of shape (n_entries, n_features)
+        Embeddings as the encoder returns them.
+    labels : array-like of shape (n_entries,)
+        Label codes.
+    ids : array-like of shape (n_entries,), default=None
+        Distinct integers or strings; by default they count up from `first_id`.
+    groups : array-like of shape (n_entries,), default=None
+        Integers; -1 is no group.
+    sample_weight : array-like of shape (n_entries,), default=None
+        Positive weights, 1 by default.
+    payloads : sequence of length n_entries, default=None
+        Objects shown with the evidence.
+    subjects : array-like of shape (n_entries,), default=None
+        Data subject (person) of each entry.
+    held_out : bool or array-like of shape (n_entries,), default=True
+        False for entries that a learned part is trained on.
+    first_id : int, default=0
+        First id if no ids are given.
+
+    Returns
+    -------
+    Entries
+        The entries; see there for the columns.
+
+    Raises
+    ------
+    InvalidInputError
+        If a column has another length than `embeddings`, or ids repeat.
+
+    Examples
+    --------
     >>> entries = make_entries([[0.0], [1.0]], [0, 1])
     >>> entries.ids.tolist(), entries.sample_weight.tolist()
     ([0, 1], [1.0, 1.0])
@@ -278,7 +359,7 @@ def _checked_embeddings(embeddings: ArrayLike) -> NDArray[Any]:
 
 
 def group_codes(groups: ArrayLike | None, n: int) -> Integers:
-    """Groups (n,) as integers; -1 where there are none."""
+    """Groups (n,) as integers; -1 where none are given."""
     if groups is None:
         return np.full(n, NO_GROUP, dtype=np.int64)
     groups = np.asarray(groups)
@@ -300,24 +381,20 @@ def _checked_payloads(payloads: Any) -> NDArray[np.object_] | None:
     if payloads is None:
         return None
     items = list(payloads)
-    array = _no_payloads(len(items))
+    array = np.full(len(items), None, dtype=object)
     array[:] = items
     return array
 
 
 def _checked_subjects(subjects: ArrayLike) -> NDArray[np.object_]:
-    """Whose the rows are, as texts: 7 and "7" are one person."""
+    """Data subjects as strings: 7 and "7" are one person."""
     names = np.asarray(subjects, dtype=object)
     texts = [NOBODY if is_missing(name) else str(name) for name in names.ravel()]
     return np.array(texts, dtype=object).reshape(names.shape)
 
 
-def _no_payloads(n: int) -> NDArray[np.object_]:
-    return np.full(n, None, dtype=object)
-
-
 class Exclusion:
-    """The entries that each entry's own search leaves out.
+    """Lookup of the entries that an entry's own search leaves out: itself and its group.
 
     >>> queries, positions = Exclusion(np.array([7, -1, 7])).pairs(np.array([1, 2]))
     >>> queries.tolist(), positions.tolist()
@@ -328,7 +405,7 @@ class Exclusion:
         self.groups = groups
 
     def pairs(self, exclude: Integers) -> tuple[Integers, Integers]:
-        """Pairs (query, position) that must not meet; `exclude` holds each query's position."""
+        """Pairs (query, position) to leave out; `exclude` holds the position of each query."""
         sizes = self.sizes(exclude)
         queries = np.repeat(np.arange(len(exclude), dtype=np.int64), sizes)
         members = np.repeat(exclude, sizes)
@@ -341,7 +418,7 @@ class Exclusion:
         return queries, members
 
     def sizes(self, exclude: Integers) -> Integers:
-        """How many entries each query leaves out."""
+        """Number of entries that each query leaves out."""
         sizes = np.ones(len(exclude), dtype=np.int64)
         groups = self.groups[exclude]
         grouped = groups != NO_GROUP

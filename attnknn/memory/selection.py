@@ -19,19 +19,21 @@ from attnknn.records import Booleans, Integers
 if TYPE_CHECKING:
     from torch import Tensor
 
-WIDEST_GROUP = 128  # a row that is to be searched by groups has a multiple of this many columns
-CROWD = 4  # a row may keep so many times the number asked for; ties could be without end
+MAX_GROUP = 128  # a row that is searched by groups has a multiple of this many columns
+MAX_TIES = 4  # a row keeps at most this many times m columns, however many are tied
+FEW_QUERIES = 32  # below this a product is faster with the entries as its rows
+MIN_PART = 1 << 20  # numbers per thread: fewer take longer to hand over than to compute
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """The columns with the largest numbers of each row, and what the others stay below.
+    """The columns with the largest numbers of each row, and an upper bound of the others.
 
     Parameters
     ----------
     columns : (B, M), -1 where there is none
     values : (B, M) the numbers in these columns, minus infinity where there is none
-    rest : (B,) no other number of the row is larger; minus infinity where there is none
+    rest : (B,) upper bound of the other numbers; minus infinity where there are none
     """
 
     columns: Integers
@@ -40,7 +42,7 @@ class Candidates:
 
 
 def largest(values: Vectors, m: int) -> Candidates:
-    """At least the `m` largest numbers of each row that are finite, on one thread.
+    """At least the `m` largest finite numbers of each row, on one thread.
 
     The `m`-th largest of the maxima of groups is at most the `m`-th largest number. So all numbers
     above it are taken, and they are in the groups whose maximum is above it. A group is a column
@@ -57,15 +59,15 @@ def largest(values: Vectors, m: int) -> Candidates:
     place = max(0, n_groups - m)
     level = np.partition(maxima, place, axis=1)[:, place] if m <= n_groups else _nothing(values)
     hot = (maxima >= level[:, None]) & (maxima > -np.inf)
-    is_crowded = _thinned(hot, CROWD * m)
+    is_crowded = _thinned(hot, MAX_TIES * m)
     row, group = np.nonzero(hot)
     inside = groups[row, :, group]  # (P, size)
     pair, member = np.nonzero((inside >= level[row, None]) & (inside > -np.inf))
     found = _packed(row[pair], member * n_groups + group[pair], inside[pair, member], len(values))
-    if found.columns.shape[1] > CROWD * m:
-        is_crowded |= found.columns[:, CROWD * m] >= 0
+    if found.columns.shape[1] > MAX_TIES * m:
+        is_crowded |= found.columns[:, MAX_TIES * m] >= 0
     rest = np.where(is_crowded, np.float32(np.inf), level)
-    return Candidates(found.columns[:, : CROWD * m], found.values[:, : CROWD * m], rest)
+    return Candidates(found.columns[:, : MAX_TIES * m], found.values[:, : MAX_TIES * m], rest)
 
 
 def largest_of_one(values: Vectors, m: int) -> Candidates:
@@ -77,8 +79,8 @@ def largest_of_one(values: Vectors, m: int) -> Candidates:
     place = len(maxima) - m
     level = np.partition(maxima, place)[place] if place >= 0 else np.float32(-np.inf)
     columns = np.flatnonzero((values >= level) & (values > -np.inf))
-    rest = level if len(columns) <= CROWD * m else np.float32(np.inf)
-    columns = columns[None, : CROWD * m]
+    rest = level if len(columns) <= MAX_TIES * m else np.float32(np.inf)
+    columns = columns[None, : MAX_TIES * m]
     return Candidates(columns, values[columns], np.array([rest], dtype=np.float32))
 
 
@@ -90,7 +92,7 @@ def largest_on_device(values: Tensor, m: int) -> Candidates:
 
 
 def merged(parts: list[Candidates], m: int) -> Candidates:
-    """The candidates for rows that were searched in several parts."""
+    """Candidates of rows whose columns were searched in several parts."""
     if len(parts) == 1:
         return parts[0]
     columns = np.concatenate([part.columns for part in parts], axis=1)
@@ -101,7 +103,7 @@ def merged(parts: list[Candidates], m: int) -> Candidates:
 
 
 def stacked(parts: list[Candidates]) -> Candidates:
-    """The candidates of several sets of rows, one below the other."""
+    """Candidates of several sets of rows, one below the other."""
     if len(parts) == 1:
         return parts[0]
     width = max(part.columns.shape[1] for part in parts)
@@ -118,14 +120,14 @@ def stacked(parts: list[Candidates]) -> Candidates:
 
 
 def group_size(width: int, m: int) -> int:
-    """The size that makes the two selections cost about the same; 1 where groups do not pay."""
+    """Group size at which both selections cost about the same; 1 where groups do not pay."""
     size = 1 << round(math.log2(max(1.0, math.sqrt(width / m))))
-    return 1 if size < 4 or width % WIDEST_GROUP else min(size, WIDEST_GROUP)
+    return 1 if size < 4 or width % MAX_GROUP else min(size, MAX_GROUP)
 
 
 def padded(width: int) -> int:
     """`width` rounded up to whole groups."""
-    return -(-width // WIDEST_GROUP) * WIDEST_GROUP
+    return -(-width // MAX_GROUP) * MAX_GROUP
 
 
 def _nothing(values: Vectors) -> Vectors:
@@ -133,7 +135,7 @@ def _nothing(values: Vectors) -> Vectors:
 
 
 def _thinned(hot: Booleans, most: int) -> Booleans:
-    """Keep the first `most` of each row, in place; say which rows had more."""
+    """Keep the first `most` of each row, in place; return which rows had more."""
     is_crowded = hot.sum(axis=1) > most
     if is_crowded.any():
         hot[is_crowded] &= np.cumsum(hot[is_crowded], axis=1) <= most
@@ -141,16 +143,13 @@ def _thinned(hot: Booleans, most: int) -> Booleans:
 
 
 def _packed(row: Integers, column: Integers, value: Vectors, n_rows: int) -> Candidates:
-    """Single finds, in order of row, side by side."""
+    """Pairs (row, column), sorted by row, as one array row each."""
     counts = np.bincount(row, minlength=n_rows)
     slot = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
     columns = np.full((n_rows, counts.max(initial=0)), -1, dtype=np.int64)
     values = np.full(columns.shape, -np.inf, dtype=np.float32)
     columns[row, slot], values[row, slot] = column, value
     return Candidates(columns, values, _nothing(columns))
-
-
-FEW = 32  # queries below which a product reads faster with the entries as its rows
 
 
 def multiply(queries: Tensor, vectors: Tensor, out: Tensor) -> None:
@@ -164,14 +163,14 @@ def multiply(queries: Tensor, vectors: Tensor, out: Tensor) -> None:
     """
     import torch
 
-    if len(queries) < FEW:
+    if len(queries) < FEW_QUERIES:
         out.copy_(torch.mm(vectors, queries.T).T)
     else:
         torch.mm(queries, vectors.T, out=out)
 
 
 def dot(vectors: Vectors, query: Vectors, n_threads: int) -> Vectors:
-    """Vectors (N, D) times one query (D,), which takes as long as reading the vectors.
+    """Vectors (N, D) times one query (D,), at the speed of reading the vectors.
 
     >>> dot(np.ones((2, 3), dtype=np.float32), np.ones(3, dtype=np.float32), 1).tolist()
     [3.0, 3.0]
@@ -188,21 +187,20 @@ def dot(vectors: Vectors, query: Vectors, n_threads: int) -> Vectors:
     return out
 
 
-PART = 1 << 20  # numbers that keep a thread busy for longer than it takes to start it
+def share_rows(
+    work: Callable[[slice], object], n_rows: int, n_numbers: int, max_threads: int
+) -> None:
+    """Call `work` on slices that cover the rows, in parallel threads if there is enough to do.
 
-
-def share_rows(work: Callable[[slice], object], n_rows: int, n_numbers: int, n_most: int) -> None:
-    """Call `work` on slices that cover the rows, at once where there is enough to do.
-
-    NumPy lets other threads run while it computes. These wait without spinning, where a thread
-    of OpenMP that waits for one without a core can cost more than the whole search.
+    NumPy releases the GIL while it computes. These threads wait without spinning; an OpenMP
+    thread that waits for another one without a core can cost more than the whole search.
 
     >>> seen = []
-    >>> share_rows(seen.append, n_rows=3, n_numbers=10, n_most=2)
+    >>> share_rows(seen.append, n_rows=3, n_numbers=10, max_threads=2)
     >>> seen
     [slice(0, 3, None)]
     """
-    n_parts = max(1, min(n_most, n_rows, n_numbers // PART))
+    n_parts = max(1, min(max_threads, n_rows, n_numbers // MIN_PART))
     step = -(-n_rows // n_parts)
     parts = [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
     if len(parts) == 1:
@@ -220,7 +218,7 @@ def share_rows(work: Callable[[slice], object], n_rows: int, n_numbers: int, n_m
 
 @lru_cache(maxsize=4)
 def _pool(n_threads: int, process: int) -> ThreadPoolExecutor:  # noqa: ARG001
-    """Threads that wait for work: starting them takes as long as a small search.
+    """Threads that are kept: starting them takes as long as a small search.
 
     `process` makes a forked process start its own, since threads do not survive a fork.
     """

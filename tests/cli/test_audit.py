@@ -168,7 +168,7 @@ def test_add_remembers_rows_with_their_ids_and_payloads(model: Path, labeled: Pa
     entries = AttnKNNClassifier.load(model).memory_.entries
     assert entries.ids[-12:].tolist() == pd.read_csv(labeled)["name"].tolist()
     assert all("weight=" in payload for payload in entries.payloads[-12:])
-    assert "is remembered already" in refused("add", model, labeled)
+    assert "is in the memory already" in refused("add", model, labeled)
     assert run("undo", model).stdout == (
         "Took back edit 1, added 12 entries; model now holds 60 entries (edit 2).\n"
     )

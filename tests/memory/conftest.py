@@ -24,4 +24,4 @@ def many_blocks(products_always: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks so small that a short test crosses many of their borders."""
     monkeypatch.setattr(torch_memory, "ROWS", 8)
     monkeypatch.setattr(torch_memory, "COLUMNS", 256)
-    monkeypatch.setattr(selection, "PART", 1)
+    monkeypatch.setattr(selection, "MIN_PART", 1)

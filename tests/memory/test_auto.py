@@ -29,7 +29,7 @@ def test_large_memories_get_an_index_with_the_recall_asked_for(rng) -> None:
     memory.remember(make_entries(vectors, np.zeros(3000)))
     assert isinstance(memory.chosen_, FaissMemory)
     assert not memory.is_exact
-    assert "Search goes through an index (ivf) that finds" in memory.reason_
+    assert "Search uses an index (ivf) that finds" in memory.reason_
     assert memory.chosen_.recall(vectors[:200], 5) > 0.97
 
 
@@ -70,7 +70,7 @@ def test_an_edit_that_breaks_down_leaves_the_chosen_memory_too(rng, monkeypatch)
         raise MemoryError
 
     with monkeypatch.context() as patched:
-        patched.setattr(TorchMemory, "_remove", break_down)
+        patched.setattr(TorchMemory, "shrink_index", break_down)
         with pytest.raises(MemoryError):
             memory.forget([0])
     assert memory.search(vectors[:1], 1).distances.tolist() == [[0.0]]

@@ -122,7 +122,7 @@ def test_labels_must_fit_the_ids(memory) -> None:
     assert memory.entries.labels.tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("step", ["_append", "_remove", "_index"])
+@pytest.mark.parametrize("step", ["extend_index", "shrink_index", "build_index"])
 def test_an_edit_that_breaks_down_half_way_leaves_everything(memory, step, monkeypatch) -> None:
     def break_down(*_):
         raise MemoryError
@@ -130,9 +130,9 @@ def test_an_edit_that_breaks_down_half_way_leaves_everything(memory, step, monke
     before = memory.entries
     monkeypatch.setattr(type(memory), step, break_down)
     edits = {
-        "_append": lambda: memory.add(make_entries([[1.0, 1.0]], [0], first_id=9)),
-        "_remove": lambda: memory.forget([0]),
-        "_index": lambda: memory.remember(make_entries([[1.0]], [0]), "cosine"),
+        "extend_index": lambda: memory.add(make_entries([[1.0, 1.0]], [0], first_id=9)),
+        "shrink_index": lambda: memory.forget([0]),
+        "build_index": lambda: memory.remember(make_entries([[1.0]], [0]), "cosine"),
     }
     with pytest.raises(MemoryError):
         edits[step]()

@@ -44,23 +44,23 @@ class SquaredMemory(NumpyMemory):
 class LeakyMemory(NumpyMemory):
     """Each row finds itself."""
 
-    def _nearest(self, queries, k, exclude):
-        return super()._nearest(queries, k, None)
+    def find_nearest(self, queries, k, exclude):
+        return super().find_nearest(queries, k, None)
 
 
 class PaddedMemory(NumpyMemory):
     """Missing places filled with entry 0."""
 
-    def _nearest(self, queries, k, exclude):
-        positions, keys = super()._nearest(queries, k, exclude)
+    def find_nearest(self, queries, k, exclude):
+        positions, keys = super().find_nearest(queries, k, exclude)
         return np.where(np.isfinite(keys), positions, 0), np.where(np.isfinite(keys), keys, 9.0)
 
 
 class FirstComeMemory(NumpyMemory):
     """Ties in the order of the rows."""
 
-    def _nearest(self, queries, k, exclude):
-        positions, keys = super()._nearest(queries, len(self), exclude)
+    def find_nearest(self, queries, k, exclude):
+        positions, keys = super().find_nearest(queries, len(self), exclude)
         order = np.lexsort((positions, keys), axis=1)[:, :k]
         return np.take_along_axis(positions, order, 1), np.take_along_axis(keys, order, 1)
 
@@ -68,8 +68,8 @@ class FirstComeMemory(NumpyMemory):
 class ShortMemory(NumpyMemory):
     """Half of what was asked for, the rest missing."""
 
-    def _nearest(self, queries, k, exclude):
-        positions, keys = super()._nearest(queries, k, exclude)
+    def find_nearest(self, queries, k, exclude):
+        positions, keys = super().find_nearest(queries, k, exclude)
         keys[:, -(k // 2) or k :] = np.inf
         return positions, keys
 

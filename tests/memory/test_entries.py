@@ -14,8 +14,8 @@ from attnknn.memory import NumpyMemory, make_entries
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"ids": [1, 2, 1]}, "`ids` must be distinct, 1 comes twice"),
-        ({"ids": ["b", "a", "b"]}, "`ids` must be distinct, 'b' comes twice"),
+        ({"ids": [1, 2, 1]}, "`ids` must be distinct, 1 occurs twice"),
+        ({"ids": ["b", "a", "b"]}, "`ids` must be distinct, 'b' occurs twice"),
         ({"ids": [0.5, 1.5, 2.5]}, "`ids` must be integers or strings, got float64"),
         ({"ids": [1, 2]}, r"`ids` must hold one value for each of the 3 rows, got shape \(2,\)"),
         ({"groups": ["a", "b", "c"]}, "`groups` must be integers"),

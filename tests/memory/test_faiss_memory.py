@@ -104,7 +104,7 @@ def test_an_add_that_fails_inside_faiss_leaves_everything(rng, monkeypatch) -> N
 
     more = make_entries(vectors[:2], [0, 0], ids=[90, 91])
     with monkeypatch.context() as patched:
-        patched.setattr(FaissMemory, "_put", add_half)
+        patched.setattr(FaissMemory, "_add_vectors", add_half)
         with pytest.raises(MemoryError):
             memory.add(more)
     assert len(memory) == 50

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attnknn.memory.selection import (
-    CROWD,
+    MAX_TIES,
     largest,
     largest_of_one,
     largest_on_device,
@@ -37,7 +37,7 @@ def assert_holds_the_largest(found, values, m) -> None:
         columns = found.columns[row][found.columns[row] >= 0]
         others = np.delete(values[row], columns)
         n_finite = np.isfinite(values[row]).sum()
-        assert min(m, n_finite) <= len(columns) <= CROWD * m
+        assert min(m, n_finite) <= len(columns) <= MAX_TIES * m
         assert len(set(columns.tolist())) == len(columns)
         assert (values[row][columns] == found.values[row][found.columns[row] >= 0]).all()
         assert (others <= found.rest[row]).all()

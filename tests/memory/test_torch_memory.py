@@ -153,7 +153,7 @@ def test_any_vectors_get_the_answer_of_the_reference(vectors, k, metric, data) -
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine", "inner_product"])
-def test_one_pass_ranks_and_reaches_as_two_do(metric, rng):
+def test_one_product_serves_both_searches(metric, rng):
     vectors = rng.normal(size=(3000, 24))
     memory = TorchMemory().remember(
         make_entries(vectors, np.zeros(3000), groups=rng.integers(-1, 400, 3000)), metric
@@ -161,13 +161,13 @@ def test_one_pass_ranks_and_reaches_as_two_do(metric, rng):
     rows = np.arange(2400, 3000)
     queries = memory.entries.embeddings[rows]
     assert len(queries) * memory.entries.embeddings.size > torch_memory.SMALL
-    reach = memory.ranked(memory.entries.embeddings, 9, exclude=np.arange(3000))[1][:, -1]
-    positions, keys, found = memory.ranked_and_reached(queries, 9, reach, rows)
-    expected, expected_keys = memory.ranked(queries, 9, exclude=rows)
+    radii = memory.search_keys(memory.entries.embeddings, 9, exclude=np.arange(3000))[1][:, -1]
+    (positions, keys), found = memory.search_both(queries, 9, radii, rows)
+    expected, expected_keys = memory.search_keys(queries, 9, exclude=rows)
     np.testing.assert_array_equal(positions, expected)
     np.testing.assert_array_equal(keys, expected_keys)
-    left_out = set(zip(*memory._left_out(rows), strict=True))
-    plain = memory.reached(queries, reach)
+    left_out = set(zip(*memory.exclusion.pairs(rows), strict=True))
+    plain = memory.range_search(queries, radii)
     pairs = zip(plain.queries.tolist(), plain.positions.tolist(), strict=True)
     assert {pair for pair in pairs if pair not in left_out} == set(
         zip(found.queries.tolist(), found.positions.tolist(), strict=True)
