@@ -92,7 +92,9 @@ def _find_links(
     searched = _one_per_copy(memory, exact, np.asarray(is_near.all(axis=1)))
     entries = memory.entries
     key = near_distance**2 if memory.metric_ == "euclidean" else 2 * near_distance
-    found = memory.range_search(entries.embeddings[searched], np.full(len(exact), key * (1 + ROUNDING)))
+    found = memory.range_search(
+        entries.embeddings[searched], np.full(len(exact), key * (1 + ROUNDING))
+    )
     left, right = searched[found.queries], found.positions
     is_link = memory.distances_of(found.keys) <= near_distance
     is_link &= (entries.groups[left] != entries.groups[right]) | (entries.groups[left] == NO_GROUP)
