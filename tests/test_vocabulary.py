@@ -84,7 +84,6 @@ NOT_CLEAN_YET = {
     "attnknn/research",
     "attnknn/testing",
     "attnknn/value_head",
-    "attnknn/vit",
     "attnknn/vote.py",
     "docs/attention.md",
     "docs/audit.md",
@@ -104,7 +103,6 @@ NOT_CLEAN_YET = {
     "docs/sets.md",
     "docs/speed.md",
     "docs/value-head.md",
-    "docs/vit.md",
     "tests/attention",
     "tests/cli",
     "tests/encoders",
@@ -125,7 +123,6 @@ NOT_CLEAN_YET = {
     "tests/test_promises.py",
     "tests/test_regressions.py",
     "tests/training",
-    "tests/vit",
 }
 
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from attnknn.training.threads import in_shares
-from attnknn.vit.functional import choosing, combining
+from attnknn.vit.functional import cpu, embedding_bag
 from benchmarks.vit.bars import RESULTS
 from benchmarks.vit.layers import DIM, OURS, made
 from benchmarks.vit.timing import SIZES
@@ -79,7 +79,7 @@ def _measure(n_images: int, n_tokens: int, repeats: int) -> dict[str, float]:
         seen["at work"].append(total - waiting)
         return done
 
-    choosing.in_shares = combining.in_shares = watched  # type: ignore[attr-defined]
+    cpu.in_shares = embedding_bag.in_shares = watched  # type: ignore[attr-defined]
     steps: dict[str, list[float]] = {name: [] for name in seen}
     for turn in range(repeats + 1):
         layer(x).sum().backward()

@@ -19,8 +19,15 @@ from attnknn.research import datasets
 from attnknn.research.datasets import Dataset
 from attnknn.research.evaluation.protocol import versions
 from attnknn.research.evaluation.table import Run, Table, joined
-from attnknn.vit.training import Epoch, Lesson, Pixels, VitTraining, score, train_vit
-from attnknn.vit.training.stored import make_vit
+from attnknn.vit.training import (
+    EpochMetrics,
+    ImagePreprocessor,
+    VitTrainConfig,
+    VitTrainResult,
+    evaluate,
+    train_vit,
+)
+from attnknn.vit.training.storage import build_vit
 
 SETTINGS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("settings.toml").read_text())
 LAYERS: dict[str, dict[str, Any]] = SETTINGS["layers"]
@@ -60,13 +67,13 @@ def measure_layer(layer: str, seed: int, data: Dataset, folder: Path) -> Table:
     path = folder / "report.json"
     if path.exists():
         return Table.from_json(path)
-    training = VitTraining(**SETTINGS["training"], seed=seed)
+    training = VitTrainConfig(**SETTINGS["training"], seed=seed)
     settings = {**SETTINGS["model"], **LAYERS[layer], "num_classes": len(data.classes)}
     images, asked = Arrays(data.X_train), Arrays(data.X_test)
-    pixels = Pixels.like(images, (settings["image_size"],) * 2)
+    pixels = ImagePreprocessor.from_images(images, (settings["image_size"],) * 2)
     folder.mkdir(parents=True, exist_ok=True)
-    model, lesson = train_vit(
-        lambda: make_vit(settings),
+    model, result = train_vit(
+        lambda: build_vit(settings),
         images,
         data.y_train,
         pixels,
@@ -75,17 +82,17 @@ def measure_layer(layer: str, seed: int, data: Dataset, folder: Path) -> Table:
         on_epoch=lambda epoch: print(line(layer, seed, epoch), flush=True),
     )
     started = time.perf_counter()
-    found = score(model, asked, data.y_test, pixels, keeps_answers=True)
-    outputs = torch.cat(found.answers).double()
+    found = evaluate(model, asked, data.y_test, pixels, keep_outputs=True)
+    outputs = torch.cat(found.outputs).double()
     seconds = time.perf_counter() - started
-    table = _table(layer, seed, data, outputs.softmax(1).numpy(), (lesson.seconds, seconds))
+    table = _table(layer, seed, data, outputs.softmax(1).numpy(), (result.seconds, seconds))
     table.to_json(path)
-    (folder / "training.json").write_text(json.dumps(_course(settings, lesson), indent=1) + "\n")
+    (folder / "training.json").write_text(json.dumps(_course(settings, result), indent=1) + "\n")
     (folder / "checkpoint").unlink()
     return table
 
 
-def line(layer: str, seed: int, epoch: Epoch) -> str:
+def line(layer: str, seed: int, epoch: EpochMetrics) -> str:
     """An epoch in words."""
     return (
         f"{layer}, seed {seed}, epoch {epoch.number}: train {epoch.train_top1:.4f}, validation "
@@ -137,11 +144,11 @@ def _words() -> str:
     )
 
 
-def _course(settings: dict[str, Any], lesson: Lesson) -> dict[str, Any]:
+def _course(settings: dict[str, Any], result: VitTrainResult) -> dict[str, Any]:
     return {
         "model": settings,
         "training": SETTINGS["training"],
-        "best_epoch": lesson.best_epoch,
-        "epochs": [vars(epoch) for epoch in lesson.epochs],
-        "seconds": round(lesson.seconds, 1),
+        "best_epoch": result.best_epoch,
+        "epochs": [vars(epoch) for epoch in result.epochs],
+        "seconds": round(result.seconds, 1),
     }

@@ -19,7 +19,7 @@ from PIL import Image
 from attnknn.cli import main
 from attnknn.cli.vit.options import LAYERS
 from attnknn.cli.vit.train import train as train_command
-from attnknn.vit.training import read_vit
+from attnknn.vit.training import load_vit
 
 from .vit_samples import write_cifar10
 
@@ -72,7 +72,7 @@ def test_the_summary_is_of_the_model(model):
     summary = (model / "model.txt").read_text()
     assert "(attn): ConvNNAttention(" in summary
     assert re.search(r"parameters: [\d,]+\n", summary)
-    assert "choosing" in summary
+    assert "selection" in summary
 
 
 def test_one_head_unless_asked(model):
@@ -108,7 +108,7 @@ def test_every_layer_is_trained_by_its_name(layer, data, tmp_path):
     ],
 )
 def test_flags_work_with_dashes_and_underscores(flags, data, tmp_path, monkeypatch):
-    monkeypatch.setattr("attnknn.vit.drawing.draw_epochs", lambda *_: None)
+    monkeypatch.setattr("attnknn.vit.plots.plot_training", lambda *_: None)
     base = f"train --layer ConvNNAttention --K 4 {SMALL} --num_epochs 1 --data_path {data}"
     good(f"{base} --output_dir {tmp_path / 'o'} {flags}")
 
@@ -307,6 +307,6 @@ def test_two_processes_train_the_model_of_one(data, tmp_path):
     for known, found in zip(one["epochs"], two["epochs"], strict=True):
         assert found["train_loss"] == pytest.approx(known["train_loss"], rel=1e-4)
         assert found["validation_loss"] == pytest.approx(known["validation_loss"], rel=1e-4)
-    states = [read_vit(tmp_path / name / "model.safetensors").model.state_dict() for name in ways]
+    states = [load_vit(tmp_path / name / "model.safetensors").model.state_dict() for name in ways]
     for name, value in states[0].items():
         torch.testing.assert_close(states[1][name], value, atol=1e-4, rtol=1e-3)

@@ -92,12 +92,12 @@ def test_a_model_goes_only_when_another_can_be_trained(data: Path, tmp_path: Pat
 def test_who_stops_a_training_is_told_what_is_left(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from attnknn.vit.training.teaching import _Course
+    from attnknn.vit.training.trainer import _Trainer
 
-    usual, n_steps = _Course.loss_of, 0
+    usual, n_steps = _Trainer.compute_loss, 0
     command = f"train {SMALL} --data_path {data} --output_dir {tmp_path / 'o'}"
 
-    def stopped(course: _Course, rows: object) -> object:
+    def stopped(course: _Trainer, rows: object) -> object:
         nonlocal n_steps
         n_steps += 1
         if n_steps == last:
@@ -105,7 +105,7 @@ def test_who_stops_a_training_is_told_what_is_left(
         return usual(course, rows)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_Course, "loss_of", stopped)
+        patch.setattr(_Trainer, "compute_loss", stopped)
         last = 2
         done = vit(command)
         assert done.exit_code == 130
@@ -126,7 +126,7 @@ def test_a_training_that_diverges_says_so(data: Path, tmp_path: Path) -> None:
     wild = f"train {SMALL} --data_path {data} --output_dir {tmp_path} --lr 1e30 --optimizer sgd"
     done = vit(f"{wild} --clip_grad_norm 0")
     assert done.exit_code == 1
-    assert "no use after epoch 0" in words(done)
+    assert "Training diverged in epoch 1" in words(done)
     assert not (tmp_path / "model.safetensors").exists()
 
 

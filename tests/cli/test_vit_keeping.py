@@ -54,7 +54,7 @@ def test_resuming_is_promised_only_where_there_is_a_checkpoint(
     ("wrong", "message"),
     [
         ("--train_rows 2", "too few"),
-        ("--lr 1e30 --optimizer sgd --clip_grad_norm 0", "no use after epoch 0"),
+        ("--lr 1e30 --optimizer sgd --clip_grad_norm 0", "Training diverged in epoch 1"),
     ],
 )
 def test_a_model_goes_only_when_another_is_there(

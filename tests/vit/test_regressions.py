@@ -8,15 +8,15 @@ Elsewhere, each with a test that would fail:
     B10     evaluation is repeatable            layers/test_contract.py
     B12     every dtype with samples            layers/test_contract.py
     B13     dropout only in training            layers/test_contract.py
-    B16     too many neighbors are named        functional/test_attend.py
+    B16     too many neighbors are named        functional/test_attention.py
 
-    B17 to B20, B25  the training itself        training/test_teaching.py
+    B17 to B20, B25  the training itself        training/test_trainer.py
     B21, B22  the summary is of the model       tests/cli/test_vit.py
-    B24     half precision on a processor       training/test_teaching.py (`use_amp`)
+    B24     half precision on a processor       training/test_trainer.py (`use_amp`)
 
 Cannot occur: B14, there is no cache of past tokens; B23's unshuffled images, every training draws
-the order of its epochs in one place (`learning.run.Run.batches`); B26, coordinates are made for
-each call and nothing is stored.
+the order of its epochs in one place (`attnknn.training.run`); B26, coordinates are made for each
+call and nothing is stored.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from PIL import Image
 from attnknn.cli import main
 from attnknn.cli.vit.mapping import model_settings
 from attnknn.cli.vit.train import train
-from attnknn.vit.functional import Rule, choose, convnn_attention
-from attnknn.vit.functional.grid import grid_of
+from attnknn.vit.functional import NeighborConfig, convnn_attention, select_neighbors
+from attnknn.vit.functional.grid import infer_grid, token_coordinates
 from attnknn.vit.layers import ConvNNAttention, LocalAttention, NeighborhoodAttention1D
-from attnknn.vit.training import Pixels
-from attnknn.vit.training.stored import make_vit
+from attnknn.vit.training import ImagePreprocessor
+from attnknn.vit.training.storage import build_vit
 
 
 def test_b1_neighborhood_attention_needs_no_other_package_and_trains():
@@ -57,7 +57,9 @@ def test_b6_coordinates_go_with_every_convolution(convolution):
 @pytest.mark.parametrize("similarity", ["matmul", "cosine", "euclidean"])
 def test_b7_no_token_counts_itself_twice(randn, similarity):
     same = torch.ones(1, 1, 6, 4) + 1e-3 * randn(1, 1, 6, 4).float()  # nearest to itself
-    chosen = choose(same, same, Rule(4, similarity), candidates=torch.arange(6)).tokens()
+    chosen = select_neighbors(
+        same, same, NeighborConfig(4, similarity), candidates=torch.arange(6)
+    ).tokens()
     assert all(len(set(row)) == 4 for row in chosen[0, 0].tolist())
 
 
@@ -73,24 +75,24 @@ def test_b8_distances_train_with_samples(sampling):
 @pytest.mark.parametrize("scale", [0.0, 1e-20, 1e4])
 def test_b9_distances_have_finite_slopes_at_zero_and_far_away(scale):
     same = (scale * torch.ones(1, 1, 6, 4)).requires_grad_()
-    convnn_attention(same, same, same, None, Rule(3, "euclidean")).sum().backward()
+    convnn_attention(same, same, same, None, NeighborConfig(3, "euclidean")).sum().backward()
     assert same.grad.isfinite().all()
 
 
 def test_b11_sampled_tokens_keep_their_own_coordinates(randn):
-    grid, value = grid_of(16, None, 0), randn(1, 1, 16, 4)
+    grid, value = infer_grid(16, None, 0), randn(1, 1, 16, 4)
     taps = torch.zeros(2, 2, 2, dtype=torch.float64)
     taps[0, 0, 1] = taps[1, 1, 1] = 1.0  # where the nearest sample stands
-    some, rule = torch.tensor([3, 8, 14]), Rule(2, weights="ones")
+    some, rule = torch.tensor([3, 8, 14]), NeighborConfig(2, weights="ones")
     places = {"candidates": some, "grid": grid, "position_kernel": taps}
     out = convnn_attention(value, -value, None, None, rule, **places)
-    known = grid.coordinates().double()[some]
+    known = token_coordinates(grid).double()[some]
     assert all((known - row).abs().sum(-1).min() < 1e-6 for row in out[0, 0])
 
 
 def test_b15_nothing_is_padded_so_no_padding_is_looked_at(randn):
     layer = LocalAttention(8, 2, window_size=4, is_rotary=False).double()
-    query, key, value = layer.projected(randn(1, 7, 8))
+    query, key, value = layer.project(randn(1, 7, 8))
     ones = torch.ones_like(value)
     torch.testing.assert_close(layer.attend(query, key, ones, None), ones)
 
@@ -105,7 +107,7 @@ def test_b29_k_of_the_command_is_the_window():
     asked = ["--layer", "LocalAttention", "--K", "5", "--resize", "32", "--num_layers", "1"]
     options = train.make_context("train", asked).params
     settings = model_settings(options, in_chans=3, num_classes=10)
-    assert make_vit(settings).blocks[0].attn.window_size == 5
+    assert build_vit(settings).blocks[0].attn.window_size == 5
 
 
 @pytest.fixture
@@ -123,16 +125,16 @@ def folders(tmp_path):
 
 @pytest.mark.parametrize("flag", ["", "--augment", "--noise 0.3"])
 def test_b23_images_of_folders_are_augmented_and_noisy_as_asked(folders, monkeypatch, flag):
-    moved, usual = {True: 0.0, False: 0.0}, Pixels.seen
+    moved, usual = {True: 0.0, False: 0.0}, ImagePreprocessor.transform
 
-    def seen(pixels, images, generator, **asked):
+    def transform(pixels, images, generator, **asked):
         shown = usual(pixels, images, generator, **asked)
         clean = usual(replace(pixels, noise=0.0), images, torch.Generator())
         is_step = torch.is_grad_enabled()
         moved[is_step] = max(moved[is_step], (shown - clean).abs().max().item())
         return shown
 
-    monkeypatch.setattr(Pixels, "seen", seen)
+    monkeypatch.setattr(ImagePreprocessor, "transform", transform)
     small = "--resize 16 --patch_size 8 --num_layers 1 --d_hidden 12 --d_mlp 12 --num_epochs 1"
     given = f"--dataset imagenet --data_path {folders} --output_dir {folders / 'out'} {flag}"
     done = CliRunner().invoke(main, shlex.split(f"vit train --device cpu {small} {given}"))

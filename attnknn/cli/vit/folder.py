@@ -13,8 +13,8 @@ import click
 if TYPE_CHECKING:
     from torch import nn
 
-    from attnknn.vit.model import Operations
-    from attnknn.vit.training import Epoch, Lesson, Scores
+    from attnknn.vit.model import OperationCount
+    from attnknn.vit.training import EpochMetrics, Evaluation, VitTrainResult
 
 MODEL, CHECKPOINT, REPORT = "model.safetensors", "checkpoint.safetensors", "report.json"
 ARGS, SUMMARY, RESULTS, CURVES = "args.txt", "model.txt", "train_eval_results.txt", "curves.png"
@@ -53,23 +53,23 @@ def write_args(folder: Path, args: Mapping[str, Any]) -> None:
     (folder / ARGS).write_text("".join(f"{name}: {value}\n" for name, value in args.items()))
 
 
-def write_summary(folder: Path, model: nn.Module, operations: Operations) -> None:
+def write_summary(folder: Path, model: nn.Module, operations: OperationCount) -> None:
     """The parts of a model, its parameters and operations."""
     (folder / SUMMARY).write_text(f"{model}\n\n{size_lines(model, operations)}\n")
 
 
-def size_lines(model: nn.Module, operations: Operations) -> str:
+def size_lines(model: nn.Module, operations: OperationCount) -> str:
     """Parameters and operations in words."""
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     return (
         f"parameters: {n_parameters:,}\n"
         f"operations for an image: {operations.total / 1e6:,.2f} M (products "
-        f"{operations.products / 1e6:,.2f}, choosing {operations.choosing / 1e6:,.2f}, collecting "
-        f"{operations.collecting / 1e6:,.2f})"
+        f"{operations.products / 1e6:,.2f}, selection {operations.selection / 1e6:,.2f}, "
+        f"aggregation {operations.aggregation / 1e6:,.2f})"
     )
 
 
-def epoch_line(epoch: Epoch, n_epochs: int) -> str:
+def epoch_line(epoch: EpochMetrics, n_epochs: int) -> str:
     """An epoch in words."""
     return (
         f"epoch {epoch.number} of {n_epochs}: train loss {epoch.train_loss:.4f}, "
@@ -79,7 +79,7 @@ def epoch_line(epoch: Epoch, n_epochs: int) -> str:
     )
 
 
-def test_line(scores: Scores) -> str:
+def test_line(scores: Evaluation) -> str:
     """A test in words."""
     return (
         f"test: loss {scores.loss:.4f}, top-1 {scores.top1:.2%}, top-5 {scores.top5:.2%} of "
@@ -88,27 +88,29 @@ def test_line(scores: Scores) -> str:
 
 
 def write_results(
-    folder: Path, epochs: Sequence[Epoch], n_epochs: int, last: Iterable[str]
+    folder: Path, epochs: Sequence[EpochMetrics], n_epochs: int, last: Iterable[str]
 ) -> None:
     """A line for each epoch, and the last words."""
     lines = [*(epoch_line(epoch, n_epochs) for epoch in epochs), *last]
     (folder / RESULTS).write_text("".join(f"{line}\n" for line in lines))
 
 
-def write_report(folder: Path, lesson: Lesson, scores: Scores, about: Mapping[str, Any]) -> None:
+def write_report(
+    folder: Path, result: VitTrainResult, scores: Evaluation, about: Mapping[str, Any]
+) -> None:
     """Everything again, for programs."""
     report = {
         **about,
-        "epochs": [asdict(epoch) for epoch in lesson.epochs],
-        "best_epoch": lesson.best_epoch,
-        "was_interrupted": lesson.was_interrupted,
-        "seconds": lesson.seconds,
+        "epochs": [asdict(epoch) for epoch in result.epochs],
+        "best_epoch": result.best_epoch,
+        "was_interrupted": result.was_interrupted,
+        "seconds": result.seconds,
         "test": scores_of(scores),
     }
     (folder / REPORT).write_text(json.dumps(report, indent=1) + "\n")
 
 
-def scores_of(scores: Scores) -> dict[str, float]:
+def scores_of(scores: Evaluation) -> dict[str, float]:
     """As JSON."""
     return {
         "loss": scores.loss,

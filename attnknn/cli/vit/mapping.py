@@ -14,7 +14,7 @@ from attnknn.cli.vit.options import LAYERS
 from attnknn.errors import InvalidSettingError
 
 if TYPE_CHECKING:
-    from attnknn.vit.training import VitTraining
+    from attnknn.vit.training import VitTrainConfig
 
 
 NEAR = frozenset(
@@ -196,16 +196,16 @@ def _side(name: str, n_neighbors: int) -> int:
     return side
 
 
-def training_settings(options: dict[str, Any]) -> VitTraining:
+def training_settings(options: dict[str, Any]) -> VitTrainConfig:
     """Settings of the training."""
-    from attnknn.vit.training import VitTraining
+    from attnknn.vit.training import VitTrainConfig
 
     same = (
         *("batch_size", "optimizer", "lr", "weight_decay", "momentum", "scheduler", "lr_step"),
         *("lr_gamma", "warmup", "criterion", "label_smoothing", "augment", "noise", "validation"),
         *("use_amp", "use_compiled", "compile_mode", "device", "seed", "workers"),
     )
-    return VitTraining(
+    return VitTrainConfig(
         epochs=options["num_epochs"],
         clip_grad_norm=options["clip_grad_norm"] or None,
         mirror=options["dataset"] != "mnist",  # a mirrored digit is none

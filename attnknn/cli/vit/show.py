@@ -38,13 +38,15 @@ def show(
 
     from attnknn.cli.vit.test import open_model
     from attnknn.encoders.image.rows import read_picture, resize
-    from attnknn.vit.looking import looks_of
+    from attnknn.vit.attention_maps import extract_attention_maps
 
     stored = open_model(folder, "cpu")
     grid = stored.model.grid
-    pixels = resize(_channels(read_picture(image, str(image)), stored)[None], stored.pixels.size)
-    seen = stored.pixels.seen(torch.from_numpy(pixels), torch.Generator())
-    found = _chosen(looks_of(stored.model, seen, most), blocks)
+    pixels = resize(
+        _channels(read_picture(image, str(image)), stored)[None], stored.preprocessor.size
+    )
+    seen = stored.preprocessor.transform(torch.from_numpy(pixels), torch.Generator())
+    found = _chosen(extract_attention_maps(stored.model, seen, most), blocks)
     if not found:
         raise click.ClickException("The model has no layer that attends: there is nothing to show.")
     _check_head(found, head)
@@ -55,11 +57,11 @@ def show(
     if out.suffix.lower() == ".json":
         out.write_text(json.dumps(_numbers(found, grid, answer)) + "\n")
     else:
-        from attnknn.vit.drawing import draw_looks
+        from attnknn.vit.plots import plot_attention_maps
 
         asking = _asking(tokens, grid)
         title = f"{image.name}, taken for {answer!r}: what tokens look at"
-        draw_looks(pixels[0], found, grid, asking, out, head=head, title=title)
+        plot_attention_maps(pixels[0], found, grid, asking, out, head=head, title=title)
     click.echo(f"{out}: {len(found)} blocks, taken for {answer!r}")
 
 
@@ -67,7 +69,7 @@ def _channels(picture: Any, stored: Any) -> Any:
     """As many as the model knows: gray becomes three equal ones, color becomes gray."""
     import numpy as np
 
-    wanted = len(stored.pixels.mean)
+    wanted = len(stored.preprocessor.mean)
     if len(picture) == wanted:
         return picture
     if wanted == 3:
@@ -76,11 +78,13 @@ def _channels(picture: Any, stored: Any) -> Any:
 
 
 def _chosen(found: list[Any], blocks: str | None) -> list[Any]:
-    from attnknn.vit.drawing import block_of
+    from attnknn.vit.plots import block_number
 
     if blocks is None:
         return found
-    known = {block_of(looks.layer) or place: looks for place, looks in enumerate(found, start=1)}
+    known = {
+        block_number(looks.layer) or place: looks for place, looks in enumerate(found, start=1)
+    }
     try:
         asked = [int(block) for block in blocks.split(",")]
     except ValueError:

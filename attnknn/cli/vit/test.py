@@ -34,7 +34,7 @@ def test_folder(folder: Path, options: dict[str, Any]) -> None:
 
     from attnknn.cli.vit import folder as files
     from attnknn.training.devices import device_of
-    from attnknn.vit.training import score
+    from attnknn.vit.training import evaluate
 
     device = device_of(options["device"])
     args = files.read_args(folder) if (folder / files.REPORT).exists() else {}
@@ -47,8 +47,8 @@ def test_folder(folder: Path, options: dict[str, Any]) -> None:
     data = _data(wanted, stored, options["test_rows"], is_named)
     if str(wanted["data_path"]) != data.source:
         click.echo(f"images: from {data.source}", err=True)
-    pixels = replace(stored.pixels, noise=wanted["noise"] or 0.0)
-    scores = score(
+    pixels = replace(stored.preprocessor, noise=wanted["noise"] or 0.0)
+    scores = evaluate(
         stored.model,
         data.test.images,
         data.test.classes,
@@ -65,14 +65,14 @@ def test_folder(folder: Path, options: dict[str, Any]) -> None:
 def open_model(folder: Path, device: Any) -> Any:
     """The model of a folder, or an error that says how to get one."""
     from attnknn.cli.vit import folder as files
-    from attnknn.vit.training import read_vit
+    from attnknn.vit.training import load_vit
 
     path = folder / files.MODEL
     if not path.is_file():
         raise click.ClickException(
             f"{folder} holds no trained model. `attnknn vit train --output_dir {folder}` makes one."
         )
-    return read_vit(path, device)
+    return load_vit(path, device)
 
 
 def _data(wanted: dict[str, Any], stored: Any, test_rows: int | None, is_named: bool) -> Any:
@@ -80,12 +80,12 @@ def _data(wanted: dict[str, Any], stored: Any, test_rows: int | None, is_named: 
 
     if wanted["dataset"] is None:
         raise click.UsageError("Say with --dataset on what to test: the folder has no report.")
-    side = stored.pixels.size[0]
+    side = stored.preprocessor.size[0]
     path = Path(wanted["data_path"] or "./Data")
     data = read_data(wanted["dataset"], path, side, is_named=is_named, test_rows=test_rows)
-    if data.classes != stored.classes or data.in_chans != len(stored.pixels.mean):
+    if data.classes != stored.classes or data.in_chans != len(stored.preprocessor.mean):
         raise click.ClickException(
             f"The model knows {len(stored.classes)} classes of images with "
-            f"{len(stored.pixels.mean)} channels; {wanted['dataset']} has others."
+            f"{len(stored.preprocessor.mean)} channels; {wanted['dataset']} has others."
         )
     return data

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from attnknn.cli.vit.data import Data
-    from attnknn.vit.model import Operations
-    from attnknn.vit.training import Epoch, StoredVit, VitTraining
+    from attnknn.vit.model import OperationCount
+    from attnknn.vit.training import EpochMetrics, StoredVit, VitTrainConfig
 
 INTERRUPTED = 130  # the exit code that shells have for it
 MODEL_OPTIONS = names_in(model_options, layer_options) | {"resize"}
@@ -91,9 +91,9 @@ def _train(folder: Path, options: dict[str, Any], asked: set[str]) -> bool:
         model_settings,
         training_settings,
     )
-    from attnknn.vit.training import Pixels, train_vit
-    from attnknn.vit.training.stored import make_vit
-    from attnknn.vit.training.teaching import split
+    from attnknn.vit.training import ImagePreprocessor, train_vit
+    from attnknn.vit.training.storage import build_vit
+    from attnknn.vit.training.trainer import split_validation
 
     options = as_meant(options, asked)
     training = training_settings(options)
@@ -108,37 +108,39 @@ def _train(folder: Path, options: dict[str, Any], asked: set[str]) -> bool:
     )
     settings = model_settings(options, in_chans=data.in_chans, num_classes=len(data.classes))
     _tell_of_idle_options(options, asked)
-    split(torch.as_tensor(data.train.classes), training.validation, training.seed)  # or an error
+    split_validation(
+        torch.as_tensor(data.train.classes), training.validation, training.seed
+    )  # or an error
     teller = _Teller(folder, options, training.epochs)
     if teller.is_first:
         with errors_in_flags(options["layer"]):
             teller.begin(settings, data)
     side = options["resize"]
-    pixels = Pixels.like(data.train.images, (side, side), training.noise)
-    model, lesson = train_vit(
-        lambda: make_vit(settings),
+    pixels = ImagePreprocessor.from_images(data.train.images, (side, side), training.noise)
+    model, result = train_vit(
+        lambda: build_vit(settings),
         data.train.images,
         data.train.classes,
         pixels,
         training,
         checkpoint=folder / files.CHECKPOINT,
-        marks={f"model {name}": value for name, value in settings.items()},
+        fingerprint={f"model {name}": value for name, value in settings.items()},
         on_epoch=teller.tell,
         verbose=int(teller.is_first and os.isatty(2)),
     )
     if not teller.is_first:
-        return not lesson.was_interrupted
-    if not lesson.best_epoch:
+        return not result.was_interrupted
+    if not result.best_epoch:
         click.echo("Interrupted before the first epoch was over: nothing is kept.", err=True)
         return False
     from attnknn.vit.training import StoredVit
 
     stored = StoredVit(model, settings, pixels, data.classes)  # type: ignore[arg-type]
-    _finish(teller, stored, lesson, data, training)
-    if lesson.was_interrupted:
+    _finish(teller, stored, result, data, training)
+    if result.was_interrupted:
         has_checkpoint = (folder / files.CHECKPOINT).exists()
-        _tell_of_interruption(len(lesson.epochs), training.epochs, has_checkpoint)
-    return not lesson.was_interrupted
+        _tell_of_interruption(len(result.epochs), training.epochs, has_checkpoint)
+    return not result.was_interrupted
 
 
 def _tell_of_idle_options(options: dict[str, Any], asked: set[str]) -> None:
@@ -158,33 +160,33 @@ def _tell_of_interruption(n_done: int, n_asked: int, has_checkpoint: bool) -> No
 
 
 def _finish(
-    teller: _Teller, stored: StoredVit, lesson: Any, data: Data, training: VitTraining
+    teller: _Teller, stored: StoredVit, result: Any, data: Data, training: VitTrainConfig
 ) -> None:
     """Keep the model, test it, and write everything down."""
     from attnknn.cli.vit import folder as files
-    from attnknn.vit.drawing import draw_epochs
-    from attnknn.vit.training import score, write_vit
+    from attnknn.vit.plots import plot_training
+    from attnknn.vit.training import evaluate, save_vit
 
     folder = teller.folder
-    scores = score(
+    scores = evaluate(
         stored.model,
         data.test.images,
         data.test.classes,
-        stored.pixels,
+        stored.preprocessor,
         criterion=training.criterion,
         batch_size=training.batch_size,
         seed=training.seed,
         workers=training.workers,
     )
-    kept = f"kept: epoch {lesson.best_epoch} of {len(lesson.epochs)}, after {lesson.seconds:.0f} s"
+    kept = f"kept: epoch {result.best_epoch} of {len(result.epochs)}, after {result.seconds:.0f} s"
     last = [kept, files.test_line(scores)]
     files.clear(folder, but=files.CHECKPOINT)
-    write_vit(folder / files.MODEL, stored)
+    save_vit(folder / files.MODEL, stored)
     teller.write_papers(stored.model)
-    files.write_results(folder, lesson.epochs, training.epochs, last)
-    files.write_report(folder, lesson, scores, {**teller.about, "model": stored.settings})
-    draw_epochs(lesson.epochs, lesson.best_epoch, folder / files.CURVES)
-    if not lesson.was_interrupted:
+    files.write_results(folder, result.epochs, training.epochs, last)
+    files.write_report(folder, result, scores, {**teller.about, "model": stored.settings})
+    plot_training(result.epochs, result.best_epoch, folder / files.CURVES)
+    if not result.was_interrupted:
         (folder / files.CHECKPOINT).unlink(missing_ok=True)
     for line in last:
         click.echo(line)
@@ -199,7 +201,7 @@ class _Teller:
         self.is_first = os.environ.get("RANK", "0") == "0"
         self.about: dict[str, Any] = {}
         self.args: dict[str, Any] = {}
-        self.operations: Operations
+        self.operations: OperationCount
         # With all that is written of it, until another is there.
         self.keeps_model = (folder / MODEL).exists()
 
@@ -212,10 +214,10 @@ class _Teller:
         from attnknn import __version__
         from attnknn.cli.vit import folder as files
         from attnknn.vit.model import count_operations
-        from attnknn.vit.training.stored import make_vit
+        from attnknn.vit.training.storage import build_vit
 
         with torch.random.fork_rng(devices=[]):
-            model = make_vit(settings)
+            model = build_vit(settings)
             side = settings["image_size"]
             operations = count_operations(model, torch.zeros(1, settings["in_chans"], side, side))
         args = {name: _plain(value) for name, value in self.options.items()}
@@ -247,7 +249,7 @@ class _Teller:
         files.write_args(self.folder, self.args)
         files.write_summary(self.folder, model, self.operations)
 
-    def tell(self, epoch: Epoch) -> None:
+    def tell(self, epoch: EpochMetrics) -> None:
         """A line for an epoch, printed and kept."""
         from attnknn.cli.vit import folder as files
 

@@ -1,15 +1,17 @@
-"""The one core of all neighbor layers: score, choose, weigh, combine by rank."""
+"""Functional nearest-neighbor attention: score, select, weight, and combine neighbors by rank.
 
-from attnknn.vit.functional.attend import Choice, Rule, choose, convnn_attention
-from attnknn.vit.functional.candidates import random_candidates, spatial_candidates
+`convnn_attention` is the operation behind `ConvNNAttention` and `KvtAttention`. `NeighborConfig`
+states how neighbors are selected and weighted, `select_neighbors` returns the selection itself
+(`TokenNeighbors`), and `Grid` describes how patches are arranged. Use the layers of
+`attnknn.vit.layers` unless you write a layer of your own.
+"""
+
+from attnknn.vit.functional.attention import (
+    NeighborConfig,
+    TokenNeighbors,
+    convnn_attention,
+    select_neighbors,
+)
 from attnknn.vit.functional.grid import Grid
 
-__all__ = [
-    "Choice",
-    "Grid",
-    "Rule",
-    "choose",
-    "convnn_attention",
-    "random_candidates",
-    "spatial_candidates",
-]
+__all__ = ["Grid", "NeighborConfig", "TokenNeighbors", "convnn_attention", "select_neighbors"]

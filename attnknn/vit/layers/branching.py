@@ -1,4 +1,4 @@
-"""Some channels attend to their nearest, the others by another way; then both are mixed."""
+"""Layers that split channels between nearest-neighbor attention and another branch."""
 
 from __future__ import annotations
 
@@ -6,25 +6,21 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from attnknn._validation import check_at_least
 from attnknn.errors import InvalidSettingError
+from attnknn.vit.functional.grid import check_grid_size, infer_grid
 from attnknn.vit.layers.attention import Attention
-from attnknn.vit.layers.base import check_share, check_tokens, head_width
+from attnknn.vit.layers.base import check_fraction, check_head_dim, check_tokens
 from attnknn.vit.layers.convnn import ConvNNAttention
-from attnknn.vit.layers.convolution import TokenConv1d, TokenConv2d
 
 
-class Branching(nn.Module):
-    """The first channels go through `ConvNNAttention`, the others through the other branch.
+class BranchingLayer(nn.Module):
+    """The first channels go through `ConvNNAttention` (`near`), the others through `other`.
 
-    Parameters
-    ----------
-    branch_ratio
-        The share of channels that attend to their nearest, from 0 to 1; rounded so that both
-        branches have channels for all heads. At 0 and 1 the layer is one branch and nothing else.
-    convnn
-        Settings of `ConvNNAttention`.
+    With a `branch_ratio` of 0 or 1 the layer is a single branch without a further projection.
     """
 
     def __init__(
@@ -44,58 +40,84 @@ class Branching(nn.Module):
     ) -> None:
         super().__init__()
         self.dim = dim
-        self.n_near = near_channels(dim, num_heads, branch_ratio)
-        is_both = 0 < self.n_near < dim
-        at: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.n_near = count_near_channels(dim, num_heads, branch_ratio)
+        has_both = 0 < self.n_near < dim
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
         inner: dict[str, Any] = {
-            "proj_drop": 0.0 if is_both else proj_drop,
+            "proj_drop": 0.0 if has_both else proj_drop,
             "proj_bias": proj_bias,
-            **at,
+            **factory,
         }
         self.near: nn.Module | None = None
         self.other: nn.Module | None = None
-        of_near: dict[str, Any] = {**convnn, **inner}
+        near: dict[str, Any] = {**convnn, **inner}
         if self.n_near > 0:
-            self.near = ConvNNAttention(self.n_near, num_heads, qkv_bias, attn_drop, **of_near)
-        else:  # its settings must be right all the same
-            ConvNNAttention(dim, num_heads, qkv_bias, attn_drop, **{**of_near, "device": "meta"})
+            self.near = ConvNNAttention(self.n_near, num_heads, qkv_bias, attn_drop, **near)
+        else:  # validate its settings all the same
+            ConvNNAttention(dim, num_heads, qkv_bias, attn_drop, **{**near, "device": "meta"})
         if self.n_near < dim:
             self.other = make_other(dim - self.n_near, num_heads, qkv_bias, attn_drop, **inner)
-        self.proj = nn.Linear(dim, dim, bias=proj_bias, **at) if is_both else None
-        self.proj_drop = nn.Dropout(check_share("proj_drop", proj_drop))
+        self.proj = nn.Linear(dim, dim, bias=proj_bias, **factory) if has_both else None
+        self.proj_drop = nn.Dropout(check_fraction("proj_drop", proj_drop))
 
     def forward(
         self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
     ) -> Tensor:
-        """(B, N, dim) to the same."""
+        """Send channels through their branches and mix the results.
+
+        Parameters
+        ----------
+        x : Tensor of shape (B, N, dim)
+            Tokens.
+        attn_mask : Tensor, default=None
+            As in `AttentionLayer`; a convolution does not accept one.
+        is_causal : bool, default=False
+            As in `AttentionLayer`; a convolution does not accept it.
+
+        Returns
+        -------
+        Tensor of shape (B, N, dim)
+            Updated tokens.
+        """
         check_tokens(x, self.dim)
         parts = []
         if self.near is not None:
             parts.append(self.near(x[..., : self.n_near], attn_mask, is_causal))
-        if self.other is not None:
-            parts.append(self.run_other(self.other, x[..., self.n_near :], attn_mask, is_causal))
+        if isinstance(self.other, TokenConv1d):
+            if attn_mask is not None or is_causal:
+                raise InvalidSettingError("A convolution cannot take an attention mask.")
+            parts.append(self.other(x[..., self.n_near :]))
+        elif self.other is not None:
+            parts.append(self.other(x[..., self.n_near :], attn_mask, is_causal))
         if self.proj is None:
             return parts[0]
         return self.proj_drop(self.proj(torch.cat(parts, -1)))
 
     @property
-    def sees_others(self) -> bool:
-        """Whether a prefix token may look at patches, by any branch."""
-        return any(getattr(part, "sees_others", False) for part in (self.near, self.other))
-
-    def run_other(
-        self, other: nn.Module, x: Tensor, attn_mask: Tensor | None, is_causal: bool
-    ) -> Tensor:
-        """What the other branch makes of its channels."""
-        return other(x, attn_mask, is_causal)
+    def prefix_attends_patches(self) -> bool:
+        """Whether a prefix token can attend to patches in any branch."""
+        branches = (self.near, self.other)
+        return any(getattr(branch, "prefix_attends_patches", False) for branch in branches)
 
     def extra_repr(self) -> str:
         return f"n_near={self.n_near}"
 
 
-class BranchingAttention(Branching):
-    """`ConvNNAttention` beside softmax attention.
+class BranchingAttention(BranchingLayer):
+    """`ConvNNAttention` for some channels and softmax attention for the others.
 
+    Parameters
+    ----------
+    dim : int
+        Width of the tokens.
+    *args : Any
+        Further arguments of `AttentionLayer`.
+    **kwargs : Any
+        `branch_ratio`, the fraction of channels for `ConvNNAttention` (default 0.5, rounded so
+        that each branch has channels for all heads), and arguments of `ConvNNAttention`.
+
+    Examples
+    --------
     >>> BranchingAttention(12, 3, branch_ratio=0.25, n_neighbors=2)(torch.zeros(2, 5, 12)).shape
     torch.Size([2, 5, 12])
     """
@@ -104,16 +126,28 @@ class BranchingAttention(Branching):
         super().__init__(Attention, dim, *args, **kwargs)
 
 
-class BranchingConv(Branching):
-    """`ConvNNAttention` beside a convolution.
+class BranchingConv(BranchingLayer):
+    """`ConvNNAttention` for some channels and a convolution for the others.
 
     Parameters
     ----------
-    n_axes
-        1: along the sequence of tokens; 2: over the grid of patches.
-    kernel_size
-        Of the convolution, along each axis; 9 and 3 if None.
+    dim : int
+        Width of the tokens.
+    *args : Any
+        Further arguments of `AttentionLayer`.
+    n_axes : {1, 2}, default=1
+        Convolve along the sequence of tokens (1) or over the patch grid (2).
+    kernel_size : int, default=None
+        Size of the convolution along each axis; None is 9 for one axis, 3 for two.
+    grid_size : int or (int, int), default=None
+        (height, width) of the patch grid; None infers a square.
+    num_prefix_tokens : int, default=0
+        Class and register tokens before the patches.
+    **kwargs : Any
+        `branch_ratio` and arguments of `ConvNNAttention`, as in `BranchingAttention`.
 
+    Examples
+    --------
     >>> layer = BranchingConv(12, 3, n_axes=2, grid_size=(2, 3), n_neighbors=2)
     >>> layer(torch.zeros(2, 6, 12)).shape
     torch.Size([2, 6, 12])
@@ -131,40 +165,158 @@ class BranchingConv(Branching):
     ) -> None:
         if n_axes not in (1, 2):
             raise InvalidSettingError(f"`n_axes` must be 1 or 2, got {n_axes!r}.")
-        places: dict[str, Any] = {"grid_size": grid_size, "num_prefix_tokens": num_prefix_tokens}
+        geometry: dict[str, Any] = {"grid_size": grid_size, "num_prefix_tokens": num_prefix_tokens}
         size: dict[str, Any] = {} if kernel_size is None else {"kernel_size": kernel_size}
 
         def make_other(
             dim: int, num_heads: int, qkv_bias: bool, attn_drop: float, **inner: Any
         ) -> nn.Module:
-            del attn_drop  # there are no weights to drop
+            del attn_drop  # a convolution has no attention weights
             if n_axes == 1:
                 return TokenConv1d(dim, num_heads, qkv_bias, **size, **inner)
-            return TokenConv2d(dim, num_heads, qkv_bias, **size, **places, **inner)
+            return TokenConv2d(dim, num_heads, qkv_bias, **size, **geometry, **inner)
 
-        super().__init__(make_other, dim, *args, **{**places, **kwargs})
-
-    def run_other(
-        self, other: nn.Module, x: Tensor, attn_mask: Tensor | None, is_causal: bool
-    ) -> Tensor:
-        if attn_mask is not None or is_causal:
-            raise InvalidSettingError("A convolution cannot take an attention mask.")
-        return other(x)
+        super().__init__(make_other, dim, *args, **{**geometry, **kwargs})
 
 
-def near_channels(dim: int, num_heads: int, branch_ratio: float) -> int:
-    """How many channels attend to their nearest: a multiple of `num_heads`.
+def count_near_channels(dim: int, num_heads: int, branch_ratio: float) -> int:
+    """Channels of the `ConvNNAttention` branch: a multiple of `num_heads`.
 
-    >>> near_channels(192, 3, 0.3)
+    >>> count_near_channels(192, 3, 0.3)
     57
     """
-    ratio = check_share("branch_ratio", branch_ratio)
-    n_groups = head_width(dim, num_heads)
+    ratio = check_fraction("branch_ratio", branch_ratio)
+    n_groups = check_head_dim(dim, num_heads)
     if ratio in (0.0, 1.0):
         return int(ratio) * dim
     if n_groups < 2:
         raise InvalidSettingError(
-            f"`branch_ratio={branch_ratio}` needs two channels for each head, and "
+            f"`branch_ratio={branch_ratio}` needs two channels for each head, but "
             f"`dim={dim}` with `num_heads={num_heads}` has one."
         )
     return num_heads * min(max(round(ratio * n_groups), 1), n_groups - 1)
+
+
+class TokenConv1d(nn.Module):
+    """Convolution along the sequence of tokens, between two projections.
+
+    All heads share one kernel. The sequence is padded with zeros; an even kernel reaches one token
+    further ahead than back.
+
+    Parameters
+    ----------
+    dim : int
+        Width of the tokens.
+    num_heads : int, default=8
+        Number of heads, each convolved by itself.
+    qkv_bias : bool, default=False
+        Whether the input projection has a bias.
+    proj_drop : float, default=0.0
+        Dropout of outputs, in training.
+    kernel_size : int, default=9
+        Size of the convolution.
+    proj_bias : bool, default=True
+        Whether the output projection has a bias.
+    device, dtype : default=None
+        Device and type of the parameters.
+
+    Examples
+    --------
+    >>> TokenConv1d(12, num_heads=3, kernel_size=3)(torch.zeros(2, 5, 12)).shape
+    torch.Size([2, 5, 12])
+    """
+
+    n_axes = 1
+    prefix_attends_patches = True
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int = 8,
+        qkv_bias: bool = False,
+        proj_drop: float = 0.0,
+        *,
+        kernel_size: int = 9,
+        proj_bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        width = check_head_dim(dim, num_heads)
+        size = check_at_least("kernel_size", kernel_size, 1)
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.num_heads = num_heads
+        self.value = nn.Linear(dim, dim, bias=qkv_bias, **factory)
+        self.conv = (nn.Conv1d, nn.Conv2d)[self.n_axes - 1](width, width, size, **factory)
+        self.proj = nn.Linear(dim, dim, bias=proj_bias, **factory)
+        self.proj_drop = nn.Dropout(check_fraction("proj_drop", proj_drop))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Convolve tokens.
+
+        Parameters
+        ----------
+        x : Tensor of shape (B, N, dim)
+            Tokens.
+
+        Returns
+        -------
+        Tensor of shape (B, N, dim)
+            Updated tokens.
+        """
+        check_tokens(x, self.value.in_features)
+        heads = self.value(x).unflatten(-1, (self.num_heads, -1)).permute(0, 2, 3, 1)
+        mixed = self._mix(heads.flatten(0, 1)).unflatten(0, (-1, self.num_heads))  # (B, H, d, N)
+        return self.proj_drop(self.proj(mixed.permute(0, 3, 1, 2).flatten(2)))
+
+    def _mix(self, tokens: Tensor) -> Tensor:
+        """Convolve features (B · H, d, N), or those on a grid, and keep their size."""
+        size = self.conv.kernel_size[0]
+        return self.conv(F.pad(tokens, ((size - 1) // 2, size // 2) * self.n_axes))
+
+
+class TokenConv2d(TokenConv1d):
+    """Convolution over the patch grid; prefix tokens pass through unchanged.
+
+    Parameters
+    ----------
+    dim : int
+        Width of the tokens.
+    *args : Any
+        Further arguments of `TokenConv1d`.
+    kernel_size : int, default=3
+        Size of the convolution along both axes.
+    grid_size : int or (int, int), default=None
+        (height, width) of the patch grid; None infers a square.
+    num_prefix_tokens : int, default=0
+        Class and register tokens before the patches.
+    **kwargs : Any
+        Further arguments of `TokenConv1d`.
+
+    Examples
+    --------
+    >>> TokenConv2d(12, num_heads=3, grid_size=(2, 3))(torch.zeros(2, 6, 12)).shape
+    torch.Size([2, 6, 12])
+    """
+
+    n_axes = 2
+    prefix_attends_patches = False  # prefix tokens have no position on the grid
+
+    def __init__(
+        self,
+        dim: int,
+        *args: Any,
+        kernel_size: int = 3,
+        grid_size: int | tuple[int, int] | None = None,
+        num_prefix_tokens: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(dim, *args, kernel_size=kernel_size, **kwargs)
+        self.grid_size = check_grid_size(grid_size)
+        self.num_prefix_tokens = check_at_least("num_prefix_tokens", num_prefix_tokens, 0)
+
+    def _mix(self, tokens: Tensor) -> Tensor:
+        n_prefix = self.num_prefix_tokens
+        grid = infer_grid(tokens.shape[-1], self.grid_size, n_prefix)
+        patches = tokens[..., n_prefix:].unflatten(-1, (grid.height, grid.width))
+        return torch.cat([tokens[..., :n_prefix], super()._mix(patches).flatten(-2)], -1)

@@ -1,4 +1,4 @@
-"""Every token attends to its nearest, each rank by its own tap of a learned kernel."""
+"""Convolutional nearest-neighbor attention: each rank of neighbors has its own kernel tap."""
 
 from __future__ import annotations
 
@@ -11,63 +11,87 @@ from torch import Tensor, nn
 from attnknn._validation import check_at_least, check_choice
 from attnknn.errors import InvalidSettingError
 from attnknn.vit.functional import (
-    Choice,
     Grid,
-    Rule,
-    choose,
+    NeighborConfig,
+    TokenNeighbors,
     convnn_attention,
+    select_neighbors,
+)
+from attnknn.vit.functional.attention import FEATURES
+from attnknn.vit.functional.grid import (
+    check_grid_size,
+    infer_grid,
     random_candidates,
     spatial_candidates,
 )
-from attnknn.vit.functional.attend import FEATURES
-from attnknn.vit.functional.grid import check_grid_size, grid_of
-from attnknn.vit.layers.base import HeadedAttention
+from attnknn.vit.layers.base import AttentionLayer
 from attnknn.vit.layers.legacy import (
-    LegacyRule,
+    LegacySampling,
     check_legacy,
-    has_places,
+    encodes_coordinates,
     legacy_attention,
-    legacy_choice,
+    select_legacy_neighbors,
 )
 
 CONVOLUTIONS = ("standard", "depthwise", "depthwise-separable")
 SAMPLINGS = ("all", "random", "spatial")
 
 
-class ConvNNAttention(HeadedAttention):
+class ConvNNAttention(AttentionLayer):
     """Convolutional nearest-neighbor attention.
 
-    The `n_neighbors` nearest tokens of each token are weighed, and the j-th nearest meets the j-th
-    tap of a kernel that all heads share. With K = N and a kernel of ones it is softmax attention,
-    with K < N it is `KvtAttention`; chosen by place (`Loc`) and weighed by ones, a convolution.
+    Each token attends to its `n_neighbors` nearest tokens, and the j-th nearest is multiplied by
+    the j-th tap of a kernel that all heads share. With K = N and a kernel of ones it is softmax
+    attention, with K < N it is `KvtAttention`; selected by position ('Loc') with weights of one, it
+    is a convolution.
 
     Parameters
     ----------
-    n_neighbors
-        K, the token itself included where it is among its nearest, and always with samples.
-    sampling_type, num_samples, sample_padding
-        Who may be chosen: `all`; `random`, `num_samples` tokens drawn again at each step of
-        training and stay the same afterwards, by `seed`; or `spatial`, `num_samples` ×
-        `num_samples` patches evenly spread over the grid, without its outer `sample_padding` rows
-        and columns. Prefix tokens always may. −1 is all.
-    magnitude_type
-        `matmul`, `cosine` or `euclidean`.
-    similarity_type, aggregation_type
-        What is compared, and what is combined: features (`Col`), places (`Loc`) or both.
-    convolution_type
-        `depthwise`, a kernel for each channel; `standard`, which mixes channels; or
-        `depthwise-separable`, one after the other.
-    weights
-        `softmax`, `raw` scores, or `ones`.
-    coordinate_encoding
-        The same as `Loc_Col` wherever `Col` was asked for.
-    grid_size, num_prefix_tokens
-        (height, width) of the patches, a square if None, and how many tokens stand before them;
-        read where places are needed, and by samples.
-    legacy
-        Computes what the first implementation of the paper did, its slips included. Places are
-        along the sequence there: `grid_size`, `num_prefix_tokens` and `feature_share` are not read.
+    dim : int
+        Width of the tokens.
+    num_heads : int, default=1
+        Number of heads.
+    qkv_bias : bool, default=False
+        Whether the input projection has a bias.
+    attn_drop, proj_drop : float, default=0.0
+        Dropout of attention weights and of outputs, in training.
+    n_neighbors : int, default=9
+        Neighbors K of each token. The token itself counts if it is among its nearest; with
+        sampling it is always the first.
+    sampling_type : {'all', 'random', 'spatial'}, default='all'
+        Tokens that can be neighbors: all; `num_samples` tokens drawn in each training step (in
+        evaluation fixed by `seed`); or `num_samples` × `num_samples` patches spread evenly over
+        the grid. Prefix tokens always can.
+    num_samples : int, default=-1
+        Size of the sample; -1 is all tokens.
+    sample_padding : int, default=0
+        Outer rows and columns of the grid that 'spatial' leaves out.
+    magnitude_type : {'matmul', 'cosine', 'euclidean'}, default='matmul'
+        Similarity of queries and keys.
+    similarity_type, aggregation_type : {'Col', 'Loc', 'Loc_Col'}, default='Col'
+        What is compared and what is combined: features, positions, or both.
+    convolution_type : {'depthwise', 'standard', 'depthwise-separable'}, default='depthwise'
+        Kernel over ranks: per channel, mixing channels, or one after the other.
+    weights : {'softmax', 'raw', 'ones'}, default='softmax'
+        Weights of neighbors, see `NeighborConfig`.
+    feature_weight : float, default=0.5
+        Weight of features when both features and positions are compared.
+    coordinate_encoding : bool, default=False
+        Replace 'Col' by 'Loc_Col' in `similarity_type` and `aggregation_type`.
+    grid_size : int or (int, int), default=None
+        (height, width) of the patch grid; None infers a square.
+    num_prefix_tokens : int, default=0
+        Class and register tokens before the patches; used by positions and sampling.
+    seed : int, default=0
+        Seed of the sample in evaluation.
+    legacy : bool, default=False
+        Reproduce the original implementation of the paper, including its errors. Positions are
+        along the sequence then; `grid_size`, `num_prefix_tokens` and `feature_weight` are unused.
+    **projections : Any
+        `proj_bias`, `device`, `dtype` and other arguments of `AttentionLayer`.
 
+    Examples
+    --------
     >>> ConvNNAttention(12, n_neighbors=2)(torch.zeros(2, 5, 12)).shape
     torch.Size([2, 5, 12])
     """
@@ -89,7 +113,7 @@ class ConvNNAttention(HeadedAttention):
         aggregation_type: str = "Col",
         convolution_type: str = "depthwise",
         weights: str = "softmax",
-        feature_share: float = 0.5,
+        feature_weight: float = 0.5,
         coordinate_encoding: bool = False,
         grid_size: int | tuple[int, int] | None = None,
         num_prefix_tokens: int = 0,
@@ -97,33 +121,43 @@ class ConvNNAttention(HeadedAttention):
         legacy: bool = False,
         **projections: Any,
     ) -> None:
-        similarity_type = _encoded("similarity_type", similarity_type, coordinate_encoding)
-        aggregation_type = _encoded("aggregation_type", aggregation_type, coordinate_encoding)
-        parts = 2 * (similarity_type != "Loc") + (aggregation_type != "Loc")
-        if parts == 0:
+        similarity_type = _resolve("similarity_type", similarity_type, coordinate_encoding)
+        aggregation_type = _resolve("aggregation_type", aggregation_type, coordinate_encoding)
+        n_projections = 2 * (similarity_type != "Loc") + (aggregation_type != "Loc")
+        if n_projections == 0:
             raise InvalidSettingError(
-                "Places chosen by place say nothing about the image: `similarity_type` and "
-                "`aggregation_type` must not both be 'Loc'."
+                "`similarity_type` and `aggregation_type` must not both be 'Loc': the output would "
+                "not depend on the image."
             )
         super().__init__(
-            dim, num_heads, qkv_bias, attn_drop, proj_drop, n_projected=parts, **projections
+            dim,
+            num_heads,
+            qkv_bias,
+            attn_drop,
+            proj_drop,
+            n_projections=n_projections,
+            **projections,
         )
-        self.rule = Rule(n_neighbors, magnitude_type, similarity_type, weights, feature_share)
+        self.config = NeighborConfig(
+            n_neighbors, magnitude_type, similarity_type, weights, feature_weight
+        )
         self.aggregation_type = aggregation_type
         self.convolution_type = check_choice("convolution_type", convolution_type, CONVOLUTIONS)
         self.sampling_type = check_choice("sampling_type", sampling_type, SAMPLINGS)
-        self.num_samples = num_samples if num_samples == -1 else _at_least_one(num_samples)
+        self.num_samples = num_samples if num_samples == -1 else _check_num_samples(num_samples)
         self.sample_padding = check_at_least("sample_padding", sample_padding, 0)
         self.grid_size = check_grid_size(grid_size)
         self.num_prefix_tokens = check_at_least("num_prefix_tokens", num_prefix_tokens, 0)
         self.seed, self.legacy = seed, legacy
         if legacy:
-            check_legacy(self.rule, aggregation_type, convolution_type)
+            check_legacy(self.config, aggregation_type, convolution_type)
         self._make_kernels()
 
+    @torch.no_grad()
     def _make_kernels(self) -> None:
-        width, n = self.head_dim, self.rule.n_neighbors
-        n_combined = width + (self.legacy and has_places(self.rule))
+        """Depthwise taps start at one, as in softmax attention; others at random."""
+        width, n = self.head_dim, self.config.n_neighbors
+        n_combined = width + (self.legacy and encodes_coordinates(self.config))
         make = self.proj.weight.new_empty
         mixes, is_separable = (self.convolution_type == name for name in CONVOLUTIONS[::2])
         self.kernel = self.position_kernel = self.pointwise = None
@@ -132,40 +166,20 @@ class ConvNNAttention(HeadedAttention):
         if self.aggregation_type != "Col" and not self.legacy:
             self.position_kernel = nn.Parameter(make(width, 2, n))
         if is_separable:
-            at = {"device": self.proj.weight.device, "dtype": self.proj.weight.dtype}
-            self.pointwise = nn.Linear(n_combined, width, bias=False, **at)
-        self.reset_kernels()
-
-    @torch.no_grad()
-    def reset_kernels(self) -> None:
-        """Taps of one channel start at one, as in softmax attention; others at random."""
+            like = {"device": self.proj.weight.device, "dtype": self.proj.weight.dtype}
+            self.pointwise = nn.Linear(n_combined, width, bias=False, **like)
         for kernel in (self.kernel, self.position_kernel):
             if kernel is None:
                 continue
-            if kernel.dim() == 2 and not (self.legacy and self.pointwise is not None):
+            if kernel.dim() == 2 and not (self.legacy and is_separable):
                 kernel.fill_(1.0)
             else:
                 bound = 1 / math.sqrt(kernel[0].numel())
                 kernel.uniform_(-bound, bound)
 
-    @property
-    def sees_others(self) -> bool:  # type: ignore[override]
-        """Whether a prefix token may look at patches: with samples, the first it sees is itself."""
-        return self.rule.n_neighbors > 1 or not self._is_sampled
-
-    @property
-    def reads_prefix(self) -> bool:  # type: ignore[override]
-        """Only for places and samples."""
-        has_places = {self.rule.similarity_type, self.aggregation_type} != {"Col"}
-        return not self.legacy and (has_places or self._is_sampled)
-
-    @property
-    def _is_sampled(self) -> bool:
-        return self.sampling_type != "all" and self.num_samples != -1
-
     @torch.no_grad()
-    def start_as_attention(self) -> None:
-        """Taps by which channels stay as they are: with all tokens it is softmax attention."""
+    def init_as_attention(self) -> None:
+        """Set the kernels so that the layer is softmax attention if all tokens are neighbors."""
         if self.position_kernel is not None:
             self.position_kernel.zero_()
         if self.pointwise is not None:
@@ -173,13 +187,27 @@ class ConvNNAttention(HeadedAttention):
         if self.kernel is not None and self.kernel.dim() == 2:
             self.kernel.fill_(1.0)
         elif self.kernel is not None:
-            same = torch.eye(*self.kernel.shape[:2], dtype=self.kernel.dtype)
-            self.kernel.copy_(same[..., None].expand_as(self.kernel))
+            identity = torch.eye(*self.kernel.shape[:2], dtype=self.kernel.dtype)
+            self.kernel.copy_(identity[..., None].expand_as(self.kernel))
 
-    def projected(self, x: Tensor) -> tuple[Any, ...]:
-        """Queries, keys and values; choosing by place needs only values, and asks no more."""
-        parts = super().projected(x)
-        if self.rule.similarity_type == "Loc":
+    @property
+    def prefix_attends_patches(self) -> bool:  # type: ignore[override]
+        """Whether a prefix token can attend to patches; its first neighbor may be itself."""
+        return self.config.n_neighbors > 1 or not self._is_sampled
+
+    @property
+    def uses_prefix_count(self) -> bool:  # type: ignore[override]
+        """Whether outputs depend on the number of prefix tokens: by positions or sampling."""
+        has_positions = {self.config.similarity_type, self.aggregation_type} != {"Col"}
+        return not self.legacy and (has_positions or self._is_sampled)
+
+    @property
+    def _is_sampled(self) -> bool:
+        return self.sampling_type != "all" and self.num_samples != -1
+
+    def project(self, x: Tensor) -> tuple[Any, ...]:
+        parts = super().project(x)
+        if self.config.similarity_type == "Loc":  # values alone; queries and keys are not read
             return parts * 3
         return parts if len(parts) == 3 else (*parts, None)
 
@@ -187,42 +215,75 @@ class ConvNNAttention(HeadedAttention):
         self, query: Tensor, key: Tensor, value: Tensor | None, mask: Tensor | None
     ) -> Tensor:
         if self.legacy:
-            return self._attend_as_before(query, key, value, mask)
+            assert value is not None  # see `check_legacy`
+            assert self.kernel is not None
+            return legacy_attention(
+                query,
+                key,
+                value,
+                self.kernel,
+                self.config,
+                self._legacy_sampling(mask),
+                self.pointwise,
+                self.active_dropout,
+            )
         attended = convnn_attention(
             query,
             key,
             value,
             self.kernel,
-            self.rule,
-            candidates=self.candidates(query),
+            self.config,
+            candidates=self.candidates(query.shape[2], query.device),
             grid=self._grid(query),
             position_kernel=self.position_kernel,
             mask=mask,
-            dropout=self.dropped,
+            dropout=self.active_dropout,
         )
         return attended if self.pointwise is None else self.pointwise(attended)
 
-    def choose(self, x: Tensor, mask: Tensor | None = None) -> Choice:
-        """The neighbors that the tokens (B, N, dim) choose."""
-        query, key, _ = self.projected(x)
+    def select_neighbors(self, x: Tensor, mask: Tensor | None = None) -> TokenNeighbors:
+        """Select the neighbors of each token.
+
+        Parameters
+        ----------
+        x : Tensor of shape (B, N, dim)
+            Tokens.
+        mask : Tensor, default=None
+            As `attn_mask` of `forward`.
+
+        Returns
+        -------
+        TokenNeighbors
+            The neighbors that `forward` combines.
+        """
+        query, key, _ = self.project(x)
         if self.legacy:
-            return legacy_choice(query, key, self.rule, self._old_sampling(mask))
-        return choose(
-            query,
-            key,
-            self.rule,
-            candidates=self.candidates(query),
-            grid=self._grid(query),
-            mask=mask,
+            return select_legacy_neighbors(query, key, self.config, self._legacy_sampling(mask))
+        candidates = self.candidates(x.shape[1], x.device)
+        grid = self._grid(query)
+        return select_neighbors(
+            query, key, self.config, candidates=candidates, grid=grid, mask=mask
         )
 
-    def candidates(self, query: Tensor) -> Tensor | None:
-        """The tokens that may be chosen, all if None."""
-        n_tokens, device = query.shape[2], query.device
+    def candidates(self, n_tokens: int, device: torch.device | None = None) -> Tensor | None:
+        """Tokens that can be selected as neighbors.
+
+        Parameters
+        ----------
+        n_tokens : int
+            Number of tokens, prefix tokens included.
+        device : torch.device, default=None
+            Device of the result.
+
+        Returns
+        -------
+        Tensor of shape (M,) or None
+            Token numbers; None is all.
+        """
         if not self._is_sampled:
             return None
         if self.sampling_type == "spatial":
-            grid = grid_of(n_tokens, self.grid_size, self.num_prefix_tokens)
+            grid = infer_grid(n_tokens, self.grid_size, self.num_prefix_tokens)
             return spatial_candidates(grid, self.num_samples, self.sample_padding, device=device)
         seed = None if self.training else self.seed
         return random_candidates(
@@ -230,38 +291,29 @@ class ConvNNAttention(HeadedAttention):
         )
 
     def _grid(self, query: Tensor) -> Grid | None:
-        if self.rule.similarity_type == self.aggregation_type == "Col":
+        if self.config.similarity_type == self.aggregation_type == "Col":
             return None
-        return grid_of(query.shape[2], self.grid_size, self.num_prefix_tokens)
+        return infer_grid(query.shape[2], self.grid_size, self.num_prefix_tokens)
 
-    def _attend_as_before(
-        self, query: Tensor, key: Tensor, value: Tensor | None, mask: Tensor | None
-    ) -> Tensor:
-        assert value is not None  # the old rules always combine features, see `check_legacy`
-        assert self.kernel is not None
-        sampling = self._old_sampling(mask)
-        return legacy_attention(
-            query, key, value, self.kernel, self.rule, sampling, self.pointwise, self.dropped
-        )
-
-    def _old_sampling(self, mask: Tensor | None) -> LegacyRule:
+    def _legacy_sampling(self, mask: Tensor | None) -> LegacySampling:
         if mask is not None:
-            raise InvalidSettingError("With `legacy=True` there are no attention masks.")
-        return LegacyRule(self.sampling_type, self.num_samples, self.sample_padding)
+            raise InvalidSettingError("`legacy=True` does not support attention masks.")
+        return LegacySampling(self.sampling_type, self.num_samples, self.sample_padding)
 
     def extra_repr(self) -> str:
-        rule = f"n_neighbors={self.rule.n_neighbors}, magnitude_type={self.rule.similarity!r}"
+        config = self.config
+        neighbors = f"n_neighbors={config.n_neighbors}, magnitude_type={config.similarity!r}"
         sampled = f"sampling_type={self.sampling_type!r}, num_samples={self.num_samples}"
-        return f"{super().extra_repr()}, {rule}, {sampled}"
+        return f"{super().extra_repr()}, {neighbors}, {sampled}"
 
 
-def _encoded(name: str, features: str, is_encoded: bool) -> str:
+def _resolve(name: str, features: str, coordinate_encoding: bool) -> str:
     check_choice(name, features, FEATURES)
-    return "Loc_Col" if features == "Col" and is_encoded else features
+    return "Loc_Col" if features == "Col" and coordinate_encoding else features
 
 
-def _at_least_one(num_samples: int) -> int:
+def _check_num_samples(num_samples: int) -> int:
     try:
         return check_at_least("num_samples", num_samples, 1)
     except InvalidSettingError as error:
-        raise InvalidSettingError(f"{error} Or −1 for all.") from None
+        raise InvalidSettingError(f"{error} Use −1 for all tokens.") from None

@@ -1,13 +1,18 @@
-"""A Vision Transformer with any of the layers, and a way to put them into those of others."""
+"""Vision Transformers with any attention layer, and replacement of attention in other models.
 
-from attnknn.vit.model.counting import Operations, count_operations
-from attnknn.vit.model.named import LAYERS, make_layer
-from attnknn.vit.model.replacing import replace_attention
+`vit_tiny` and `vit_small` build standard sizes, `VisionTransformer` any other; `LAYERS` names the
+layers they accept and `make_layer` builds one. `replace_attention` puts a layer into a trained
+model of timm or Hugging Face. `count_operations` counts floating-point operations.
+"""
+
+from attnknn.vit.model.factory import LAYERS, make_layer
+from attnknn.vit.model.flops import OperationCount, count_operations
+from attnknn.vit.model.replacement import replace_attention
 from attnknn.vit.model.transformer import VisionTransformer, vit_small, vit_tiny
 
 __all__ = [
     "LAYERS",
-    "Operations",
+    "OperationCount",
     "VisionTransformer",
     "count_operations",
     "make_layer",

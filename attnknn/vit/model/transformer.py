@@ -1,11 +1,11 @@
-"""A Vision Transformer whose blocks may each attend in another way.
+"""Vision Transformer whose blocks can use different attention layers.
 
-Parts are named as timm names them, so that weights of a timm ViT of the same size can be loaded.
+Modules are named as in timm, so that weights of a timm ViT of the same size can be loaded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,58 +14,65 @@ from torch import Tensor, nn
 from attnknn._validation import check_at_least, check_choice
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.vit.functional import Grid
-from attnknn.vit.model.named import make_layer
-from attnknn.vit.model.positions import fixed_positions
+from attnknn.vit.functional.grid import check_pair, patch_positions
+from attnknn.vit.model.factory import make_layer
 
 Pair = int | tuple[int, int]
 POOLS, POSITIONS = ("token", "mean"), ("learned", "fixed")
-SPREAD = 0.02  # of first weights
-EPSILON = 1e-6  # of norms
+INIT_STD = 0.02
+NORM_EPS = 1e-6
+LONGEST_WAVE = 10_000.0
 
 
 class Mlp(nn.Module):
-    """Two linear maps with a nonlinearity between them."""
+    """Two linear layers with a GELU between them."""
 
-    def __init__(self, dim: int, mlp_dim: int, drop: float, **at: Any) -> None:
+    def __init__(self, dim: int, mlp_dim: int, drop: float, **factory: Any) -> None:
         super().__init__()
-        self.fc1 = nn.Linear(dim, mlp_dim, **at)
+        self.fc1 = nn.Linear(dim, mlp_dim, **factory)
         self.act = nn.GELU()
-        self.fc2 = nn.Linear(mlp_dim, dim, **at)
+        self.fc2 = nn.Linear(mlp_dim, dim, **factory)
         self.drop = nn.Dropout(drop)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, N, dim) to the same."""
+        """Tokens (B, N, dim) to tokens of the same shape."""
         return self.drop(self.fc2(self.drop(self.act(self.fc1(x)))))
 
 
 class Block(nn.Module):
-    """Attention and a small network, each on normed tokens, each added to them."""
+    """Pre-norm transformer block: attention and an MLP, each with a residual connection."""
 
-    def __init__(self, dim: int, attn: nn.Module, mlp: nn.Module, **at: Any) -> None:
+    def __init__(self, dim: int, attn: nn.Module, mlp: nn.Module, **factory: Any) -> None:
         super().__init__()
-        self.norm1 = nn.LayerNorm(dim, eps=EPSILON, **at)
+        self.norm1 = nn.LayerNorm(dim, eps=NORM_EPS, **factory)
         self.attn = attn
-        self.norm2 = nn.LayerNorm(dim, eps=EPSILON, **at)
+        self.norm2 = nn.LayerNorm(dim, eps=NORM_EPS, **factory)
         self.mlp = mlp
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, N, dim) to the same."""
+        """Tokens (B, N, dim) to tokens of the same shape."""
         x = x + self.attn(self.norm1(x))
         return x + self.mlp(self.norm2(x))
 
 
 class PatchEmbedding(nn.Module):
-    """Images cut into patches, each mapped to a token."""
+    """Images cut into patches, each projected to a token."""
 
-    def __init__(self, size: Pair, patch: Pair, in_chans: int, dim: int, **at: Any) -> None:
+    def __init__(self, size: Pair, patch: Pair, in_chans: int, dim: int, **factory: Any) -> None:
         super().__init__()
-        self.img_size, self.patch_size = _pair("image_size", size), _pair("patch_size", patch)
-        self.grid_size = _grid_size(self.img_size, self.patch_size)
+        image, patch = check_pair("image_size", size), check_pair("patch_size", patch)
+        if image[0] % patch[0] or image[1] % patch[1]:
+            raise InvalidSettingError(
+                f"Patches of {_times(patch)} pixels do not fill images of {_times(image)}. Change "
+                "`patch_size` or `image_size`."
+            )
+        self.img_size, self.patch_size = image, patch
+        self.grid_size = (image[0] // patch[0], image[1] // patch[1])
         check_at_least("in_chans", in_chans, 1)
-        self.proj = nn.Conv2d(in_chans, dim, self.patch_size, self.patch_size, **at)
+        self.proj = nn.Conv2d(in_chans, dim, patch, patch, **factory)
 
     def forward(self, images: Tensor) -> Tensor:
-        """(B, C, H, W) to (B, N, dim)."""
+        """Images (B, C, H, W) to tokens (B, N, dim)."""
         if images.dim() != 4 or images.shape[1] != self.proj.in_channels:
             raise InvalidInputError(
                 f"Images must be (B, {self.proj.in_channels}, {self.img_size[0]}, "
@@ -79,27 +86,41 @@ class PatchEmbedding(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """A Vision Transformer.
+    """Vision Transformer with any attention layer in any block.
 
     Parameters
     ----------
-    image_size, patch_size
-        A side, or (height, width); patches must fill the image.
-    num_classes
-        0 gives pooled features instead of scores of classes, as an encoder needs.
-    layer
-        How blocks attend, a name in `LAYERS`; or a name for each block.
-    layer_settings
-        Settings of the layer, such as `n_neighbors`; or a mapping for each block.
-    mlp_dim
-        Width of the small network of a block, four times `dim` if None.
-    drop, attn_drop
-        Shares of features and of attention weights that are dropped in training.
-    pool
-        'token' asks a class token, 'mean' the mean of all patches, and there is no class token.
-    positions
-        'learned', or 'fixed' waves over rows and columns.
+    image_size, patch_size : int or (int, int), default=32 and 4
+        One side, or (height, width), in pixels; patches must fill the image.
+    in_chans : int, default=3
+        Channels of the images.
+    num_classes : int, default=10
+        Number of classes; 0 returns pooled features, so that the model is an encoder.
+    dim : int, default=192
+        Width of the tokens.
+    depth : int, default=12
+        Number of blocks.
+    num_heads : int, default=3
+        Heads of each attention layer.
+    mlp_dim : int, default=None
+        Hidden width of the MLPs, 4 × `dim` if None.
+    layer : str or sequence of str, default='attention'
+        Name of the attention layer in `LAYERS`, or one name per block.
+    layer_settings : mapping or sequence of mappings, default=None
+        Settings of the layer, such as `n_neighbors`, or one mapping per block.
+    qkv_bias : bool, default=True
+        Whether the projections of queries, keys and values have a bias.
+    drop, attn_drop : float, default=0.0
+        Dropout of features and of attention weights.
+    pool : {'token', 'mean'}, default='token'
+        Classify by a class token, or by the mean of the patches without a class token.
+    positions : {'learned', 'fixed'}, default='learned'
+        Learned or sinusoidal position embeddings.
+    device, dtype : default=None
+        Device and type of the parameters.
 
+    Examples
+    --------
     >>> model = VisionTransformer(image_size=8, dim=12, depth=1, layer="convnn",
     ...                           layer_settings={"n_neighbors": 2})
     >>> model(torch.zeros(2, 3, 8, 8)).shape
@@ -132,137 +153,172 @@ class VisionTransformer(nn.Module):
         check_at_least("num_classes", num_classes, 0)
         check_choice("pool", pool, POOLS)
         check_choice("positions", positions, POSITIONS)
-        wide = 4 * dim if mlp_dim is None else check_at_least("mlp_dim", mlp_dim, 1)
-        at: dict[str, Any] = {"device": device, "dtype": dtype}
+        width = 4 * dim if mlp_dim is None else check_at_least("mlp_dim", mlp_dim, 1)
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
         self.pool, self.num_prefix_tokens = pool, int(pool == "token")
-        self.patch_embed = PatchEmbedding(image_size, patch_size, in_chans, dim, **at)
+        self.patch_embed = PatchEmbedding(image_size, patch_size, in_chans, dim, **factory)
         self.grid = Grid(*self.patch_embed.grid_size, self.num_prefix_tokens)
-        self.cls_token = nn.Parameter(torch.empty(1, 1, dim, **at)) if pool == "token" else None
-        self._place(dim, positions, at)
+        self.cls_token = None
+        if pool == "token":
+            self.cls_token = nn.Parameter(torch.empty(1, 1, dim, **factory))
+        if positions == "learned":
+            self.pos_embed = nn.Parameter(torch.empty(1, self.grid.n_tokens, dim, **factory))
+        else:
+            waves = sinusoidal_positions(self.grid, dim).to(device, dtype)
+            self.register_buffer("pos_embed", waves, persistent=False)
         self.pos_drop = nn.Dropout(drop)
         common: dict[str, Any] = {
             "num_heads": num_heads,
             "qkv_bias": qkv_bias,
             "attn_drop": attn_drop,
             "proj_drop": drop,
-            **at,
+            **factory,
         }
+        attention = self._make_attention(dim, _per_block(depth, layer, layer_settings), common)
         self.blocks = nn.Sequential(
-            *(
-                Block(dim, self._layer(number, dim, *own, common), Mlp(dim, wide, drop, **at), **at)
-                for number, own in enumerate(_each(depth, layer, layer_settings))
-            )
+            *(Block(dim, attn, Mlp(dim, width, drop, **factory), **factory) for attn in attention)
         )
-        if pool == "token" and not any(map(_sees_patches, self.blocks)):
+        self.norm = nn.LayerNorm(dim, eps=NORM_EPS, **factory)
+        self.head = nn.Linear(dim, num_classes, **factory) if num_classes else nn.Identity()
+        self._init_weights()
+
+    def _make_attention(
+        self, dim: int, layers: Sequence[tuple[str, Mapping[str, Any]]], common: dict[str, Any]
+    ) -> Iterator[nn.Module]:
+        """The attention layer of each block, one at a time."""
+        sees_patches = False
+        for number, (name, settings) in enumerate(layers):
+            from_model = {
+                "grid_size": self.patch_embed.grid_size,
+                "num_prefix_tokens": self.num_prefix_tokens,
+                "seed": number,
+            }
+            attn = make_layer(name, dim, from_model=from_model, settings=settings, **common)
+            sees_patches |= getattr(attn, "prefix_attends_patches", True)
+            yield attn
+        if self.pool == "token" and not sees_patches:
             raise InvalidSettingError(
-                "The class token would see no patch in any block, and the model no image. Set "
-                "`pool='mean'`, or let a block attend."
+                "The class token does not attend to any patch in any block, so the output would "
+                "not depend on the image. Set `pool='mean'`, or use attention in some block."
             )
-        self.norm = nn.LayerNorm(dim, eps=EPSILON, **at)
-        self.head = nn.Linear(dim, num_classes, **at) if num_classes else nn.Identity()
-        self.reset_parameters()
-
-    def _place(self, dim: int, positions: str, at: Mapping[str, Any]) -> None:
-        """Positions are a parameter, or a buffer that is not stored."""
-        if positions == "learned":
-            self.pos_embed = nn.Parameter(torch.empty(1, self.grid.n_tokens, dim, **at))
-        else:
-            waves = fixed_positions(self.grid, dim).to(at["device"], at["dtype"])
-            self.register_buffer("pos_embed", waves, persistent=False)
-
-    def _layer(
-        self, number: int, dim: int, name: str, own: Mapping[str, Any], common: Mapping[str, Any]
-    ) -> nn.Module:
-        """The attention of a block, told how the patches stand."""
-        facts = {
-            "grid_size": self.patch_embed.grid_size,
-            "num_prefix_tokens": self.num_prefix_tokens,
-            "seed": number,
-        }
-        return make_layer(name, dim, facts=facts, settings=own, **common)
 
     @torch.no_grad()
-    def reset_parameters(self) -> None:
-        """First weights: small normal ones for linear maps, zeros for biases.
-
-        Kernels over ranks, and convolutions inside layers, start as their layers made them.
-        """
+    def _init_weights(self) -> None:
+        """Truncated normal weights; kernels and convolutions inside layers stay as made."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
-                nn.init.trunc_normal_(module.weight, std=SPREAD)
+                nn.init.trunc_normal_(module.weight, std=INIT_STD)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
         self.patch_embed.proj.reset_parameters()
         if self.cls_token is not None:
-            nn.init.trunc_normal_(self.cls_token, std=SPREAD)
+            nn.init.trunc_normal_(self.cls_token, std=INIT_STD)
         if isinstance(self.pos_embed, nn.Parameter):
-            nn.init.trunc_normal_(self.pos_embed, std=SPREAD)
+            nn.init.trunc_normal_(self.pos_embed, std=INIT_STD)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images (B, C, H, W) to scores of the classes (B, num_classes)."""
-        return self.head(self.pooled(self.norm(self.blocks(self.tokens(images)))))
+        """Compute class scores.
 
-    def tokens(self, images: Tensor) -> Tensor:
-        """What the first block is given, (B, N, dim)."""
+        Parameters
+        ----------
+        images : Tensor of shape (B, C, H, W)
+            Images of the size that the model was built for.
+
+        Returns
+        -------
+        Tensor of shape (B, num_classes)
+            Scores (logits); pooled features (B, dim) if `num_classes` is 0.
+        """
         x = self.patch_embed(images)
         if self.cls_token is not None:
             x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], 1)
-        return self.pos_drop(x + self.pos_embed)
-
-    def pooled(self, x: Tensor) -> Tensor:
-        """(B, N, dim) to (B, dim)."""
-        return x[:, 0] if self.pool == "token" else x.mean(1)
+        x = self.norm(self.blocks(self.pos_drop(x + self.pos_embed)))
+        return self.head(x[:, 0] if self.pool == "token" else x.mean(1))
 
     def no_weight_decay(self) -> set[str]:
-        """Parameters that zero is no rest for: positions, the class token, kernels over ranks."""
+        """Names of parameters without weight decay.
+
+        Returns
+        -------
+        set of str
+            Position embeddings, the class token and kernels over ranks.
+        """
         kernels = ("kernel", "position_kernel")
         names = {name for name, _ in self.named_parameters() if name.rsplit(".", 1)[-1] in kernels}
         return names | {"pos_embed", "cls_token"}
 
 
 def vit_tiny(layer: str | Sequence[str] = "attention", **settings: Any) -> VisionTransformer:
-    """ViT-Tiny: 12 blocks, 192 channels, 3 heads; 224 pixels in patches of 16, 1000 classes.
+    """Build ViT-Tiny: 12 blocks, 192 channels, 3 heads, 224 pixels, patches of 16, 1000 classes.
 
-    Settings of `VisionTransformer` change any of that; all others are of the layer.
+    Parameters
+    ----------
+    layer : str or sequence of str, default='attention'
+        Name of the attention layer in `LAYERS`, or one name per block.
+    **settings : Any
+        Arguments of `VisionTransformer`; all others are settings of the layer.
 
-    >>> vit_tiny("convnn", depth=1, num_classes=10, n_neighbors=4).blocks[0].attn.rule.n_neighbors
+    Returns
+    -------
+    VisionTransformer
+        The model with random weights.
+
+    Examples
+    --------
+    >>> vit_tiny("convnn", depth=1, num_classes=10, n_neighbors=4).blocks[0].attn.config.n_neighbors
     4
     """
-    return _of_size(layer, settings, dim=192, num_heads=3)
+    return _build(layer, settings, dim=192, num_heads=3)
 
 
 def vit_small(layer: str | Sequence[str] = "attention", **settings: Any) -> VisionTransformer:
-    """ViT-Small: as `vit_tiny`, with 384 channels and 6 heads."""
-    return _of_size(layer, settings, dim=384, num_heads=6)
+    """Build ViT-Small: as `vit_tiny`, with 384 channels and 6 heads.
+
+    Parameters
+    ----------
+    layer : str or sequence of str, default='attention'
+        Name of the attention layer in `LAYERS`, or one name per block.
+    **settings : Any
+        Arguments of `VisionTransformer`; all others are settings of the layer.
+
+    Returns
+    -------
+    VisionTransformer
+        The model with random weights.
+
+    Examples
+    --------
+    >>> vit_small(depth=1).head.in_features
+    384
+    """
+    return _build(layer, settings, dim=384, num_heads=6)
 
 
-def _of_size(
-    layer: str | Sequence[str], settings: dict[str, Any], **size: int
-) -> VisionTransformer:
+def _build(layer: str | Sequence[str], settings: dict[str, Any], **size: int) -> VisionTransformer:
     known = VisionTransformer.__init__.__kwdefaults__ or {}
     of_model = {name: value for name, value in settings.items() if name in known}
     of_layer = {name: value for name, value in settings.items() if name not in known}
-    usual: dict[str, Any] = {"image_size": 224, "patch_size": 16, "num_classes": 1000, **size}
+    defaults: dict[str, Any] = {"image_size": 224, "patch_size": 16, "num_classes": 1000, **size}
     if of_layer:
         given = of_model.pop("layer_settings", None) or {}
         if not isinstance(given, Mapping):
             raise InvalidSettingError(
-                f"Give {', '.join(map(repr, of_layer))} within `layer_settings`, which has a "
-                "mapping for each block."
+                f"Put {', '.join(map(repr, of_layer))} into `layer_settings`, which has one "
+                "mapping per block."
             )
-        usual["layer_settings"] = {**given, **of_layer}
-    return VisionTransformer(layer=layer, **{**usual, **of_model})
+        defaults["layer_settings"] = {**given, **of_layer}
+    return VisionTransformer(layer=layer, **{**defaults, **of_model})
 
 
-def _each(
+def _per_block(
     depth: int,
     layer: str | Sequence[str],
     settings: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
 ) -> list[tuple[str, Mapping[str, Any]]]:
-    """The name and the settings of each block's layer."""
+    """The name and the settings of the layer of each block."""
     names = [layer] * depth if isinstance(layer, str) else list(layer)
-    one = settings is None or isinstance(settings, Mapping)
-    own = [settings or {}] * depth if one else list(settings)  # type: ignore[arg-type]
+    is_shared = settings is None or isinstance(settings, Mapping)
+    own = [settings or {}] * depth if is_shared else list(settings)  # type: ignore[arg-type]
     for what, found in (("layer", names), ("layer_settings", own)):
         if len(found) != depth:
             raise InvalidSettingError(
@@ -271,22 +327,25 @@ def _each(
     return list(zip(names, own, strict=True))  # type: ignore[arg-type]
 
 
-def _sees_patches(block: nn.Module) -> bool:
-    return bool(getattr(block.attn, "sees_others", True))
+def sinusoidal_positions(grid: Grid, dim: int) -> Tensor:
+    """Sines and cosines of rows and columns, (1, N, dim); zeros for prefix tokens.
 
+    Each of the four has a quarter of the channels; channels beyond a multiple of four are zero.
 
-def _pair(name: str, value: Pair) -> tuple[int, int]:
-    height, width = (value, value) if isinstance(value, int) else value
-    return check_at_least(name, height, 1), check_at_least(name, width, 1)
-
-
-def _grid_size(image: tuple[int, int], patch: tuple[int, int]) -> tuple[int, int]:
-    if image[0] % patch[0] or image[1] % patch[1]:
-        raise InvalidSettingError(
-            f"Patches of {_times(patch)} pixels do not fill images of {_times(image)}. Change "
-            "`patch_size` or `image_size`."
-        )
-    return image[0] // patch[0], image[1] // patch[1]
+    >>> sinusoidal_positions(Grid(2, 2, n_prefix=1), 6)[0, :, :4].round(decimals=2)
+    tensor([[0.0000, 0.0000, 0.0000, 0.0000],
+            [0.0000, 1.0000, 0.0000, 1.0000],
+            [0.0000, 1.0000, 0.8400, 0.5400],
+            [0.8400, 0.5400, 0.0000, 1.0000],
+            [0.8400, 0.5400, 0.8400, 0.5400]])
+    """
+    quarter = dim // 4
+    waves = LONGEST_WAVE ** (-torch.arange(quarter, dtype=torch.float64) / max(quarter, 1))
+    angles = patch_positions(grid).double()[:, :, None] * waves  # (N, 2, dim // 4)
+    parts = [turn(angles[:, axis]) for axis in (0, 1) for turn in (torch.sin, torch.cos)]
+    positions = torch.zeros(1, grid.n_tokens, dim)
+    positions[0, grid.n_prefix :, : 4 * quarter] = torch.cat(parts, 1)
+    return positions
 
 
 def _times(sides: Sequence[int]) -> str:

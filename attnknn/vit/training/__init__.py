@@ -1,21 +1,26 @@
-"""Training and testing of Vision Transformers on images and their classes."""
+"""Train, evaluate and store Vision Transformers.
 
-from attnknn.vit.training.pixels import Images, Pixels
-from attnknn.vit.training.scores import Scores, score
-from attnknn.vit.training.settings import VitTraining
-from attnknn.vit.training.stored import StoredVit, read_vit, write_vit
-from attnknn.vit.training.teaching import Epoch, Lesson, train_vit
+`train_vit` trains a model on images with the settings of `VitTrainConfig`, keeps its best epoch,
+and returns it with a `VitTrainResult` of `EpochMetrics`. `ImagePreprocessor` resizes and normalizes
+images, `evaluate` computes loss and accuracy (`Evaluation`), and `save_vit` and `load_vit` store a
+`StoredVit` in one file.
+"""
+
+from attnknn.vit.training.config import VitTrainConfig
+from attnknn.vit.training.evaluation import Evaluation, evaluate
+from attnknn.vit.training.images import ImagePreprocessor
+from attnknn.vit.training.storage import StoredVit, load_vit, save_vit
+from attnknn.vit.training.trainer import EpochMetrics, VitTrainResult, train_vit
 
 __all__ = [
-    "Epoch",
-    "Images",
-    "Lesson",
-    "Pixels",
-    "Scores",
+    "EpochMetrics",
+    "Evaluation",
+    "ImagePreprocessor",
     "StoredVit",
-    "VitTraining",
-    "read_vit",
-    "score",
+    "VitTrainConfig",
+    "VitTrainResult",
+    "evaluate",
+    "load_vit",
+    "save_vit",
     "train_vit",
-    "write_vit",
 ]

@@ -6,48 +6,58 @@ import pytest
 import torch
 
 from attnknn.errors import InvalidSettingError
-from attnknn.vit.functional.grid import Grid, check_grid_size, grid_of, nearest_places, spread_out
+from attnknn.vit.functional.grid import (
+    Grid,
+    check_grid_size,
+    infer_grid,
+    nearest_positions,
+    random_candidates,
+    spatial_candidates,
+    spread_evenly,
+    token_coordinates,
+    token_positions,
+)
 
 
 def test_a_square_is_found_and_anything_else_must_be_stated():
-    assert grid_of(16, None, 0) == Grid(4, 4)
-    assert grid_of(7, (2, 3), 1) == Grid(2, 3, 1)
+    assert infer_grid(16, None, 0) == Grid(4, 4)
+    assert infer_grid(7, (2, 3), 1) == Grid(2, 3, 1)
     with pytest.raises(InvalidSettingError, match=r"197 tokens, 0 of them .* a square grid"):
-        grid_of(197, None, 0)
+        infer_grid(197, None, 0)
     with pytest.raises(InvalidSettingError, match="do not fill the grid 2 × 3"):
-        grid_of(7, (2, 3), 0)
+        infer_grid(7, (2, 3), 0)
     with pytest.raises(InvalidSettingError):
-        grid_of(1, None, 1)
+        infer_grid(1, None, 1)
 
 
 def test_coordinates_have_equal_steps_on_both_axes():
-    at = Grid(2, 5, n_prefix=1).coordinates()
+    at = token_coordinates(Grid(2, 5, n_prefix=1))
     assert at[0].tolist() == [0, 0]
     steps = at[1:].view(2, 5, 2)
     assert steps[0, 1, 1] - steps[0, 0, 1] == steps[1, 0, 0] - steps[0, 0, 0] == 0.5
-    assert Grid(1, 1).coordinates().tolist() == [[0, 0]]
+    assert token_coordinates(Grid(1, 1)).tolist() == [[0, 0]]
 
 
-def test_the_nearest_places_are_the_square_around_in_raster_order():
-    places = Grid(5, 5).places()
-    distances, index = nearest_places(places, places, 9)
+def test_the_nearest_positions_are_the_square_around_in_raster_order():
+    positions = token_positions(Grid(5, 5))
+    distances, index = nearest_positions(positions, positions, 9)
     assert index[12].tolist() == [6, 7, 8, 11, 12, 13, 16, 17, 18]
     assert distances[12].tolist() == [1, 1, 1, 1, 0, 1, 1, 1, 1]
 
 
-def test_a_place_that_is_excluded_is_never_near_to_itself():
-    places = Grid(2, 2).places()
+def test_an_excluded_position_never_selects_itself():
+    positions = token_positions(Grid(2, 2))
     itself = torch.arange(4)
-    distances, _ = nearest_places(places, places, 4, excluded=itself)
+    distances, _ = nearest_positions(positions, positions, 4, excluded=itself)
     assert (distances[itself, itself] == torch.inf).all()
-    _, index = nearest_places(places, places, 3, excluded=itself)
+    _, index = nearest_positions(positions, positions, 3, excluded=itself)
     assert (index != itself[:, None]).all()
 
 
 @pytest.mark.parametrize(("height", "width"), [(8, 8), (3, 4), (14, 14), (2, 9), (1, 7)])
 def test_patches_spread_out_are_as_many_on_each_side(height, width):
     for n in range(1, height * width + 1):
-        numbers = torch.tensor(spread_out(height, width, n))
+        numbers = torch.tensor(spread_evenly(height, width, n))
         assert len(set(numbers.tolist())) == n
         assert (numbers.diff() > 0).all()
         middle = (numbers // width).double().mean(), (numbers % width).double().mean()
@@ -56,7 +66,41 @@ def test_patches_spread_out_are_as_many_on_each_side(height, width):
 
 
 def test_what_is_no_grid_is_named():
-    with pytest.raises(InvalidSettingError, match="at most the 4 tokens there are, got 5"):
-        grid_of(4, None, 5)
+    with pytest.raises(InvalidSettingError, match="at most 4, the number of tokens, got 5"):
+        infer_grid(4, None, 5)
     with pytest.raises(InvalidSettingError, match=r"one number or \(height, width\), got \(2,\)"):
         check_grid_size((2,))
+
+
+def test_a_seed_draws_the_same_tokens_and_none_draws_others():
+    same = [random_candidates(100, 10, 1, seed=3).tolist() for _ in range(2)]
+    assert same[0] == same[1]
+    assert random_candidates(100, 10, 1, seed=4).tolist() != same[0]
+    assert random_candidates(100, 10, 1).tolist() != random_candidates(100, 10, 1).tolist()
+
+
+@pytest.mark.parametrize("seed", [None, 0])
+def test_prefix_tokens_are_kept_and_nobody_is_drawn_twice(seed):
+    drawn = random_candidates(20, 18, 2, seed=seed)
+    assert drawn.tolist() == list(range(20))
+
+
+def test_spatial_candidates_are_a_coarser_grid_of_rows_and_columns():
+    found = spatial_candidates(Grid(6, 9, n_prefix=1), 3, padding=1) - 1
+    assert found[0] == -1  # the prefix token
+    rows, columns = found[1:] // 9, found[1:] % 9
+    assert sorted(set(rows.tolist())) == [1, 2, 4]
+    assert sorted(set(columns.tolist())) == [1, 4, 7]
+    assert len(found) == 10
+
+
+def test_one_per_side_is_the_middle_and_all_are_all():
+    assert spatial_candidates(Grid(3, 3), 1).tolist() == [4]
+    assert torch.equal(spatial_candidates(Grid(4, 4), 4), torch.arange(16))
+
+
+def test_more_than_there_are_is_refused():
+    with pytest.raises(InvalidSettingError, match="`num_samples` must be at most 9, the number"):
+        random_candidates(10, 10, 1, seed=0)
+    with pytest.raises(InvalidSettingError, match=r"at most 2, the rows or columns.*padding=1"):
+        spatial_candidates(Grid(4, 4), 3, padding=1)

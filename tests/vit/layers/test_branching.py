@@ -15,7 +15,7 @@ from attnknn.vit.layers import (
     TokenConv1d,
     TokenConv2d,
 )
-from attnknn.vit.layers.branching import near_channels
+from attnknn.vit.layers.branching import count_near_channels
 
 
 @pytest.mark.parametrize(("ratio", "kind"), [(0.0, Attention), (1.0, ConvNNAttention)])
@@ -31,7 +31,7 @@ def test_at_zero_and_one_the_layer_is_one_branch_and_nothing_else(ratio, kind, r
 @pytest.mark.parametrize("ratio", [0.01, 0.1, 0.25, 0.3, 0.5, 0.7, 0.99])
 @pytest.mark.parametrize("heads", [1, 3, 6])
 def test_any_ratio_gives_both_branches_channels_for_all_heads(ratio, heads):
-    n_near = near_channels(192, heads, ratio)
+    n_near = count_near_channels(192, heads, ratio)
     assert n_near % heads == (192 - n_near) % heads == 0
     assert 0 < n_near < 192
     assert n_near == pytest.approx(ratio * 192, abs=heads)

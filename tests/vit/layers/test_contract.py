@@ -104,7 +104,7 @@ def test_masks_are_booleans_or_floats_of_a_shape_that_fits(name, randn):
     torch.testing.assert_close(layer(x, allowed), layer(x))
     with pytest.raises(InvalidInputError, match=r"got torch\.int64"):
         layer(x, allowed.long())
-    with pytest.raises(InvalidInputError, match="A mask must fit"):
+    with pytest.raises(InvalidInputError, match="A mask must broadcast"):
         layer(x, torch.ones(N + 1, N + 1, dtype=torch.bool))
     for shape in (
         (5, 1, N, N),
@@ -112,7 +112,7 @@ def test_masks_are_booleans_or_floats_of_a_shape_that_fits(name, randn):
         (3, N, N),
         (1, 2, 1, N, N),
     ):
-        with pytest.raises(InvalidInputError, match=r"fit .* One for each image is"):
+        with pytest.raises(InvalidInputError, match=r"broadcast .* A mask per image has"):
             layer(x, torch.ones(shape, dtype=torch.bool))
     with pytest.raises(InvalidInputError, match="must be a tensor, got ndarray"):
         layer(x, allowed.numpy())

@@ -44,15 +44,13 @@ def test_places_and_ones_are_a_convolution_between_two_projections(size, grid, r
     torch.testing.assert_close(layer(x), layer.proj(expected.flatten(2).mT))
 
 
-def test_random_candidates_change_in_training_and_stay_in_evaluation(randn):
+def test_random_candidates_change_in_training_and_stay_in_evaluation():
     layer = ConvNNAttention(4, n_neighbors=3, sampling_type="random", num_samples=5, seed=1)
-    x = randn(1, 40, 4).float()
-    query = layer.projected(x)[0]
-    assert not torch.equal(layer.candidates(query), layer.candidates(query))
+    assert not torch.equal(layer.candidates(40), layer.candidates(40))
     layer.eval()
-    assert torch.equal(layer.candidates(query), layer.candidates(query))
+    assert torch.equal(layer.candidates(40), layer.candidates(40))
     other = ConvNNAttention(4, n_neighbors=3, sampling_type="random", num_samples=5, seed=2).eval()
-    assert not torch.equal(layer.candidates(query), other.candidates(query))
+    assert not torch.equal(layer.candidates(40), other.candidates(40))
 
 
 def test_minus_one_sample_is_all(randn):
@@ -71,7 +69,7 @@ def test_any_number_of_tokens_after_another(randn):
 
 def test_the_chosen_tokens_can_be_seen(randn):
     layer = ConvNNAttention(4, n_neighbors=3, similarity_type="Loc", grid_size=(2, 2)).double()
-    tokens = layer.choose(randn(1, 4, 4)).tokens()
+    tokens = layer.select_neighbors(randn(1, 4, 4)).tokens()
     assert tokens.shape == (1, 1, 4, 3)
     assert set(tokens.unique().tolist()) <= {-1, 0, 1, 2, 3}
 
@@ -83,12 +81,12 @@ def test_the_chosen_tokens_can_be_seen(randn):
         ({"sampling_type": "spatail"}, "Did you mean 'spatial'"),
         ({"magnitude_type": "dot"}, "No similarity is called 'dot'"),
         ({"convolution_type": "full"}, "Known: depthwise, depthwise-separable, standard"),
-        ({"num_samples": 0}, "`num_samples` must be.* Or −1 for all"),
+        ({"num_samples": 0}, "`num_samples` must be.* Use −1 for all"),
         ({"similarity_type": "Loc", "aggregation_type": "Loc"}, "must not both be 'Loc'"),
-        ({"similarity_type": "Loc_Col", "feature_share": 0}, "`feature_share` must be above 0"),
+        ({"similarity_type": "Loc_Col", "feature_weight": 0}, "`feature_weight` must be above 0"),
         ({"attn_drop": 1.5}, "`attn_drop` must be a number between 0 and 1, got 1.5"),
-        ({"legacy": True, "similarity_type": "Loc_Col"}, "knows places only by `coordinate_enco"),
-        ({"legacy": True, "weights": "ones"}, "and no weights of ones"),
+        ({"legacy": True, "similarity_type": "Loc_Col"}, "positions only through `coordinate_enco"),
+        ({"legacy": True, "weights": "ones"}, "and no weights of one"),
         ({"legacy": True, "coordinate_encoding": True}, "must be 'standard' or 'depthwise-sep"),
         ({"sample_padding": -1}, "`sample_padding` must be"),
     ],
@@ -131,8 +129,8 @@ def test_tokens_far_from_zero_know_that_they_are_no_way_from_themselves():
     with torch.no_grad():
         eye = torch.eye(64)
         layer.qkv.weight.copy_(torch.cat([eye, eye, eye]))
-    choice = layer.eval().choose(20 + torch.randn(1, 9, 64))
-    assert (choice.scores[..., 0] == 0).all()
+    neighbors = layer.eval().select_neighbors(20 + torch.randn(1, 9, 64))
+    assert (neighbors.scores[..., 0] == 0).all()
 
 
 @pytest.mark.parametrize("n_prefix", [1, 2])
@@ -140,15 +138,15 @@ def test_by_place_prefix_tokens_see_patches_spread_over_the_grid(randn, n_prefix
     at = {"grid_size": (6, 6), "num_prefix_tokens": n_prefix, "similarity_type": "Loc"}
     layer = ConvNNAttention(4, n_neighbors=9, **at).double().eval()
     x = randn(1, 36 + n_prefix, 4)
-    choice = layer.choose(x)
+    neighbors = layer.select_neighbors(x)
     for row in range(n_prefix):
-        seen = choice.tokens()[0, 0, row] - n_prefix
+        seen = neighbors.tokens()[0, 0, row] - n_prefix
         assert sorted(seen.tolist()) == [7, 9, 11, 19, 21, 23, 31, 33, 35]
-    weights = choice.weights(layer.rule)[0, 0, :n_prefix]
+    weights = neighbors.weights(layer.config)[0, 0, :n_prefix]
     torch.testing.assert_close(weights, torch.full_like(weights, 1 / 9))
     sampled = ConvNNAttention(4, n_neighbors=4, sampling_type="spatial", num_samples=3, **at)
-    seen = sampled.double().choose(x).tokens()[0, 0, 0].tolist()
+    seen = sampled.double().select_neighbors(x).tokens()[0, 0, 0].tolist()
     assert seen[0] == 0
     assert min(seen[1:]) >= n_prefix
-    more = ConvNNAttention(4, n_neighbors=40, **at).double().choose(x)
+    more = ConvNNAttention(4, n_neighbors=40, **at).double().select_neighbors(x)
     assert (more.scores[0, 0, 0] == 0).sum() == 36

@@ -129,7 +129,7 @@ def test_the_numbers_are_those_of_the_first_implementation(
 def test_b6_coordinates_in_a_depthwise_convolution_can_be_built_neither_there_nor_here():
     with pytest.raises(ValueError, match="out_channels must be divisible by groups"):
         torch.nn.Conv1d(D + 1, D, K, stride=K, groups=D + 1, bias=False)
-    with pytest.raises(InvalidSettingError, match="the first implementation has no such layer"):
+    with pytest.raises(InvalidSettingError, match="the original implementation has no such"):
         ConvNNAttention(D, legacy=True, coordinate_encoding=True)
 
 
@@ -145,7 +145,7 @@ def test_the_neighbors_that_are_shown_are_those_that_are_combined(randn, samplin
         dtype=torch.float64,
     )
     x = randn(B, N, D)
-    tokens = layer.choose(x).tokens()
+    tokens = layer.select_neighbors(x).tokens()
     assert tokens.shape == (B, 1, N, K)
     changed = x.clone()
     changed[:, 3] += 1e-6
@@ -185,6 +185,6 @@ def test_biases_are_kept_and_a_foreign_state_is_refused(randn):
     ],
 )
 def test_more_neighbors_than_tokens_are_refused(settings, message):
-    """B16: torch's own error told of a selected index."""
+    """B16: torch's own error mentions a selected index."""
     with pytest.raises(InvalidSettingError, match=message):
         ConvNNAttention(12, legacy=True, **settings)(torch.zeros(1, 5, 12))

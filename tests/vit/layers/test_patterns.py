@@ -13,9 +13,8 @@ from attnknn.vit.layers import (
     NeighborhoodAttention2D,
     SparseAttention,
 )
-from attnknn.vit.layers.base import with_causal
-from attnknn.vit.layers.local import turned
-from attnknn.vit.layers.neighborhood import windows
+from attnknn.vit.layers.base import add_causal_mask
+from attnknn.vit.layers.patterns import apply_rotary, window_mask
 from tests.vit.layers.every_layer import DIM, LAYERS
 
 CPU = torch.device("cpu")
@@ -30,7 +29,7 @@ def window_of(i, length, size):
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 9])
 def test_windows_have_one_size_and_move_in_at_the_borders(size):
-    found = windows(9, size, 1, CPU)
+    found = window_mask(9, size, 1, CPU)
     for i in range(9):
         start, end = window_of(i, 9, size)
         assert found[i].nonzero().flatten().tolist() == list(range(start, end))
@@ -38,10 +37,10 @@ def test_windows_have_one_size_and_move_in_at_the_borders(size):
 
 @pytest.mark.parametrize("dilation", [2, 3])
 def test_dilated_windows_are_windows_of_every_so_manieth_token(dilation):
-    found = windows(11, 3, dilation, CPU)
+    found = window_mask(11, 3, dilation, CPU)
     for group in range(dilation):
         members = torch.arange(group, 11, dilation)
-        assert torch.equal(found[members][:, members], windows(len(members), 3, 1, CPU))
+        assert torch.equal(found[members][:, members], window_mask(len(members), 3, 1, CPU))
     assert (found.sum(1) == 3).all()
 
 
@@ -82,12 +81,12 @@ def test_prefix_tokens_see_all_and_are_seen_by_all():
 
 def test_rotary_scores_depend_on_steps_alone(randn):
     query, key = randn(1, 6), randn(1, 6)
-    scores = turned(query.expand(9, 6)) @ turned(key.expand(9, 6)).T
+    scores = apply_rotary(query.expand(9, 6)) @ apply_rotary(key.expand(9, 6)).T
     torch.testing.assert_close(scores.diagonal(2), scores[0, 2].expand(7))
     assert not torch.isclose(scores[0, 2], scores[2, 0])
-    with_prefix = turned(query.expand(9, 6), 2)
+    with_prefix = apply_rotary(query.expand(9, 6), 2)
     torch.testing.assert_close(with_prefix[:2], query.expand(2, 6))
-    torch.testing.assert_close(with_prefix[2:], turned(query.expand(7, 6)))
+    torch.testing.assert_close(with_prefix[2:], apply_rotary(query.expand(7, 6)))
 
 
 def test_a_full_window_is_softmax_attention(randn):
@@ -98,7 +97,7 @@ def test_a_full_window_is_softmax_attention(randn):
         LocalAttention(12, 3, window_size=9, is_rotary=False),
         SparseAttention(12, 3),
     ):
-        query, key, value = layer.double().projected(x)
+        query, key, value = layer.double().project(x)
         expected = F.scaled_dot_product_attention(query, key, value)
         torch.testing.assert_close(layer.attend(query, key, value, None), expected)
 
@@ -129,7 +128,7 @@ def test_a_window_larger_than_the_sequence_is_refused_when_called():
 def test_neighborhoods_along_a_sequence_are_nattens(size, dilation):
     natten = pytest.importorskip("natten")
     layer = NeighborhoodAttention1D(16, 2, kernel_size=size, dilation=dilation)
-    parts = layer.projected(torch.randn(2, 21, 16))
+    parts = layer.project(torch.randn(2, 21, 16))
     with torch.no_grad():
         expected = natten.na1d(
             *(part.transpose(1, 2).contiguous() for part in parts),
@@ -145,7 +144,7 @@ def test_neighborhoods_along_a_sequence_are_nattens(size, dilation):
 def test_neighborhoods_on_a_grid_are_nattens(size, dilation):
     natten = pytest.importorskip("natten")
     layer = NeighborhoodAttention2D(16, 2, kernel_size=size, dilation=dilation, grid_size=(6, 7))
-    parts = layer.projected(torch.randn(2, 42, 16))
+    parts = layer.project(torch.randn(2, 42, 16))
     with torch.no_grad():
         expected = natten.na2d(
             *(part.transpose(1, 2).unflatten(1, (6, 7)).contiguous() for part in parts),
@@ -164,7 +163,7 @@ def test_local_attention_is_that_of_its_package(is_rotary):
     local = pytest.importorskip("local_attention")
     layer = LocalAttention(16, 2, window_size=4, is_rotary=is_rotary)
     x = torch.randn(2, 19, 16)
-    parts = layer.projected(x)
+    parts = layer.project(x)
     oracle = local.LocalAttention(
         window_size=4,
         causal=is_rotary,
@@ -176,12 +175,12 @@ def test_local_attention_is_that_of_its_package(is_rotary):
         use_rotary_pos_emb=is_rotary,
     )
     everybody = torch.ones(2, 19, dtype=torch.bool)  # or padding would be looked at
-    mask = with_causal(None, x) if is_rotary else None
+    mask = add_causal_mask(None, x) if is_rotary else None
     torch.testing.assert_close(layer.attend(*parts, mask), oracle(*parts, mask=everybody))
 
 
 @pytest.mark.parametrize("name", ["local", "neighborhood_2d", "sparse_local", "convnn_random"])
 def test_more_prefix_tokens_than_tokens_are_named(name, randn):
     layer = LAYERS[name](num_prefix_tokens=9)
-    with pytest.raises(InvalidSettingError, match="at most the 5 tokens there are, got 9"):
+    with pytest.raises(InvalidSettingError, match="at most 5, the number of tokens, got 9"):
         layer(randn(1, 5, DIM).float())

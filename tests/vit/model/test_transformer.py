@@ -41,7 +41,7 @@ def test_blocks_may_attend_each_in_their_own_way():
 def test_sampled_tokens_differ_between_blocks():
     sampled = {"n_neighbors": 2, "sampling_type": "random", "num_samples": 6}
     model = VisionTransformer(**SMALL, layer="convnn", layer_settings=sampled).eval()
-    draws = [block.attn.candidates(torch.zeros(1, 3, 25, 4)).tolist() for block in model.blocks]
+    draws = [block.attn.candidates(25).tolist() for block in model.blocks]
     assert draws[0] != draws[1]
     assert all(draw[0] == 0 for draw in draws)  # the class token
 
@@ -156,7 +156,7 @@ def test_a_model_is_compiled_whole(sampling, is_training):
     ],
 )
 def test_a_class_token_that_sees_no_patch_is_refused(layer, settings):
-    with pytest.raises(InvalidSettingError, match="The class token would see no patch"):
+    with pytest.raises(InvalidSettingError, match="The class token does not attend to any patch"):
         VisionTransformer(**SMALL, layer=layer, layer_settings=settings)
     images = torch.randn(2, 3, 8, 12)
     for more in ({"pool": "mean"}, {"layer": [layer, "attention"]}):
@@ -170,9 +170,9 @@ def test_a_class_token_that_sees_no_patch_is_refused(layer, settings):
 
 def test_settings_of_layers_may_be_given_both_ways():
     made = vit_tiny("convnn", depth=1, layer_settings={"magnitude_type": "cosine"}, n_neighbors=3)
-    rule = made.blocks[0].attn.rule
-    assert (rule.similarity, rule.n_neighbors) == ("cosine", 3)
-    with pytest.raises(InvalidSettingError, match="Give 'n_neighbors' within `layer_settings`"):
+    config = made.blocks[0].attn.config
+    assert (config.similarity, config.n_neighbors) == ("cosine", 3)
+    with pytest.raises(InvalidSettingError, match="Put 'n_neighbors' into `layer_settings`"):
         vit_tiny("convnn", depth=1, layer_settings=[{}], n_neighbors=3)
 
 
@@ -182,9 +182,9 @@ def test_what_are_no_images_is_refused(shape):
         VisionTransformer(**SMALL)(torch.zeros(shape))
 
 
-def test_settings_of_the_layer_and_of_the_model_are_told_apart():
+def test_settings_of_the_layer_and_of_the_model_are_distinguished():
     model = vit_tiny("convnn", depth=1, image_size=32, patch_size=4, n_neighbors=3, attn_drop=0.25)
     layer = model.blocks[0].attn
     assert isinstance(layer, ConvNNAttention)
-    assert (layer.rule.n_neighbors, layer.attn_drop, layer.num_prefix_tokens) == (3, 0.25, 1)
+    assert (layer.config.n_neighbors, layer.attn_drop, layer.num_prefix_tokens) == (3, 0.25, 1)
     assert layer.grid_size == (8, 8)

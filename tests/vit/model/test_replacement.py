@@ -62,7 +62,7 @@ def test_only_the_blocks_asked_for_change(model):
     assert [type(block.attn) for block in model.blocks] == [Attention, KvtAttention]
 
 
-def test_layers_are_told_how_the_patches_stand(model):
+def test_layers_know_the_grid_of_patches(model):
     replace_attention(model, "convnn", n_neighbors=3, sampling_type="spatial", num_samples=2)
     layer = model.blocks[0].attn
     assert (layer.grid_size, layer.num_prefix_tokens) == ((4, 4), 1)
@@ -140,7 +140,7 @@ def test_of_images_and_texts_only_images_are_touched():
 
 
 @pytest.mark.slow
-def test_where_the_model_does_not_tell_how_its_tokens_stand_one_must_say():
+def test_prefix_tokens_must_be_stated_where_the_model_does_not_state_them():
     """It has positions for tokens of a kind that is not known."""
     model = from_hugging_face("ViTModel", "ViTConfig")
     model.embeddings.position_embeddings = nn.Parameter(torch.zeros(1, 20, 24))
@@ -149,7 +149,7 @@ def test_where_the_model_does_not_tell_how_its_tokens_stand_one_must_say():
     replace_attention(model, "kvt", n_neighbors=3)
 
 
-def test_an_attention_without_a_model_must_be_told_of_prefix_tokens():
+def test_an_attention_without_a_model_needs_the_number_of_prefix_tokens():
     class Other(nn.Module):
         def __init__(self):
             super().__init__()
@@ -158,8 +158,8 @@ def test_an_attention_without_a_model_must_be_told_of_prefix_tokens():
     with pytest.raises(InvalidSettingError, match="set `num_prefix_tokens`"):
         replace_attention(Other(), "local", window_size=2)
     assert replace_attention(Other(), "local", num_prefix_tokens=2).num_prefix_tokens == 2
-    told = replace_attention(LocalAttention(12, 3, num_prefix_tokens=1), "local", window_size=2)
-    assert told.num_prefix_tokens == 1
+    kept = replace_attention(LocalAttention(12, 3, num_prefix_tokens=1), "local", window_size=2)
+    assert kept.num_prefix_tokens == 1
 
 
 class Scaled(nn.Module):

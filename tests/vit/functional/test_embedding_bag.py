@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 import torch
 
-from attnknn.vit.functional import Rule, bags, by_bags, choosing, convnn_attention, plain
-from attnknn.vit.functional.bags import images_at_once, rows_at_once
+from attnknn.vit.functional import NeighborConfig, convnn_attention, cpu, embedding_bag, reference
+from attnknn.vit.functional.embedding_bag import image_blocks, row_blocks
 
 
 @pytest.mark.parametrize("size", [1, 300, 2000, 1 << 20])
 def test_blocks_of_any_size_agree_with_the_plain_way(monkeypatch, randn, size):
-    monkeypatch.setattr(bags, "BYTES_AT_ONCE", size)
+    monkeypatch.setattr(embedding_bag, "BLOCK_BYTES", size)
     query, key, value = (randn(3, 2, 7, 4, grad=True) for _ in range(3))
     kernel, mask, excluded = randn(4, 3, grad=True), randn(3, 2, 7, 7) > -1, torch.tensor([5, 0, 3])
     found = []
-    for way in (plain, by_bags):
-        scores, index = way.nearest(query, key, 3, mask=mask)
-        out = way.combine(value, index, scores.softmax(-1).nan_to_num(), kernel)
-        alone, _ = way.nearest(query, key[:, :, excluded], 2, excluded=excluded)
+    for backend in (reference, cpu):
+        scores, index = backend.nearest(query, key, 3, mask=mask)
+        out = backend.combine(value, index, scores.softmax(-1).nan_to_num(), kernel)
+        alone, _ = backend.nearest(query, key[:, :, excluded], 2, excluded=excluded)
         total = out.square().sum() + alone.square().sum()
         found.append([out, alone, *torch.autograd.grad(total, [query, key, value, kernel])])
     for one, other in zip(*found, strict=True):
@@ -26,21 +26,21 @@ def test_blocks_of_any_size_agree_with_the_plain_way(monkeypatch, randn, size):
 
 
 def test_blocks_cover_everything_once(monkeypatch):
-    monkeypatch.setattr(bags, "BYTES_AT_ONCE", 100)
+    monkeypatch.setattr(embedding_bag, "BLOCK_BYTES", 100)
     seen = torch.zeros(5, 7)
-    for part, rows in rows_at_once(torch.arange(2, 5), 7, 40):
+    for part, rows in row_blocks(torch.arange(2, 5), 7, 40):
         seen[part, rows] += 1
     assert (seen[2:] == 1).all()
     assert (seen[:2] == 0).all()
-    assert [part.stop - part.start for part in images_at_once(torch.arange(5), 40)] == [2, 2, 1]
+    assert [part.stop - part.start for part in image_blocks(torch.arange(5), 40)] == [2, 2, 1]
 
 
 def test_threads_take_shares_of_the_images_and_agree(monkeypatch, randn):
     query, kernel = randn(5, 2, 7, 4, grad=True), randn(4, 3, grad=True)
 
     def run():
-        scores, index = by_bags.nearest(query, query, 3)
-        out = by_bags.combine(query, index, scores.softmax(-1), kernel)
+        scores, index = cpu.nearest(query, query, 3)
+        out = cpu.combine(query, index, scores.softmax(-1), kernel)
         return [out, *torch.autograd.grad(out.square().sum(), [query, kernel])]
 
     alone = run()
@@ -54,7 +54,7 @@ def test_the_operations_keep_torchs_rules(randn):
     query, key = randn(2, 1, 5, 3, grad=True), randn(2, 1, 6, 3, grad=True)
     checks = ("test_schema", "test_faketensor")
     torch.library.opcheck(
-        choosing.largest_products, (query, key, 2, None, None, None), test_utils=checks
+        cpu.largest_products, (query, key, 2, None, None, None), test_utils=checks
     )
 
 
@@ -67,5 +67,5 @@ def test_nothing_of_n_by_n_is_kept_for_the_gradients(randn):
         return saved
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda saved: saved):
-        convnn_attention(tokens, tokens, tokens, torch.ones(4, 3), Rule(3))
+        convnn_attention(tokens, tokens, tokens, torch.ones(4, 3), NeighborConfig(3))
     assert max(kept) <= 64 * 4

@@ -1,4 +1,4 @@
-"""Operations are those that a person would count."""
+"""OperationCount are those that a person would count."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from attnknn.vit.functional import plain
-from attnknn.vit.functional.attend import way_for
+from attnknn.vit.functional import reference
+from attnknn.vit.functional.attention import select_backend
 from attnknn.vit.layers import Attention, ConvNNAttention, KvtAttention
 from attnknn.vit.model import count_operations, vit_tiny
 
@@ -24,15 +24,15 @@ def counted(layer: nn.Module):
 
 def test_attention_has_products_alone():
     count = counted(Attention(D, 1))
-    assert (count.products, count.choosing) == (PROJECTIONS + 4 * B * N * N * D, 0)
+    assert (count.products, count.selection) == (PROJECTIONS + 4 * B * N * N * D, 0)
 
 
 def test_few_neighbors_are_chosen_and_collected():
     count = counted(KvtAttention(D, 1, n_neighbors=K))
     assert count.products == PROJECTIONS + 2 * B * N * N * D
-    assert count.choosing == CHOOSING
-    assert count.collecting == 2 * B * N * K * D
-    assert count.total == count.products + count.choosing + count.collecting
+    assert count.selection == CHOOSING
+    assert count.aggregation == 2 * B * N * K * D
+    assert count.total == count.products + count.selection + count.aggregation
 
 
 @pytest.mark.parametrize(
@@ -48,13 +48,13 @@ def test_samples_cost_less():
     kwargs = {"n_neighbors": K, "sampling_type": "random"}
     few, more = (counted(ConvNNAttention(D, 1, num_samples=n, **kwargs)) for n in (4, 8))
     assert few.products < more.products
-    assert few.choosing < more.choosing
+    assert few.selection < more.selection
 
 
 def test_the_plain_way_counts_choosing_too(monkeypatch):
-    assert way_for(torch.zeros(1)) is not plain
-    monkeypatch.setattr("attnknn.vit.functional.attend.way_for", lambda *_: plain)
-    assert counted(KvtAttention(D, 1, n_neighbors=K)).choosing == CHOOSING
+    assert select_backend(torch.zeros(1)) is not reference
+    monkeypatch.setattr("attnknn.vit.functional.attention.select_backend", lambda *_: reference)
+    assert counted(KvtAttention(D, 1, n_neighbors=K)).selection == CHOOSING
 
 
 def test_a_model_is_left_as_it_was():

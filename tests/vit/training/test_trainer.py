@@ -14,9 +14,17 @@ from attnknn.training import loop
 from attnknn.training.loop import BestState
 from attnknn.training.schedules import Plateau
 from attnknn.vit.model import VisionTransformer
-from attnknn.vit.training import Pixels, Scores, VitTraining, read_vit, score, train_vit, write_vit
-from attnknn.vit.training.stored import StoredVit
-from attnknn.vit.training.teaching import split
+from attnknn.vit.training import (
+    Evaluation,
+    ImagePreprocessor,
+    VitTrainConfig,
+    evaluate,
+    load_vit,
+    save_vit,
+    train_vit,
+)
+from attnknn.vit.training.storage import StoredVit
+from attnknn.vit.training.trainer import split_validation
 
 SMALL = {
     "image_size": 8, "patch_size": 4, "dim": 16, "depth": 1, "num_heads": 2, "num_classes": 3,
@@ -48,17 +56,17 @@ def bright():
 
 
 @pytest.fixture(scope="module")
-def pixels(bright):
-    return Pixels.like(bright, (8, 8))
+def preprocessor(bright):
+    return ImagePreprocessor.from_images(bright, (8, 8))
 
 
-def trained(bright, pixels, model=SMALL, checkpoint=None, on_epoch=None, **settings):
+def trained(bright, preprocessor, model=SMALL, checkpoint=None, on_epoch=None, **settings):
     return train_vit(
         lambda: VisionTransformer(**model),
         bright,
         bright.classes,
-        pixels,
-        VitTraining(**{**QUICK, **settings}),
+        preprocessor,
+        VitTrainConfig(**{**QUICK, **settings}),
         checkpoint=checkpoint,
         on_epoch=on_epoch,
     )
@@ -88,18 +96,18 @@ def assert_same(one, other):
     ],
     ids=str,
 )
-def test_a_model_learns(bright, pixels, settings):
-    model, lesson = trained(bright, pixels, **{"epochs": 6, **settings})
+def test_a_model_learns(bright, preprocessor, settings):
+    model, result = trained(bright, preprocessor, **{"epochs": 6, **settings})
     other = Bright(seed=1)
-    assert score(model, other, other.classes, pixels).top1 > 0.8
-    assert len(lesson.epochs) == 6
-    assert 1 <= lesson.best_epoch <= 6
+    assert evaluate(model, other, other.classes, preprocessor).top1 > 0.8
+    assert len(result.epochs) == 6
+    assert 1 <= result.best_epoch <= 6
 
 
-def test_the_seed_decides_everything_first_weights_included(bright, pixels):
+def test_the_seed_decides_everything_first_weights_included(bright, preprocessor):
     """B19: weights were made before the seed was set."""
     first, again, other = (
-        state_of(trained(bright, pixels, epochs=1, augment=True, seed=seed)[0])
+        state_of(trained(bright, preprocessor, epochs=1, augment=True, seed=seed)[0])
         for seed in (0, 0, 1)
     )
     assert_same(first, again)
@@ -107,28 +115,30 @@ def test_the_seed_decides_everything_first_weights_included(bright, pixels):
 
 
 @pytest.mark.parametrize("scheduler", ["cosine", "plateau"])
-def test_a_killed_training_goes_on_as_if_nothing_had_been(bright, pixels, tmp_path, scheduler):
+def test_a_killed_training_goes_on_as_if_nothing_had_been(
+    bright, preprocessor, tmp_path, scheduler
+):
     path = tmp_path / "checkpoint"
     dropped = {**SMALL, "drop": 0.2}
     settings = {"scheduler": scheduler, "lr_step": 1, "augment": True}
-    whole, lesson = trained(bright, pixels, dropped, **settings)
+    whole, result = trained(bright, preprocessor, dropped, **settings)
 
     def stop(epoch):
         if epoch.number == 2:
             raise RuntimeError("killed")
 
     with pytest.raises(RuntimeError, match="killed"):
-        trained(bright, pixels, dropped, path, stop, **settings)
-    resumed, again = trained(bright, pixels, dropped, path, **settings)
+        trained(bright, preprocessor, dropped, path, stop, **settings)
+    resumed, again = trained(bright, preprocessor, dropped, path, **settings)
     assert_same(state_of(whole), state_of(resumed))
-    assert [e.validation_loss for e in lesson.epochs] == [e.validation_loss for e in again.epochs]
+    assert [e.validation_loss for e in result.epochs] == [e.validation_loss for e in again.epochs]
 
 
-@pytest.mark.parametrize("moment", ["told", "left_out", "saved"])
+@pytest.mark.parametrize("moment", ["reported", "left_out", "saved"])
 def test_who_stops_at_the_end_of_the_first_epoch_keeps_it_and_can_go_on(
-    bright, pixels, tmp_path, monkeypatch, moment
+    bright, preprocessor, tmp_path, monkeypatch, moment
 ):
-    whole, _ = trained(bright, pixels, epochs=2)
+    whole, _ = trained(bright, preprocessor, epochs=2)
     path, first = tmp_path / "checkpoint", []
 
     def stop(*_):
@@ -140,12 +150,12 @@ def test_who_stops_at_the_end_of_the_first_epoch_keeps_it_and_can_go_on(
         monkeypatch.setattr(BestState, "keep", before(stop, BestState.keep, skip=1))
     elif moment == "saved":
         monkeypatch.setattr(loop, "save_run", before(stop, loop.save_run))
-    on_epoch = stop if moment == "told" else None
-    _, lesson = trained(bright, pixels, checkpoint=path, on_epoch=on_epoch, epochs=2)
-    assert lesson.was_interrupted
-    assert (lesson.best_epoch, len(lesson.epochs)) == (1, 1)
-    resumed, lesson = trained(bright, pixels, checkpoint=path, epochs=2)
-    assert len(lesson.epochs) == 2
+    on_epoch = stop if moment == "reported" else None
+    _, result = trained(bright, preprocessor, checkpoint=path, on_epoch=on_epoch, epochs=2)
+    assert result.was_interrupted
+    assert (result.best_epoch, len(result.epochs)) == (1, 1)
+    resumed, result = trained(bright, preprocessor, checkpoint=path, epochs=2)
+    assert len(result.epochs) == 2
     assert_same(state_of(whole), state_of(resumed))
 
 
@@ -162,39 +172,39 @@ def before(stop, usual, skip=0):
     return both
 
 
-def test_who_stops_before_the_first_epoch_was_judged_keeps_nothing(bright, pixels, monkeypatch):
+def test_interruption_before_the_first_validation_keeps_nothing(bright, preprocessor, monkeypatch):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("attnknn.vit.training.teaching.score", stop)
-    _, lesson = trained(bright, pixels)
-    assert (lesson.best_epoch, lesson.epochs) == (0, [])
+    monkeypatch.setattr("attnknn.vit.training.trainer.evaluate", stop)
+    _, result = trained(bright, preprocessor)
+    assert (result.best_epoch, result.epochs) == (0, [])
 
 
-def test_the_epoch_is_kept_that_was_most_often_right_on_validation_rows(bright, pixels):
-    model, lesson = trained(bright, pixels, epochs=4)
-    _, apart = split(bright.classes, 0.1, 0)
-    kept = score(model, bright, bright.classes, pixels, rows=apart).top1
-    assert kept == max(epoch.validation_top1 for epoch in lesson.epochs)
-    assert kept == lesson.epochs[lesson.best_epoch - 1].validation_top1
+def test_the_epoch_is_kept_that_was_most_often_right_on_validation_rows(bright, preprocessor):
+    model, result = trained(bright, preprocessor, epochs=4)
+    _, apart = split_validation(bright.classes, 0.1, 0)
+    kept = evaluate(model, bright, bright.classes, preprocessor, rows=apart).top1
+    assert kept == max(epoch.validation_top1 for epoch in result.epochs)
+    assert kept == result.epochs[result.best_epoch - 1].validation_top1
 
 
-def test_the_start_is_never_kept_and_equals_are_told_apart_by_loss(bright, pixels):
+def test_initial_weights_are_never_kept_and_loss_breaks_ties(bright, preprocessor):
     """A model that learns nothing is right as often as its first weights."""
-    _, lesson = trained(bright, pixels, epochs=3, lr=1e-9)
-    assert lesson.best_epoch >= 1
-    rights = {epoch.validation_top1 for epoch in lesson.epochs}
-    losses = [epoch.validation_loss for epoch in lesson.epochs]
+    _, result = trained(bright, preprocessor, epochs=3, lr=1e-9)
+    assert result.best_epoch >= 1
+    rights = {epoch.validation_top1 for epoch in result.epochs}
+    losses = [epoch.validation_loss for epoch in result.epochs]
     assert len(rights) == 1
-    assert losses[lesson.best_epoch - 1] == min(losses)
+    assert losses[result.best_epoch - 1] == min(losses)
 
 
-def test_a_class_for_each_image(bright, pixels):
+def test_a_class_for_each_image(bright, preprocessor):
     with pytest.raises(InvalidInputError, match="but 5 classes"):
-        train_vit(lambda: VisionTransformer(**SMALL), bright, bright.classes[:5], pixels)
+        train_vit(lambda: VisionTransformer(**SMALL), bright, bright.classes[:5], preprocessor)
 
 
-def test_validation_rows_are_not_trained_on(bright, pixels):
+def test_validation_rows_are_not_trained_on(bright, preprocessor):
     """B25: models were chosen on test rows."""
     seen: set[int] = set()
 
@@ -205,14 +215,14 @@ def test_validation_rows_are_not_trained_on(bright, pixels):
             seen.update(rows.tolist())
             return super().take(rows)
 
-    trained(Watched(), pixels, epochs=1)
-    of_training, apart = split(bright.classes, 0.1, 0)
+    trained(Watched(), preprocessor, epochs=1)
+    of_training, apart = split_validation(bright.classes, 0.1, 0)
     assert seen == set(of_training.tolist())
     assert not seen & set(apart.tolist())
 
 
-def test_a_plateau_lowers_the_rate_when_the_loss_stops_falling(bright, pixels):
-    """B17: it was told accuracies as if they were losses, so progress lowered it."""
+def test_a_plateau_lowers_the_rate_when_the_loss_stops_falling(bright, preprocessor):
+    """B17: it was given accuracies as if they were losses, so progress lowered it."""
     plateau = Plateau(0.1, 3)
     for loss in np.linspace(1.0, 0.1, 20):
         plateau.update(loss)
@@ -222,28 +232,28 @@ def test_a_plateau_lowers_the_rate_when_the_loss_stops_falling(bright, pixels):
     assert plateau(0) == pytest.approx(0.1)
 
 
-def test_a_plateau_is_told_the_validation_loss_of_each_epoch(bright, pixels, monkeypatch):
-    """B17: it was told accuracies."""
-    told, usual = [], Plateau.update
+def test_a_plateau_gets_the_validation_loss_of_each_epoch(bright, preprocessor, monkeypatch):
+    """B17: it was given accuracies."""
+    losses, usual = [], Plateau.update
 
     def update(plateau, loss):
-        told.append(loss)
+        losses.append(loss)
         usual(plateau, loss)
 
     monkeypatch.setattr(Plateau, "update", update)
-    _, lesson = trained(bright, pixels, scheduler="plateau", lr_step=1)
-    assert told == [epoch.validation_loss for epoch in lesson.epochs]
+    _, result = trained(bright, preprocessor, scheduler="plateau", lr_step=1)
+    assert losses == [epoch.validation_loss for epoch in result.epochs]
 
 
-def test_every_image_counts_once(bright, pixels):
+def test_every_image_counts_once(bright, preprocessor):
     """B20: a last batch of sixteen images weighed as much as one of 256."""
     model = VisionTransformer(**SMALL).eval()
     whole, in_parts = (
-        score(model, bright, bright.classes, pixels, batch_size=size) for size in (120, 50)
+        evaluate(model, bright, bright.classes, preprocessor, batch_size=size) for size in (120, 50)
     )
     assert whole.top1 == in_parts.top1
     assert whole.loss == pytest.approx(in_parts.loss, rel=1e-6)
-    scores = Scores()
+    scores = Evaluation()
     scores.add(torch.eye(3), torch.tensor([0, 1, 2]), 1.0)
     scores.add(torch.eye(3)[:1], torch.tensor([1]), 0.0)
     assert (scores.top1, scores.top5, scores.loss, scores.n_rows) == (0.75, 1.0, 0.75, 4)
@@ -251,36 +261,41 @@ def test_every_image_counts_once(bright, pixels):
 
 def test_squares_are_taken_of_ones_and_zeros():
     """B18: class numbers were compared with scores."""
-    from attnknn.vit.training.scores import criterion_of
+    from attnknn.vit.training.evaluation import make_criterion
 
     outputs = torch.tensor([[0.5, 0.0]])
-    assert criterion_of("MSE")(outputs, torch.tensor([0])).item() == pytest.approx(0.125)
+    assert make_criterion("MSE")(outputs, torch.tensor([0])).item() == pytest.approx(0.125)
 
 
-def test_pixels_are_scaled_by_the_training_images(bright, pixels):
-    seen = pixels.seen(torch.from_numpy(bright.images), torch.Generator())
+def test_pixels_are_scaled_by_the_training_images(bright, preprocessor):
+    seen = preprocessor.transform(torch.from_numpy(bright.images), torch.Generator())
     assert abs(seen.mean((0, 2, 3))).max() < 1e-4
     assert abs(seen.std((0, 2, 3)) - 1).max() < 1e-2
-    larger = Pixels((16, 16), pixels.mean, pixels.std)
-    assert larger.seen(torch.from_numpy(bright.images[:2]), torch.Generator()).shape[2:] == (16, 16)
+    larger = ImagePreprocessor((16, 16), preprocessor.mean, preprocessor.std)
+    assert larger.transform(torch.from_numpy(bright.images[:2]), torch.Generator()).shape[2:] == (
+        16,
+        16,
+    )
 
 
-def test_noise_is_on_pixels_of_training_and_test_alike(bright, pixels):
-    noisy = Pixels(pixels.size, pixels.mean, pixels.std, noise=0.2)
+def test_noise_is_on_pixels_of_training_and_test_alike(bright, preprocessor):
+    noisy = ImagePreprocessor(preprocessor.size, preprocessor.mean, preprocessor.std, noise=0.2)
     shown = torch.from_numpy(bright.images)
-    clean, seen = (p.seen(shown, torch.Generator().manual_seed(0)) for p in (pixels, noisy))
-    added = (seen - clean) * torch.tensor(pixels.std)[:, None, None]
+    clean, seen = (
+        p.transform(shown, torch.Generator().manual_seed(0)) for p in (preprocessor, noisy)
+    )
+    added = (seen - clean) * torch.tensor(preprocessor.std)[:, None, None]
     assert added.std() == pytest.approx(0.2, rel=0.02)
 
 
-def test_a_model_is_stored_whole(bright, pixels, tmp_path):
-    model, _ = trained(bright, pixels, epochs=1)
-    write_vit(tmp_path / "model", StoredVit(model, SMALL, pixels, ("a", "b", "c")))
-    stored = read_vit(tmp_path / "model")
+def test_a_model_is_stored_whole(bright, preprocessor, tmp_path):
+    model, _ = trained(bright, preprocessor, epochs=1)
+    save_vit(tmp_path / "model", StoredVit(model, SMALL, preprocessor, ("a", "b", "c")))
+    stored = load_vit(tmp_path / "model")
     assert stored.classes == ("a", "b", "c")
-    assert stored.pixels == pixels
+    assert stored.preprocessor == preprocessor
     before, after = (
-        score(each, bright, bright.classes, pixels, keeps_answers=True).answers
+        evaluate(each, bright, bright.classes, preprocessor, keep_outputs=True).outputs
         for each in (model, stored.model)
     )
     assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
@@ -290,8 +305,8 @@ def test_what_is_no_model_is_named(tmp_path):
     from attnknn.training.checkpoints import write_checkpoint
 
     write_checkpoint(tmp_path / "other", {"kind": "else"})
-    with pytest.raises(InvalidInputError, match="no Vision Transformer"):
-        read_vit(tmp_path / "other")
+    with pytest.raises(InvalidInputError, match="does not contain a Vision Transformer"):
+        load_vit(tmp_path / "other")
 
 
 @pytest.mark.parametrize(
@@ -308,30 +323,30 @@ def test_what_is_no_model_is_named(tmp_path):
 )
 def test_bad_settings_are_named(settings, message):
     with pytest.raises(InvalidSettingError, match=message):
-        VitTraining(**settings)
+        VitTrainConfig(**settings)
 
 
 def test_too_few_images_for_validation_are_named():
     with pytest.raises(InvalidInputError, match="too few"):
-        split(torch.tensor([0, 1]), 0.01, 0)
+        split_validation(torch.tensor([0, 1]), 0.01, 0)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.5])
 def test_each_class_gives_about_the_same_share(share):
     classes = torch.arange(1000) % 7
-    trained_on, apart = split(classes, share, 0)
+    trained_on, apart = split_validation(classes, share, 0)
     assert sorted(torch.cat([trained_on, apart]).tolist()) == list(range(1000))
     counts = classes[apart].bincount(minlength=7)
     assert (counts - share * classes.bincount()).abs().max() <= 1
 
 
-def test_any_module_can_be_trained(bright, pixels):
+def test_any_module_can_be_trained(bright, preprocessor):
     model, _ = train_vit(
         lambda: nn.Sequential(nn.Flatten(), nn.Linear(192, 3)),
         bright,
         bright.classes,
-        pixels,
-        VitTraining(**QUICK),
+        preprocessor,
+        VitTrainConfig(**QUICK),
     )
     assert isinstance(model, nn.Sequential)
 
@@ -339,9 +354,11 @@ def test_any_module_can_be_trained(bright, pixels):
 def test_images_that_mean_something_else_mirrored_are_not_mirrored() -> None:
     shown = torch.zeros(16, 1, 8, 8, dtype=torch.uint8)
     shown[:, :, :, 6:] = 255  # bright on the right
-    pixels = Pixels((8, 8), (0.0,), (1.0,))
+    preprocessor = ImagePreprocessor((8, 8), (0.0,), (1.0,))
     for is_mirrored in (True, False):
         chance = torch.Generator().manual_seed(0)
-        seen = pixels.seen(shown, chance, is_augmented=True, is_mirrored=is_mirrored)
+        seen = preprocessor.transform(
+            shown, chance, with_augmentation=True, with_mirroring=is_mirrored
+        )
         is_bright_left = seen[:, 0, :, :3].mean((1, 2)) > seen[:, 0, :, 5:].mean((1, 2))
         assert is_bright_left.any() == is_mirrored

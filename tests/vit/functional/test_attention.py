@@ -12,22 +12,22 @@ import torch.nn.functional as F
 from attnknn.errors import InvalidSettingError
 from attnknn.vit.functional import (
     Grid,
-    Rule,
-    attend,
-    by_bags,
-    choose,
+    NeighborConfig,
+    attention,
     convnn_attention,
-    plain,
-    random_candidates,
+    cpu,
+    reference,
+    select_neighbors,
 )
+from attnknn.vit.functional.grid import random_candidates, token_coordinates
 
 B, H, N, D, K = 2, 2, 10, 4, 3
 GRID = Grid(3, 3, n_prefix=1)
-WAYS = {"plain": plain, "by_bags": by_bags}
+BACKENDS = {"reference": reference, "cpu": cpu}
 
 
-def go(monkeypatch, way):
-    monkeypatch.setattr(attend, "way_for", lambda *_: WAYS[way])
+def go(monkeypatch, backend):
+    monkeypatch.setattr(attention, "select_backend", lambda *_: BACKENDS[backend])
 
 
 def score(q, k, similarity):
@@ -59,9 +59,11 @@ def test_both_ways_compute_the_definition(monkeypatch, randn, similarity, weight
     kernel = randn(D, K) if similarity == "cosine" else randn(D, D, K)
     full = kernel if kernel.dim() == 3 else torch.stack([taps.diag() for taps in kernel.T], -1)
     expected = in_loops(query, key, value, full, similarity, weights)
-    for way in WAYS:
-        go(monkeypatch, way)
-        got = convnn_attention(query, key, value, kernel, Rule(K, similarity, weights=weights))
+    for backend in BACKENDS:
+        go(monkeypatch, backend)
+        got = convnn_attention(
+            query, key, value, kernel, NeighborConfig(K, similarity, weights=weights)
+        )
         torch.testing.assert_close(got, expected)
 
 
@@ -81,12 +83,12 @@ def agree(monkeypatch, randn, similarity, features, is_sampled, kernel_dim):
     candidates = random_candidates(N, 5, 1, seed=0) if is_sampled else None
     toward = randn(B, H, N, D)
     found = []
-    for way in WAYS:
-        go(monkeypatch, way)
+    for backend in BACKENDS:
+        go(monkeypatch, backend)
         out = convnn_attention(
             *tensors,
             kernel,
-            Rule(K, similarity, features),
+            NeighborConfig(K, similarity, features),
             candidates=candidates,
             grid=GRID,
             position_kernel=places,
@@ -108,19 +110,21 @@ def test_gradients_are_those_of_finite_differences(randn, similarity, kernel_dim
     candidates = torch.tensor([0, 2, 3]) if is_sampled else None
 
     def run(query, key, value, kernel):
-        rule = Rule(2, similarity)
+        rule = NeighborConfig(2, similarity)
         return convnn_attention(query, key, value, kernel, rule, candidates=candidates)
 
     assert torch.autograd.gradcheck(run, inputs, fast_mode=True)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_all_neighbors_and_taps_of_one_are_softmax_attention(monkeypatch, randn, way):
-    go(monkeypatch, way)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_all_neighbors_and_taps_of_one_are_softmax_attention(monkeypatch, randn, backend):
+    go(monkeypatch, backend)
     query, key, value = (randn(B, H, N, D) for _ in range(3))
     expected = F.scaled_dot_product_attention(query, key, value)
     for kernel in (None, torch.ones(D, N, dtype=torch.float64)):
-        torch.testing.assert_close(convnn_attention(query, key, value, kernel, Rule(N)), expected)
+        torch.testing.assert_close(
+            convnn_attention(query, key, value, kernel, NeighborConfig(N)), expected
+        )
 
 
 def test_few_neighbors_and_taps_of_one_are_softmax_over_the_largest_scores(randn):
@@ -128,7 +132,9 @@ def test_few_neighbors_and_taps_of_one_are_softmax_over_the_largest_scores(randn
     scores = query @ key.mT / math.sqrt(D)
     least = scores.topk(K).values[..., -1:]
     expected = scores.masked_fill(scores < least, -torch.inf).softmax(-1) @ value
-    torch.testing.assert_close(convnn_attention(query, key, value, None, Rule(K)), expected)
+    torch.testing.assert_close(
+        convnn_attention(query, key, value, None, NeighborConfig(K)), expected
+    )
 
 
 @pytest.mark.parametrize("size", [3, 5, 7])
@@ -144,27 +150,27 @@ def is_convolution(randn, size, grid, is_depthwise):
     images = value[:, 0].mT.unflatten(-1, (grid.height, grid.width))
     expected = F.conv2d(images, weight, padding=size // 2, groups=3 if is_depthwise else 1)
     kernel = weight.flatten(2).squeeze(1) if is_depthwise else weight.flatten(2)
-    rule = Rule(size * size, similarity_type="Loc", weights="ones")
+    rule = NeighborConfig(size * size, similarity_type="Loc", weights="ones")
     got = convnn_attention(value, value, value, kernel, rule, grid=grid)
     torch.testing.assert_close(got[:, 0].mT, expected.flatten(2))
 
 
 def test_an_image_depends_on_itself_alone(randn):
     query, key, value = (randn(3, H, N, D) for _ in range(3))
-    together = convnn_attention(query, key, value, None, Rule(K))
-    alone = convnn_attention(query[1:2], key[1:2], value[1:2], None, Rule(K))
+    together = convnn_attention(query, key, value, None, NeighborConfig(K))
+    alone = convnn_attention(query[1:2], key[1:2], value[1:2], None, NeighborConfig(K))
     torch.testing.assert_close(together[1:2], alone)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_masked_tokens_are_never_chosen_and_an_empty_row_gives_nothing(monkeypatch, randn, way):
-    go(monkeypatch, way)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_masked_tokens_are_never_chosen_and_an_empty_row_gives_nothing(monkeypatch, randn, backend):
+    go(monkeypatch, backend)
     query, key, value = (randn(B, H, N, D, grad=True) for _ in range(3))
     mask = torch.ones(N, N, dtype=torch.bool)
     mask[0] = False
     mask[1, 2:] = False  # two left, three asked for
     for similarity in ("matmul", "euclidean"):
-        out = convnn_attention(query, key, value, None, Rule(K, similarity), mask=mask)
+        out = convnn_attention(query, key, value, None, NeighborConfig(K, similarity), mask=mask)
         assert (out[:, :, 0] == 0).all()
         slopes = torch.autograd.grad(out[:, :, 1].sum(), [query, key, value])
         assert all(slope.isfinite().all() for slope in slopes)
@@ -179,28 +185,30 @@ def test_masks_are_broadcast_and_numbers_are_added(monkeypatch, randn, shape):
     some = torch.tensor([1, 4, 6, 9])
     for mask, candidates in itertools.product((bias, bias > -1), (None, some)):
         found = []
-        for way in WAYS:
-            go(monkeypatch, way)
+        for backend in BACKENDS:
+            go(monkeypatch, backend)
             settings = {"mask": mask, "candidates": candidates}
-            found.append(convnn_attention(query, key, value, None, Rule(K), **settings))
+            found.append(convnn_attention(query, key, value, None, NeighborConfig(K), **settings))
         torch.testing.assert_close(*found)
         whole = {"mask": mask.expand(B, H, N, N), "candidates": candidates}
         torch.testing.assert_close(
-            found[0], convnn_attention(query, key, value, None, Rule(K), **whole)
+            found[0], convnn_attention(query, key, value, None, NeighborConfig(K), **whole)
         )
 
 
 def test_a_mask_of_numbers_that_bags_cannot_serve_goes_the_plain_way(randn):
     bias, query = randn(N, N), randn(1, 1, N, D)
-    assert attend.way_for(query, "euclidean", bias) is plain
-    assert attend.way_for(query, "matmul", bias.requires_grad_()) is plain
-    assert attend.way_for(query, "euclidean", bias > 0) is by_bags
-    assert attend.way_for(query.to("meta")) is plain
+    assert attention.select_backend(query, "euclidean", bias) is reference
+    assert attention.select_backend(query, "matmul", bias.requires_grad_()) is reference
+    assert attention.select_backend(query, "euclidean", bias > 0) is cpu
+    assert attention.select_backend(query.to("meta")) is reference
 
 
 def test_a_learned_bias_gets_a_gradient(randn):
     query, bias = randn(1, 1, N, D), randn(N, N, grad=True)
-    convnn_attention(query, query, query, None, Rule(K), mask=bias).square().sum().backward()
+    convnn_attention(
+        query, query, query, None, NeighborConfig(K), mask=bias
+    ).square().sum().backward()
     assert (bias.grad != 0).sum() == N * K
 
 
@@ -208,7 +216,9 @@ def test_a_learned_bias_gets_a_gradient(randn):
 def test_a_sampled_token_is_its_own_first_neighbor_and_never_a_second_time(randn, similarity):
     query, key = randn(B, H, N, D), randn(B, H, N, D)
     candidates = torch.tensor([0, 1, 4, 7])
-    tokens = choose(query, key, Rule(4, similarity), candidates=candidates).tokens()
+    tokens = select_neighbors(
+        query, key, NeighborConfig(4, similarity), candidates=candidates
+    ).tokens()
     assert (tokens[..., 0] == torch.arange(N)).all()
     assert (tokens[..., 1:] != torch.arange(N)[:, None]).all()
     assert set(tokens[..., 1:].unique().tolist()) <= {0, 1, 4, 7}
@@ -216,27 +226,33 @@ def test_a_sampled_token_is_its_own_first_neighbor_and_never_a_second_time(randn
 
 def test_with_every_token_sampled_the_weights_are_those_of_all(randn):
     query, key, value = (randn(B, H, N, D) for _ in range(3))
-    sampled = convnn_attention(query, key, value, None, Rule(N), candidates=torch.arange(N))
+    sampled = convnn_attention(
+        query, key, value, None, NeighborConfig(N), candidates=torch.arange(N)
+    )
     torch.testing.assert_close(sampled, F.scaled_dot_product_attention(query, key, value))
 
 
 def test_one_neighbor_among_samples_is_the_token_itself(randn):
     value = randn(B, H, N, D)
-    out = convnn_attention(value, value, value, None, Rule(1), candidates=torch.tensor([2]))
+    out = convnn_attention(
+        value, value, value, None, NeighborConfig(1), candidates=torch.tensor([2])
+    )
     torch.testing.assert_close(out, value)
 
 
 def test_a_single_token_attends_to_itself(randn):
     value = randn(B, H, 1, D)
-    torch.testing.assert_close(convnn_attention(value, -value, value, None, Rule(1)), value)
+    torch.testing.assert_close(
+        convnn_attention(value, -value, value, None, NeighborConfig(1)), value
+    )
 
 
 def test_too_many_neighbors_are_refused_with_the_number_there_is(randn):
     few = randn(1, 1, 4, D)
     with pytest.raises(InvalidSettingError, match=r"`n_neighbors` must be at most 4.*got 5"):
-        convnn_attention(few, few, few, None, Rule(5))
+        convnn_attention(few, few, few, None, NeighborConfig(5))
     with pytest.raises(InvalidSettingError, match=r"at most 3, since there are 2 .*itself, got 4"):
-        convnn_attention(few, few, few, None, Rule(4), candidates=torch.tensor([0, 1]))
+        convnn_attention(few, few, few, None, NeighborConfig(4), candidates=torch.tensor([0, 1]))
 
 
 @pytest.mark.parametrize(
@@ -246,26 +262,28 @@ def test_too_many_neighbors_are_refused_with_the_number_there_is(randn):
         {"n_neighbors": 2, "similarity": "dot"},
         {"n_neighbors": 2, "weights": "sofmax"},
         {"n_neighbors": 2, "similarity_type": "Color"},
-        {"n_neighbors": 2, "feature_share": 1.5},
+        {"n_neighbors": 2, "feature_weight": 1.5},
     ],
 )
 def test_bad_rules_are_refused(settings):
     with pytest.raises(ValueError):
-        Rule(**settings)
+        NeighborConfig(**settings)
 
 
 def test_places_without_a_grid_are_refused(randn):
     with pytest.raises(InvalidSettingError, match="`grid`"):
-        convnn_attention(*[randn(1, 1, 4, D)] * 3, None, Rule(2, similarity_type="Loc"))
+        convnn_attention(*[randn(1, 1, 4, D)] * 3, None, NeighborConfig(2, similarity_type="Loc"))
 
 
 @pytest.mark.parametrize("share", [1e-6, 1.0])
 @pytest.mark.parametrize("similarity", ["matmul", "euclidean"])
-def test_the_feature_share_leads_from_places_to_features(randn, share, similarity):
+def test_the_feature_weight_leads_from_places_to_features(randn, share, similarity):
     grid = Grid(3, 4)
     query, key = randn(1, 1, 12, D), randn(1, 1, 12, D)
-    both = choose(query, key, Rule(1, similarity, "Loc_Col", feature_share=share), grid=grid)
-    alone = choose(query, key, Rule(1, similarity)) if share == 1 else None
+    both = select_neighbors(
+        query, key, NeighborConfig(1, similarity, "Loc_Col", feature_weight=share), grid=grid
+    )
+    alone = select_neighbors(query, key, NeighborConfig(1, similarity)) if share == 1 else None
     expected = alone.tokens() if alone else torch.arange(12).view(1, 1, 12, 1)
     assert (both.tokens() == expected).all()
 
@@ -275,20 +293,20 @@ def test_the_feature_share_leads_from_places_to_features(randn, share, similarit
 def test_short_numbers_choose_as_long_ones_and_keep_their_type(randn, dtype, similarity):
     short = [randn(B, H, N, D).to(dtype).requires_grad_() for _ in range(3)]
     kernel = randn(D, K).to(dtype)
-    out = convnn_attention(*short, kernel, Rule(K, similarity))
+    out = convnn_attention(*short, kernel, NeighborConfig(K, similarity))
     assert out.dtype == dtype
     out.sum().backward()
     assert all(each.grad.dtype == dtype and each.grad.isfinite().all() for each in short)
     exact = [each.detach().double() for each in short]
-    expected = convnn_attention(*exact, kernel.double(), Rule(K, similarity))
+    expected = convnn_attention(*exact, kernel.double(), NeighborConfig(K, similarity))
     torch.testing.assert_close(out.double(), expected, rtol=0.02, atol=0.02)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_equal_vectors_have_a_distance_of_zero_and_finite_slopes(monkeypatch, way):
-    go(monkeypatch, way)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_equal_vectors_have_a_distance_of_zero_and_finite_slopes(monkeypatch, backend):
+    go(monkeypatch, backend)
     same = torch.ones(1, 1, 6, D, requires_grad=True)
-    out = convnn_attention(same, same, same, None, Rule(K, "euclidean"))
+    out = convnn_attention(same, same, same, None, NeighborConfig(K, "euclidean"))
     out.sum().backward()
     assert same.grad.isfinite().all()
 
@@ -296,7 +314,7 @@ def test_equal_vectors_have_a_distance_of_zero_and_finite_slopes(monkeypatch, wa
 def test_dropout_leaves_out_neighbors_and_keeps_the_mean(randn):
     value = torch.ones(4, 1, 200, 1, dtype=torch.float64)
     query = randn(4, 1, 200, D)
-    out = convnn_attention(query, query, value, None, Rule(8), dropout=0.5)
+    out = convnn_attention(query, query, value, None, NeighborConfig(8), dropout=0.5)
     assert out.std() > 0.1
     assert out.mean().item() == pytest.approx(1.0, abs=0.1)
 
@@ -305,10 +323,10 @@ def test_position_kernels_see_where_the_neighbors_stand(randn):
     grid, query, key = Grid(3, 3), randn(1, 1, 9, D), randn(1, 1, 9, D)
     taps = torch.zeros(2, 2, K, dtype=torch.float64)
     taps[0, 0, 0] = taps[1, 1, 0] = 1.0  # row and column of the nearest
-    rule = Rule(K, weights="ones")
+    rule = NeighborConfig(K, weights="ones")
     out = convnn_attention(query, key, None, None, rule, grid=grid, position_kernel=taps)
-    nearest = choose(query, key, rule).tokens()[..., 0]
-    torch.testing.assert_close(out, grid.coordinates().double()[nearest])
+    nearest = select_neighbors(query, key, rule).tokens()[..., 0]
+    torch.testing.assert_close(out, token_coordinates(grid).double()[nearest])
 
 
 @pytest.mark.parametrize("kind", [torch.bool, torch.float64])
@@ -317,5 +335,7 @@ def test_a_mask_says_nothing_of_the_zeros_outside_the_grid(randn, kind):
     mask = torch.ones(9, 9, dtype=torch.bool)
     mask[:, 0] = False
     given = mask if kind is torch.bool else torch.zeros(9, 9).masked_fill(~mask, -torch.inf)
-    choice = choose(value, value, Rule(9, similarity_type="Loc"), grid=grid, mask=given)
-    assert torch.equal(choice.scores.isneginf(), choice.tokens() == 0)
+    neighbors = select_neighbors(
+        value, value, NeighborConfig(9, similarity_type="Loc"), grid=grid, mask=given
+    )
+    assert torch.equal(neighbors.scores.isneginf(), neighbors.tokens() == 0)

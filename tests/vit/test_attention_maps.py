@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from attnknn.vit.attention_maps import extract_attention_maps
 from attnknn.vit.functional import Grid
 from attnknn.vit.layers import Attention, KvtAttention, LocalAttention
-from attnknn.vit.looking import looks_of
 from attnknn.vit.model import LAYERS, VisionTransformer
 
 pytest.importorskip("matplotlib")
-from attnknn.vit.drawing import seen_by, token_name
+from attnknn.vit.plots import attention_matrix, token_name
 
 SMALL = {"image_size": 8, "patch_size": 2, "dim": 12, "depth": 2}
 SETTINGS = {
@@ -27,14 +27,14 @@ SETTINGS = {
 @pytest.mark.parametrize("layer", LAYERS)
 def test_every_layer_shows_the_tokens_it_looks_at(layer):
     model = VisionTransformer(**SMALL, layer=layer, layer_settings=SETTINGS.get(layer))
-    found = looks_of(model, torch.randn(2, 3, 8, 8), n_most=5)
-    assert [looks.layer for looks in found] == ["blocks.0.attn", "blocks.1.attn"]
-    for looks in found:
-        assert looks.tokens.shape == looks.weights.shape
-        assert looks.tokens.shape[:1] + looks.tokens.shape[2:3] == (2, 17)
-        assert ((looks.tokens >= 0) & (looks.tokens < 17)).all()
-        assert (looks.weights >= 0).all()
-        assert looks.weights.sum(-1).max() <= 1 + 1e-5
+    found = extract_attention_maps(model, torch.randn(2, 3, 8, 8), n_tokens=5)
+    assert [layer_map.layer for layer_map in found] == ["blocks.0.attn", "blocks.1.attn"]
+    for layer_map in found:
+        assert layer_map.tokens.shape == layer_map.weights.shape
+        assert layer_map.tokens.shape[:1] + layer_map.tokens.shape[2:3] == (2, 17)
+        assert ((layer_map.tokens >= 0) & (layer_map.tokens < 17)).all()
+        assert (layer_map.weights >= 0).all()
+        assert layer_map.weights.sum(-1).max() <= 1 + 1e-5
 
 
 @pytest.mark.parametrize(
@@ -47,37 +47,37 @@ def test_every_layer_shows_the_tokens_it_looks_at(layer):
 )
 def test_weights_and_values_give_the_layers_own_output(layer):
     x = torch.randn(1, 9, 12)
-    (looks,) = looks_of(layer, x, n_most=9)
-    value = layer.projected(x)[2]
+    (layer_map,) = extract_attention_maps(layer, x, n_tokens=9)
+    value = layer.project(x)[2]
     chosen = (
         value[:, :, None]
         .expand(-1, -1, 9, -1, -1)
-        .gather(3, looks.tokens[..., None].expand(*looks.tokens.shape, 4))
+        .gather(3, layer_map.tokens[..., None].expand(*layer_map.tokens.shape, 4))
     )
-    attended = (looks.weights[..., None] * chosen).sum(3)
-    known = layer.attend(*layer.projected(x), None)
+    attended = (layer_map.weights[..., None] * chosen).sum(3)
+    known = layer.attend(*layer.project(x), None)
     torch.testing.assert_close(attended, known, atol=1e-5, rtol=1e-4)
 
 
 def test_convolutions_have_nothing_to_show():
     model = VisionTransformer(**SMALL, layer="branching_conv", layer_settings={"branch_ratio": 0.0})
-    assert looks_of(model, torch.zeros(1, 3, 8, 8)) == []
+    assert extract_attention_maps(model, torch.zeros(1, 3, 8, 8)) == []
 
 
 def test_the_model_is_left_as_it_was():
     model = VisionTransformer(**SMALL).train()
-    looks_of(model, torch.zeros(1, 3, 8, 8))
+    extract_attention_maps(model, torch.zeros(1, 3, 8, 8))
     assert model.training
     assert not any(block.attn._forward_pre_hooks for block in model.blocks)
 
 
 def test_what_is_seen_is_the_mean_over_heads():
     model = VisionTransformer(**SMALL, layer="kvt", layer_settings={"n_neighbors": 4}, num_heads=3)
-    looks = looks_of(model, torch.randn(1, 3, 8, 8))[0]
-    seen = seen_by(looks, 17, None)
+    layer_map = extract_attention_maps(model, torch.randn(1, 3, 8, 8))[0]
+    seen = attention_matrix(layer_map, 17, None)
     assert seen.shape == (17, 17)
     assert abs(seen.sum(1) - 1).max() < 1e-5
-    assert (seen_by(looks, 17, 0) > 0).sum(1).max() <= 4
+    assert (attention_matrix(layer_map, 17, 0) > 0).sum(1).max() <= 4
 
 
 def test_tokens_have_names():

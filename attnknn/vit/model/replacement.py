@@ -1,0 +1,374 @@
+"""Replace the attention of a trained model by another layer and keep its weights."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnknn.errors import InvalidInputError, InvalidSettingError
+from attnknn.vit.layers import AttentionLayer, ConvNNAttention
+from attnknn.vit.layers.branching import BranchingLayer
+from attnknn.vit.model.factory import make_layer
+
+TIMM_PARTS = ("qkv", "proj", "num_heads")
+HUGGING_FACE_PARTS, OUTPUTS = ("q_proj", "k_proj", "v_proj"), ("o_proj", "out_proj")
+NORMS = ("q_norm", "k_norm", "norm", "gate")
+PATCH_EMBEDDINGS = ("patch_embeddings", "patch_embedding", "patch_embed")
+CLASS_TOKENS = ("cls_token", "class_embedding", "distillation_token", "dist_token")
+REGISTERS = ("register_tokens", "reg_token")
+POSITION_EMBEDDINGS = ("position_embeddings", "position_embedding", "pos_embed")
+
+Geometry = Mapping[str, Any]  # `grid_size` and `num_prefix_tokens`, each if known
+
+
+def replace_attention(
+    model: nn.Module,
+    layer: str = "convnn",
+    *,
+    blocks: Iterable[int] | None = None,
+    **settings: Any,
+) -> nn.Module:
+    """Replace the attention of a ViT of timm, Hugging Face or this package in place.
+
+    The weights of queries, keys, values and output are kept, and frozen parameters stay frozen.
+    Other parameters of the new layer, such as a kernel over ranks, are copied if the old layer had
+    the same, and are otherwise initialized so that they have no effect: with all tokens as
+    neighbors the outputs do not change.
+
+    Parameters
+    ----------
+    model : nn.Module
+        The model, or a single attention module.
+    layer : str, default='convnn'
+        Name in `LAYERS` of a layer with queries, keys and values.
+    blocks : iterable of int, default=None
+        Numbers of the blocks to change, from 0; None is all. In a model of images and texts, only
+        blocks for images are counted.
+    **settings : Any
+        Settings of the layer. `grid_size` and `num_prefix_tokens` override those read from the
+        model, and are required where the model does not state them.
+
+    Returns
+    -------
+    nn.Module
+        The model; the new layer if `model` is itself an attention module.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is no attention, or one with further trained parts that would be lost.
+    InvalidSettingError
+        If the layer cannot take the weights, or a block number is out of range.
+
+    Examples
+    --------
+    >>> from attnknn.vit.model import vit_tiny
+    >>> model = replace_attention(vit_tiny(depth=2), "kvt", blocks=[1], n_neighbors=9)
+    >>> [type(block.attn).__name__ for block in model.blocks]
+    ['Attention', 'KvtAttention']
+    """
+    found = _find_all(model)
+    chosen = range(len(found)) if blocks is None else _check_blocks(blocks, len(found))
+    made = []
+    for number in chosen:
+        old, geometry = found[number]
+        made.append((old.name, _make_layer(layer, old, {**geometry, "seed": number}, settings)))
+    for name, new in made:  # only after all of them could be made
+        if not name:
+            return new
+        parent, _, own = name.rpartition(".")
+        setattr(model.get_submodule(parent), own, new)
+    return model
+
+
+@dataclass(frozen=True)
+class FoundAttention:
+    """The attention module of one block and its weights."""
+
+    name: str
+    projections: tuple[nn.Linear, ...]  # queries, keys and values, or all three in one
+    output: nn.Linear
+    num_heads: int
+    returns_tuple: bool
+    extras: Mapping[str, Tensor]
+    attn_drop: float = 0.0
+    proj_drop: float = 0.0
+    is_causal: bool = False
+    scale: float | None = None  # of scores; 1 / √d if None
+
+    def stacked(self, kind: str) -> list[Tensor | None]:
+        """Weights or biases of queries, keys and values, scaled for scores divided by √d."""
+        parts = [getattr(part, kind) for part in self.projections]
+        if len(parts) == 1:
+            parts = [None] * 3 if parts[0] is None else list(parts[0].chunk(3))
+        if self.scale is not None and parts[0] is not None:
+            default = (len(parts[0]) / self.num_heads) ** -0.5
+            if not math.isclose(self.scale, default, rel_tol=1e-6):
+                parts[0] = parts[0] * (self.scale / default)
+        return [None if part is None else part.detach() for part in parts]
+
+
+class TupleOutput(nn.Module):
+    """A layer for blocks that expect (output, attention weights); the weights are None."""
+
+    def __init__(self, layer: nn.Module, is_causal: bool = False) -> None:
+        super().__init__()
+        self.layer, self.is_causal = layer, is_causal
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        is_causal: bool | None = None,
+        **others: Any,
+    ) -> tuple[Tensor, None]:
+        """Tokens (B, N, dim) to tokens of the same shape, and None."""
+        for name, value in others.items():
+            if not (value is None or isinstance(value, bool)):
+                raise InvalidInputError(
+                    f"The model passes {name!r} to its attention, which the new layer cannot use."
+                )
+        is_causal = self.is_causal if is_causal is None else is_causal
+        is_causal = is_causal and attention_mask is None  # a mask includes it already
+        return self.layer(hidden_states, attention_mask, is_causal=is_causal), None
+
+
+def _find_all(model: nn.Module) -> list[tuple[FoundAttention, Geometry]]:
+    """Each attention module with its geometry; only in parts with patches, if there are any."""
+    branches = {
+        f"{name}.{part}" if name else part
+        for name, module in model.named_modules()
+        if isinstance(module, BranchingLayer)
+        for part in ("near", "other")
+    }
+    towers, found = _find_towers(model), []
+    for name, module in model.named_modules():
+        attention = _find(name, module)
+        inside = [tower for tower in towers if not tower or f"{name}.".startswith(f"{tower}.")]
+        if attention is None or name in branches or (towers and not inside):
+            continue
+        geometry = towers[max(inside, key=len)] if inside else _own_geometry(module)
+        found.append((attention, geometry))
+    if not found:
+        raise InvalidInputError(
+            "No attention was found in the model: a module with `qkv` and `proj`, as timm has, or "
+            "with `q_proj`, `k_proj`, `v_proj` and `o_proj`, as Hugging Face has."
+        )
+    return found
+
+
+def _own_geometry(module: nn.Module) -> Geometry:
+    """The settings of one of our layers outside of a model."""
+    names = ("num_prefix_tokens", "grid_size")
+    return {name: getattr(module, name) for name in names if hasattr(module, name)}
+
+
+def _find(name: str, module: nn.Module) -> FoundAttention | None:
+    parts: tuple[str, ...] = ("qkv",)
+    output, heads = "proj", getattr(module, "num_heads", None)
+    is_timm = isinstance(getattr(module, "qkv", None), nn.Linear)
+    if not is_timm or not all(hasattr(module, part) for part in TIMM_PARTS):
+        is_timm, parts = False, HUGGING_FACE_PARTS
+        output = next((part for part in OUTPUTS if hasattr(module, part)), "")
+        heads = getattr(module, "num_attention_heads", None) or heads
+        if not output or heads is None or not all(hasattr(module, part) for part in parts):
+            return None
+    return FoundAttention(
+        name,
+        tuple(getattr(module, part) for part in parts),
+        getattr(module, output),
+        int(heads),  # type: ignore[arg-type]
+        returns_tuple=not is_timm,
+        extras=_extras(module, (*parts, output)),
+        attn_drop=_rate(getattr(module, "attn_drop" if is_timm else "attention_dropout", 0.0)),
+        proj_drop=_rate(getattr(module, "proj_drop", 0.0)) if is_timm else 0.0,
+        is_causal=not is_timm and getattr(module, "is_causal", False) is True,
+        scale=_scale(module),
+    )
+
+
+def _scale(module: nn.Module) -> float | None:
+    """The factor of the scores, if the module states it."""
+    for name in ("scaling", "scale"):
+        scale = getattr(module, name, None)
+        if isinstance(scale, int | float | Tensor) and not isinstance(scale, nn.Parameter):
+            return float(scale)
+    return None
+
+
+def _extras(module: nn.Module, known: Collection[str]) -> dict[str, Tensor]:
+    """Parameters besides the projections, and norms even without parameters."""
+    extras: dict[str, Tensor] = {
+        name: parameter
+        for name, parameter in module.named_parameters()
+        if name.split(".")[0] not in known
+    }
+    for name in NORMS:
+        if not isinstance(getattr(module, name, None), nn.Identity | None):
+            extras.setdefault(name, torch.empty(0))
+    return extras
+
+
+def _rate(dropout: Any) -> float:
+    return float(dropout.p if isinstance(dropout, nn.Dropout) else dropout)
+
+
+def _make_layer(
+    name: str, old: FoundAttention, from_model: Mapping[str, Any], settings: Mapping[str, Any]
+) -> nn.Module:
+    weights, biases = torch.cat(old.stacked("weight")), old.stacked("bias")  # type: ignore[arg-type]
+    made = make_layer(
+        name,
+        weights.shape[1],
+        old.num_heads,
+        from_model=from_model,
+        settings=settings,
+        qkv_bias=any(bias is not None for bias in biases),
+        attn_drop=old.attn_drop,
+        proj_drop=old.proj_drop,
+        proj_bias=old.output.bias is not None,
+        device=old.output.weight.device,
+        dtype=old.output.weight.dtype,
+    )
+    if not isinstance(made, AttentionLayer) or made.qkv.weight.shape != weights.shape:
+        raise InvalidSettingError(
+            f"The layer {name!r} with these settings has no queries, keys and values of the shape "
+            "in the model, so their weights cannot be kept."
+        )
+    if made.uses_prefix_count and "num_prefix_tokens" not in {*from_model, *settings}:
+        raise InvalidSettingError(
+            f"The layer {name!r} depends on positions, and the model does not state how many "
+            "tokens precede its patches: set `num_prefix_tokens`."
+        )
+    with torch.no_grad():
+        made.qkv.weight.copy_(weights)
+        made.proj.weight.copy_(old.output.weight)
+        if made.qkv.bias is not None:
+            for part, bias in zip(made.qkv.bias.chunk(3), biases, strict=True):
+                part.copy_(torch.zeros_like(part) if bias is None else bias)
+        if made.proj.bias is not None:
+            made.proj.bias.copy_(old.output.bias)
+    _copy_extras(made, old)
+    _copy_requires_grad(made, old)
+    made.train(old.output.training)
+    return TupleOutput(made, old.is_causal) if old.returns_tuple else made
+
+
+@torch.no_grad()
+def _copy_extras(made: nn.Module, old: FoundAttention) -> None:
+    """Copy further parameters that the new layer has too; refuse to lose any with an effect."""
+    if isinstance(made, ConvNNAttention):
+        made.init_as_attention()
+    own = dict(made.named_parameters())
+    for name, values in old.extras.items():
+        if name in own and own[name].shape == values.shape:
+            own[name].copy_(values).requires_grad_(values.requires_grad)
+        elif name != "kernel" or not bool((values == 1).all()):
+            raise InvalidInputError(
+                f"The attention {old.name!r} has a {name!r}, which the new layer does not have: it "
+                "would be lost."
+            )
+
+
+def _copy_requires_grad(made: AttentionLayer, old: FoundAttention) -> None:
+    parts = {"qkv": old.projections, "proj": (old.output,)}
+    for name, kind in ((name, kind) for name in parts for kind in ("weight", "bias")):
+        new = getattr(getattr(made, name), kind)
+        given = [getattr(part, kind) for part in parts[name]]
+        flags = {tensor.requires_grad for tensor in given if tensor is not None}
+        if len(flags) > 1:
+            raise InvalidInputError(
+                f"In {old.name!r} some {kind}s of queries, keys and values are frozen and some are "
+                "not, but the new layer has them in one tensor: freeze all or none with "
+                "`requires_grad_`."
+            )
+        if new is not None and flags:
+            new.requires_grad_(flags.pop())
+
+
+def _check_blocks(blocks: Iterable[int], n_blocks: int) -> list[int]:
+    try:
+        numbers = [operator.index(block) for block in blocks]
+    except TypeError:
+        raise InvalidSettingError(
+            f"`blocks` must be numbers of blocks, such as [0, 2], got {blocks!r}."
+        ) from None
+    for block in numbers:
+        if not 0 <= block < n_blocks:
+            raise InvalidSettingError(
+                f"`blocks` must be numbers from 0 to {n_blocks - 1}, since the model has "
+                f"{n_blocks} blocks, got {block}."
+            )
+    return sorted(set(numbers))
+
+
+def _find_towers(model: nn.Module) -> dict[str, Geometry]:
+    """The parts of a model that embed patches, by name, with their geometry.
+
+    timm's models embed patches themselves; in Hugging Face's a submodule does it for its parent.
+    """
+    towers: dict[str, Geometry] = {}
+    for name, module in model.named_modules():
+        if not any(isinstance(getattr(module, part, None), nn.Module) for part in PATCH_EMBEDDINGS):
+            continue
+        n_prefix = getattr(module, "num_prefix_tokens", None)
+        is_tower = isinstance(n_prefix, int) or not name
+        tower = name if is_tower else name.rpartition(".")[0]
+        grid = _find_grid_size(module, model.get_submodule(tower))
+        if not isinstance(n_prefix, int):
+            n_prefix = _count_prefix(module, grid)
+        known = {"grid_size": grid, "num_prefix_tokens": n_prefix}
+        towers.setdefault(tower, {key: value for key, value in known.items() if value is not None})
+    return towers
+
+
+def _find_grid_size(embeddings: nn.Module, tower: nn.Module) -> tuple[int, int] | None:
+    for part in PATCH_EMBEDDINGS:
+        grid = getattr(getattr(embeddings, part, None), "grid_size", None)
+        if isinstance(grid, tuple):
+            return grid
+    for owner in (embeddings, tower):
+        config = getattr(owner, "config", None)
+        sides = [_pair(getattr(config, name, None)) for name in ("image_size", "patch_size")]
+        if None not in sides:
+            (height, width), (rows, columns) = sides  # type: ignore[misc]
+            return height // rows, width // columns
+    return None
+
+
+def _count_prefix(embeddings: nn.Module, grid: tuple[int, int] | None) -> int | None:
+    """Class and register tokens; None if they do not match the number of positions."""
+    n_registers = _count_tokens(embeddings, REGISTERS)
+    n_prefix = _count_tokens(embeddings, CLASS_TOKENS) + n_registers
+    n_positions = _count_positions(embeddings)
+    if n_positions is None or grid is None:
+        return n_prefix or None
+    n_others = n_positions - grid[0] * grid[1]
+    return n_prefix if n_others in (n_prefix, n_prefix - n_registers) else None
+
+
+def _count_tokens(embeddings: nn.Module, names: tuple[str, ...]) -> int:
+    tokens = [getattr(embeddings, name, None) for name in names]
+    return sum(1 if t.dim() == 1 else t.shape[-2] for t in tokens if isinstance(t, Tensor))
+
+
+def _count_positions(embeddings: nn.Module) -> int | None:
+    for name in POSITION_EMBEDDINGS:
+        positions = getattr(embeddings, name, None)
+        if isinstance(positions, nn.Embedding):
+            return positions.num_embeddings
+        if isinstance(positions, Tensor):
+            return positions.shape[-2]
+    return None
+
+
+def _pair(value: Any) -> tuple[int, int] | None:
+    if isinstance(value, int):
+        return value, value
+    return tuple(value) if isinstance(value, list | tuple) and len(value) == 2 else None
