@@ -12,6 +12,8 @@ from attnknn.records import Floats, Integers
 if TYPE_CHECKING:
     from torch import Tensor
 
+PRIOR_SMOOTHING = 0.5  # examples added to each class
+
 
 def vote(labels: Integers, weights: Weights, prior: Floats) -> Floats:
     """Shares (B, C): the weights of the neighbors by label, plus the prior's for all classes.
@@ -32,19 +34,15 @@ def vote(labels: Integers, weights: Weights, prior: Floats) -> Floats:
 
 
 def vote_in_torch(labels: Tensor, neighbors: Tensor, prior_weight: Tensor, prior: Tensor) -> Tensor:
-    """`vote` with a gradient, for fitting: (B, K), (B, K), (B,) and (B, C) give (B, C)."""
-    return (prior_weight[:, None] * prior).scatter_add(1, labels, neighbors)
+    """`vote` with a gradient: weights (B, K) and (B,) and a prior (B, C) or (C,) give (B, C).
 
-
-def vote_of_candidates(
-    labels: Tensor, candidates: Tensor, prior_weight: Tensor, prior: Tensor, n_classes: int
-) -> Tensor:
-    """`vote` with a gradient where all rows ask the same M candidates: their labels are (M,).
-
-    Takes weights (B, M), (B,) and a prior (B, C) or (C,), gives shares (B, C).
+    Labels are codes (B, K); or class probabilities (K, C), where all queries have the same
+    neighbors.
     """
-    places = candidates.new_zeros(len(labels), n_classes).scatter_(1, labels[:, None], 1.0)
-    return candidates @ places + prior_weight[:, None] * prior
+    by_prior = prior_weight[:, None] * prior
+    if labels.is_floating_point():
+        return neighbors @ labels + by_prior
+    return by_prior.scatter_add(1, labels, neighbors)
 
 
 def class_prior(counts: Integers, own: Integers | None = None) -> Floats:
@@ -58,9 +56,17 @@ def class_prior(counts: Integers, own: Integers | None = None) -> Floats:
     >>> class_prior(np.array([3, 1]), own=np.array([0]))
     array([[0.625, 0.375]])
     """
-    smoothed = counts + 0.5
+    smoothed = counts + PRIOR_SMOOTHING
     if own is None:
         return smoothed / smoothed.sum()
     without = np.tile(smoothed, (len(own), 1))
     without[np.arange(len(own)), own] -= 1.0
     return without / (smoothed.sum() - 1.0)
+
+
+def class_prior_in_torch(counts: Tensor, own: Tensor | None = None) -> Tensor:
+    """`class_prior` of counts (C,) in their dtype; own labels are (B, C) probabilities."""
+    smoothed = counts + PRIOR_SMOOTHING
+    if own is None:
+        return smoothed / smoothed.sum()
+    return (smoothed - own).clamp_min(0) / (smoothed.sum() - 1)

@@ -16,6 +16,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from attnknn import AttnKNNClassifier, LearnedAttention, datasets
 from attnknn.errors import MissingDataError
+from attnknn.training import TrainConfig
 from benchmarks.search import Work, drawn, flat, machine, on_threads, show, timed
 
 RESULTS = Path(__file__).parent / "results" / "predict.json"
@@ -51,7 +52,7 @@ def batch(n: int, width: int = 256, k: int = 16) -> Work:
     index = flat(rows)
     distance = AttnKNNClassifier(k, attention="distance", random_state=0).fit(rows, labels)
     distance.n_neighbors_ = k  # the fit may choose fewer, which would be faster
-    quick = LearnedAttention(epochs=1, max_rows=2000)
+    quick = LearnedAttention(max_rows=2000, training=TrainConfig(epochs=1))
     learned = AttnKNNClassifier(k, attention=quick, random_state=0).fit(rows, labels)
     learned.predict_proba(queries[:1])  # trust and projections are computed on the first call
     brute = KNeighborsClassifier(k, algorithm="brute", n_jobs=-1).fit(rows, labels)

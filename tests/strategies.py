@@ -20,12 +20,13 @@ from attnknn import (
 from attnknn.attention import NeighborBatch
 from attnknn.memory import NumpyMemory, make_entries
 from attnknn.pipeline import make_neighbor_batch
+from attnknn.training import TrainConfig
 
 ATTENTIONS = {  # quick ones of every kind
     "uniform": UniformAttention(),
     "distance": DistanceAttention(),
     "power": PowerDistanceAttention(),
-    "learned": LearnedAttention(epochs=1, batch_size=64),
+    "learned": LearnedAttention(training=TrainConfig(epochs=1, batch_size=64)),
     "k-ensemble": KEnsembleAttention(),
     "adaptive": AdaptiveAttention(),
 }

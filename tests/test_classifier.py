@@ -32,6 +32,7 @@ from attnknn.errors import (
     InvalidSettingError,
     NotFittedYetError,
 )
+from attnknn.training import TrainConfig
 
 EXPECTED_FAILURES = {
     "check_sample_weight_equivalence_on_dense_data": "two copies of a row take two of K places",
@@ -53,7 +54,9 @@ def test_the_classifier_passes_every_check_of_scikit_learn(estimator, check):
         AttnKNNClassifier(),
         AttnKNNClassifier(attention="uniform"),
         AttnKNNClassifier(n_neighbors=8, attention="distance", memory="numpy"),
-        AttnKNNClassifier(n_neighbors=8, attention=LearnedAttention(epochs=1)),
+        AttnKNNClassifier(
+            n_neighbors=8, attention=LearnedAttention(training=TrainConfig(epochs=1))
+        ),
         AttnKNNClassifier(n_neighbors=8, attention="k-ensemble", label_noise="symmetric"),
         AttnKNNClassifier(n_neighbors=8, attention="adaptive", calibration=None),
         AttnKNNClassifier(n_neighbors=8, attention="distance", value_head=True),
@@ -99,7 +102,9 @@ def test_the_classifier_works_in_a_pipeline_and_in_cross_validation():
 def test_grid_search_reaches_the_settings_of_the_attention():
     X, y = blobs(60)
     search = GridSearchCV(
-        AttnKNNClassifier(8, attention=LearnedAttention(epochs=1), random_state=0),
+        AttnKNNClassifier(
+            8, attention=LearnedAttention(training=TrainConfig(epochs=1)), random_state=0
+        ),
         {"attention__n_heads": [1, 2], "n_neighbors": [4, 8]},
         cv=2,
     ).fit(X, y)
@@ -117,7 +122,7 @@ def test_a_clone_is_unfitted_and_shares_no_part():
 
 
 def test_fitting_leaves_the_attention_that_was_given_as_it_was():
-    given = LearnedAttention(epochs=1)
+    given = LearnedAttention(training=TrainConfig(epochs=1))
     clf = AttnKNNClassifier(8, attention=given, random_state=0).fit(*blobs())
     assert not hasattr(given, "module_")
     assert clf.attention is given
@@ -250,7 +255,7 @@ def test_two_fits_with_one_random_state_give_the_same_bytes(attention):
 
 def test_the_random_state_moves_what_is_learned():
     X, y = blobs()
-    attention = LearnedAttention(epochs=1)
+    attention = LearnedAttention(training=TrainConfig(epochs=1))
     first, second = (
         AttnKNNClassifier(8, attention=attention, random_state=seed).fit(X, y).predict_proba(X)
         for seed in (0, 1)
@@ -292,7 +297,7 @@ def test_a_stop_by_hand_keeps_the_best_so_far_and_says_so(monkeypatch):
 
     monkeypatch.setattr(loop, "_step", interrupted)
     X, y = blobs()
-    attention = LearnedAttention(epochs=50, batch_size=32)
+    attention = LearnedAttention(training=TrainConfig(epochs=50, batch_size=32))
     with pytest.warns(UserWarning, match="stopped by hand; the best so far was kept"):
         clf = AttnKNNClassifier(8, attention=attention, random_state=0).fit(X, y)
     assert len(calls) == 5
@@ -484,7 +489,7 @@ def plain_answers(attention):
         {"calibration": None},
         {"label_noise": "symmetric"},
         {"label_noise": "by_class"},
-        {"random_state": 1, "attention": LearnedAttention(epochs=1)},
+        {"random_state": 1, "attention": LearnedAttention(training=TrainConfig(epochs=1))},
     ],
     ids=str,
 )
@@ -517,7 +522,9 @@ def test_memory_and_device_choose_where_it_is_searched():
     assert clf.memory_.device == "cpu"
 
 
-@pytest.mark.parametrize("attention", ["distance", LearnedAttention(epochs=1)])
+@pytest.mark.parametrize(
+    "attention", ["distance", LearnedAttention(training=TrainConfig(epochs=1))]
+)
 @pytest.mark.parametrize("label_noise", ["auto", "by_class"])
 def test_a_class_that_is_added_takes_its_sorted_place(attention, label_noise):
     X, y = blobs(90)
@@ -559,7 +566,9 @@ def everything_said(clf, X):
     return tuple(a.tobytes() for a in (clf.predict_proba(X), loo, sets, decided, clf.classes_))
 
 
-@pytest.mark.parametrize("attention", ["distance", LearnedAttention(epochs=2)])
+@pytest.mark.parametrize(
+    "attention", ["distance", LearnedAttention(training=TrainConfig(epochs=2))]
+)
 @pytest.mark.parametrize("n_classes", [2, 5])
 def test_a_second_fit_knows_nothing_of_the_first(attention, n_classes):
     X, y = blobs(90, n_features=4, n_classes=3)

@@ -19,6 +19,7 @@ from attnknn.errors import (
     InvalidSettingError,
     UnknownEntryError,
 )
+from attnknn.training import TrainConfig
 
 
 def everything(clf, X):
@@ -169,7 +170,7 @@ def test_a_new_class_answers_at_once(attention, label_noise, way):
 def test_the_prototype_of_a_new_class_is_the_direction_of_its_entries(way):
     X, y = blobs(60)
     X += 50.0  # far from the origin: what the module sees is centered
-    attention = LearnedAttention(epochs=1, prototypes=True)
+    attention = LearnedAttention(training=TrainConfig(epochs=1))
     clf = AttnKNNClassifier(8, attention=attention, random_state=0).fit(X, y)
     if way == "add":
         clf.add(X[:2], [7, 7])
@@ -220,7 +221,9 @@ def test_refit_fits_what_is_remembered_now():
 
 def trained(n=60, **settings):
     """A classifier whose encoder was trained on most of its rows."""
-    encoder = LearnedTableEncoder(embed_dim=8, width=16, epochs=2, network="waves")
+    encoder = LearnedTableEncoder(
+        embed_dim=8, width=16, network="waves", training=TrainConfig(epochs=2)
+    )
     settings = {"n_neighbors": 8, "attention": "distance"} | settings
     return AttnKNNClassifier(encoder=encoder, random_state=0, **settings).fit(*blobs(n))
 
@@ -235,7 +238,9 @@ def test_refit_makes_no_row_held_out_that_the_encoder_was_trained_on():
         clf.predict_set(blobs(5)[0])
 
 
-@pytest.mark.parametrize("attention", ["distance", LearnedAttention(epochs=1, holdout=0.2)])
+@pytest.mark.parametrize(
+    "attention", ["distance", LearnedAttention(holdout=0.2, training=TrainConfig(epochs=1))]
+)
 def test_refit_when_none_is_left_that_the_encoder_was_trained_on(attention):
     clf = trained(attention=attention)
     first = clf.memory_.entries.ids
@@ -247,7 +252,7 @@ def test_refit_when_none_is_left_that_the_encoder_was_trained_on(attention):
 
 def test_edits_of_an_emptied_memory_keep_its_origin():
     X, y = blobs(60)
-    attention = LearnedAttention(epochs=1)
+    attention = LearnedAttention(training=TrainConfig(epochs=1))
     clf = AttnKNNClassifier(8, attention=attention, random_state=0).fit(X, y)
     more, ids = X[:9] + 2.0, np.arange(100, 109)
     grown = copy(clf).add(more, y[:9], ids=ids).forget(np.arange(60))

@@ -68,7 +68,7 @@ def test_the_research_is_measured_with_the_settings_of_its_studies(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(TABLE_METHODS) - {"LightGBM", "CatBoost"}))
 def test_every_table_method_takes_raw_rows(name, monkeypatch):
-    monkeypatch.setattr("attnknn.fitting.tables.FEWEST_EPOCHS", 1)
+    monkeypatch.setattr("attnknn.fitting.tables.EPOCHS", (1, 60))
     monkeypatch.setattr("attnknn.fitting.tables.N_STEPS", 1)
     wine = run(datasets.load("wine"), [TABLE_METHODS[name]], [0], encoder=None)
     assert wine.mean("accuracy", name) > 0.8

@@ -18,6 +18,7 @@ from attnknn import (
 )
 from attnknn.memory import NumpyMemory, make_entries
 from attnknn.pipeline import squared
+from attnknn.training import TrainConfig
 
 SCALARS = {
     "uniform": UniformAttention(),
@@ -165,7 +166,11 @@ def test_sample_weight_two_is_two_copies_in_the_same_place(table):
 @pytest.mark.parametrize("metric", ["euclidean", "cosine", "inner_product"])
 def test_learned_attention_keeps_the_same_promises(metric):
     X, y = blobs(80)
-    attention = LearnedAttention(epochs=1, n_heads=2, distance_bias=True, query_prior=True)
+    attention = LearnedAttention(
+        n_heads=2,
+        terms=("distance_bias", "support", "prototypes", "query_prior"),
+        training=TrainConfig(epochs=1),
+    )
     clf = AttnKNNClassifier(8, attention=attention, metric=metric, random_state=0).fit(X, y)
     probabilities = clf.predict_proba(X)
     assert np.allclose(probabilities.sum(axis=1), 1, rtol=0, atol=1e-12)

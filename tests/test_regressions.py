@@ -11,6 +11,7 @@ from attnknn import AdaptiveAttention, AttnKNNClassifier, DistanceAttention, Lea
 from attnknn.attention.learned import support_of
 from attnknn.memory import NumpyMemory, TorchMemory, make_entries
 from attnknn.metrics import ece
+from attnknn.training import TrainConfig
 
 
 def unit_vectors(n=600):
@@ -23,7 +24,7 @@ def unit_vectors(n=600):
 
 def test_a_row_does_not_find_itself_and_leak_its_label(rng):
     X, y = rng.normal(size=(800, 8)), rng.integers(0, 5, 800)  # few rows would be overfitted
-    attention = LearnedAttention(epochs=4, batch_size=64, learning_rate=0.02)
+    attention = LearnedAttention(training=TrainConfig(epochs=4, batch_size=64, learning_rate=0.02))
     clf = AttnKNNClassifier(16, attention=attention, random_state=0).fit(X, y)
     is_right = clf.leave_one_out_proba().argmax(axis=1) == y
     assert is_right.mean() < 0.3  # chance is 0.2; the research "learned" such labels to 1.0
@@ -31,7 +32,7 @@ def test_a_row_does_not_find_itself_and_leak_its_label(rng):
 
 def test_attention_over_unit_vectors_is_not_uniform():
     X, y = unit_vectors()
-    attention = LearnedAttention(epochs=4, batch_size=64)
+    attention = LearnedAttention(training=TrainConfig(epochs=4, batch_size=64))
     clf = AttnKNNClassifier(16, attention=attention, random_state=0).fit(X, y)
     weights = np.array([e.weights / e.weights.sum() for e in clf.explain(X[:200] + 0.01)])
     effective = (1 / np.square(weights).sum(axis=1)).mean()
@@ -49,10 +50,12 @@ def test_the_label_bias_differs_between_neighbors():
 
 
 def test_a_label_that_no_neighbor_has_gives_a_finite_loss_with_a_slope():
-    from attnknn.fitting.attention import _Classroom
+    from attnknn.fitting.attention import AttentionObjective
 
     X, y = blobs(60)
-    clf = AttnKNNClassifier(8, attention=LearnedAttention(epochs=1), random_state=0).fit(X, y)
+    clf = AttnKNNClassifier(
+        8, attention=LearnedAttention(training=TrainConfig(epochs=1)), random_state=0
+    ).fit(X, y)
     left_out = clf._everyone().trusting(clf._trust())
     novel = type(left_out)(
         left_out.rows,
@@ -61,25 +64,21 @@ def test_a_label_that_no_neighbor_has_gives_a_finite_loss_with_a_slope():
         left_out.groups,
         np.array([20, 20, 20, 2]),
     )
-    classroom = _Classroom(clf.attention_, novel, clf.calibration_, torch.Generator())
-    loss = classroom.loss(torch.arange(60))
+    objective = AttentionObjective(clf.attention_, novel, clf.calibration_, torch.Generator())
+    loss = objective.loss(torch.arange(60))
     loss.backward()
     assert torch.isfinite(loss)
-    assert classroom.scores.prior_score.grad.abs().max() > 1e-3
-    assert classroom.scores.projection.grad.abs().max() > 0
+    assert objective.scores.prior_score.grad.abs().max() > 1e-3
+    assert objective.scores.projection.grad.abs().max() > 0
 
 
 def test_no_parameter_is_trained_and_never_used():
     X, y = blobs(120)
     attention = LearnedAttention(
         n_heads=2,
-        epochs=3,
-        batch_size=32,
-        distance_bias=True,
-        prototypes=True,
-        self_attention=True,
-        query_prior=True,
         trust=True,
+        terms=("distance_bias", "support", "prototypes", "self_attention", "query_prior"),
+        training=TrainConfig(epochs=3, batch_size=32),
     )
     clf = AttnKNNClassifier(8, attention=attention, random_state=0).fit(X, y)
     plain = clf.predict_proba(X)

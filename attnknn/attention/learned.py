@@ -11,6 +11,7 @@ from attnknn._validation import Limits, check_limits
 from attnknn.attention.base import Attention, NeighborBatch, Scores
 from attnknn.errors import InvalidSettingError, NotFittedYetError
 from attnknn.records import Floats, Integers
+from attnknn.training.config import TrainConfig
 from attnknn.training.threads import SMALL, one_thread_if
 
 if TYPE_CHECKING:
@@ -25,44 +26,49 @@ LIMITS = {
     "temperature": Limits(above=0, may_be_none=True),
     "dropout": Limits(least=0, below=1),
     "entropy_weight": Limits(),
-    "epochs": Limits(least=1, is_whole=True),
-    "batch_size": Limits(least=1, is_whole=True),
-    "learning_rate": Limits(above=0),
-    "weight_decay": Limits(least=0),
     "holdout": Limits(above=0, below=1),
     "max_rows": Limits(least=2, is_whole=True),
 }
-CHOICES: dict[str, tuple[bool | str, ...]] = {
-    **dict.fromkeys(
-        ("distance_bias", "support", "prototypes", "self_attention", "query_prior"), (True, False)
-    ),
-    "trust": (True, False, "auto"),
-}
+TERMS = ("distance_bias", "support", "prototypes", "self_attention", "query_prior")
+TRAINING = TrainConfig(
+    epochs=16, batch_size=512, learning_rate=6e-3, weight_decay=0.0, label_smoothing=0.0
+)
 
 
 class LearnedAttention(Attention):
-    """Weights trained leave-one-out so that the vote predicts the labels.
+    """Weights of neighbors trained leave-one-out so that the vote predicts the labels.
 
     Parameters
     ----------
-    n_heads : projections whose weights are averaged
-    head_dim : size of each projection; None is the embedding's, at most 128
-    temperature : start of the heads' temperatures in units of the typical squared distance; None
-        starts from the fitted distance attention
-    temperature_bounds : what training may make of it
-    distance_bias : adds a learned monotone function of the distance
-    support : adds a learned multiple of the share of the other neighbors with the same label
-    trust : adds a learned multiple of how far an entry's own surroundings agree with its label;
-        'auto' leaves it out above 200,000 entries, because every entry must be searched for it
-    prototypes : adds a learned multiple of the cosine of query and class prototype
-    self_attention : moves each neighbor towards its company among the neighbors before scoring
-    query_prior : lets the query move the prior's score
-    dropout : share of the scores left out in each step of training
-    entropy_weight : rewards spread weights in training (negative: peaked ones)
-    epochs, batch_size, learning_rate, weight_decay : of the training
-    holdout : share of the rows kept out of training: they stop it, judge it and calibrate it, and
-        vote like all others afterward
-    max_rows : at most so many rows are trained on; all entries vote
+    n_heads : int, default=1
+        Projections whose weights are averaged.
+    head_dim : int, optional
+        Size of each projection; by default that of the embedding, at most 128.
+    temperature : float, optional
+        Initial temperature of the heads in units of the typical squared distance; by default that
+        of the fitted distance attention.
+    temperature_bounds : tuple of float, default=(0.01, 2.0)
+        Range of the trained temperatures.
+    terms : tuple of str, default=("support", "prototypes")
+        What is added to the score of a neighbor beside its distance: "distance_bias", a learned
+        monotone function of the distance; "support", the share of the other neighbors with the same
+        label; "prototypes", the cosine of query and class prototype. "self_attention" moves each
+        neighbor towards similar neighbors before scoring; "query_prior" lets the query change the
+        prior score.
+    trust : bool or "auto", default="auto"
+        Adds how far the surroundings of an entry agree with its label; "auto" leaves it out above
+        200,000 entries, because every entry must be searched for it.
+    dropout : float, default=0.3
+        Share of the neighbors that each training step leaves out.
+    entropy_weight : float, default=0.0
+        Rewards spread weights in training (negative: peaked ones).
+    holdout : float, default=0.15
+        Share of the rows kept out of training: they validate and calibrate, and vote like all
+        others afterward.
+    max_rows : int, default=50_000
+        Maximum number of rows to train on; all entries vote.
+    training : TrainConfig, optional
+        Defaults: 16 epochs, batches of 512, a learning rate of 6e-3 and no weight decay.
     """
 
     def __init__(
@@ -71,39 +77,25 @@ class LearnedAttention(Attention):
         head_dim: int | None = None,
         temperature: float | None = None,
         temperature_bounds: tuple[float, float] = (0.01, 2.0),
-        distance_bias: bool = False,
-        support: bool = True,
+        terms: tuple[str, ...] = ("support", "prototypes"),
         trust: bool | str = "auto",
-        prototypes: bool = True,
-        self_attention: bool = False,
-        query_prior: bool = False,
         dropout: float = 0.3,
         entropy_weight: float = 0.0,
-        epochs: int = 16,
-        batch_size: int = 512,
-        learning_rate: float = 6e-3,
-        weight_decay: float = 0.0,
         holdout: float = 0.15,
         max_rows: int = 50_000,
+        training: TrainConfig | None = None,
     ) -> None:
         self.n_heads = n_heads
         self.head_dim = head_dim
         self.temperature = temperature
         self.temperature_bounds = temperature_bounds
-        self.distance_bias = distance_bias
-        self.support = support
+        self.terms = terms
         self.trust = trust
-        self.prototypes = prototypes
-        self.self_attention = self_attention
-        self.query_prior = query_prior
         self.dropout = dropout
         self.entropy_weight = entropy_weight
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
         self.holdout = holdout
         self.max_rows = max_rows
+        self.training = training
 
     module_: NeighborScores
     first_look_: Attention
@@ -116,17 +108,28 @@ class LearnedAttention(Attention):
     def check_settings(self) -> None:
         """An error for the first setting that training cannot use."""
         check_limits(self, LIMITS)
-        for name, choices in CHOICES.items():
-            value = getattr(self, name)
-            if not any(value is choice or value == choice == "auto" for choice in choices):
-                known = ", ".join(map(repr, choices))
-                raise InvalidSettingError(f"`{name}` must be one of {known}, got {value!r}.")
+        if not isinstance(self.trust, bool | np.bool_) and self.trust != "auto":
+            raise InvalidSettingError(
+                f"`trust` must be one of True, False, 'auto', got {self.trust!r}."
+            )
+        if isinstance(self.terms, str) or not set(self.terms) <= set(TERMS):
+            raise InvalidSettingError(
+                f"`terms` must be a tuple of {', '.join(TERMS)}, got {self.terms!r}."
+            )
+        if self.training is not None and not isinstance(self.training, TrainConfig):
+            raise InvalidSettingError(
+                f"`training` must be a `TrainConfig` or None, got {self.training!r}."
+            )
         bounds = tuple(np.ravel(self.temperature_bounds))
         if len(bounds) != 2 or not 0 < bounds[0] < bounds[1] < np.inf:
             raise InvalidSettingError(
                 "`temperature_bounds` must be two positive numbers, the lower one first, "
                 f"got {self.temperature_bounds!r}."
             )
+
+    def train_config(self) -> TrainConfig:
+        """How the module is trained."""
+        return (self.training or TrainConfig()).filled(TRAINING)
 
     def scores(self, batch: NeighborBatch) -> Scores:
         """What the trained module says, heads apart."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pkgutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnknn._validation import Limits, check_choice, check_limits
+from attnknn._validation import Limits, check_at_least, check_choice, check_limits
 from attnknn.encoders.base import (
     BATCH_SIZE,
     EMBED_DIM,
@@ -19,101 +21,138 @@ from attnknn.encoders.base import (
     damaged,
 )
 from attnknn.encoders.tabular import NumericColumn, TableEncoder
-from attnknn.errors import NotFittedYetError
+from attnknn.errors import InvalidSettingError, NotFittedYetError
 from attnknn.records import Integers
 from attnknn.registry import Option, register
+from attnknn.training.config import TrainConfig
 
 if TYPE_CHECKING:
     from attnknn.encoders.table_net import TableNet
 
 ROWS_AT_ONCE = 4096
 NetworkName = Literal["waves", "deep", "sparing"]
-NETWORKS: dict[NetworkName, dict[str, float]] = {
-    "waves": {
-        "n_blocks": 0,
-        "frequency_scale": 1.0,
-        "learning_rate": 8e-3,
-        "column_dropout": 0.2,
-    },
-    "deep": {
-        "n_blocks": 1,
-        "frequency_scale": 0.2,
-        "learning_rate": 4e-3,
-        "column_dropout": 0.0,
-    },
-    "sparing": {
-        "n_blocks": 1,
-        "frequency_scale": 0.2,
-        "learning_rate": 4e-3,
-        "column_dropout": 0.2,
-    },
+TRAINING = TrainConfig(
+    batch_size=256, weight_decay=1e-4, warmup=0.05, label_smoothing=0.0, average=0.99
+)
+UNSET: Any = None
+LAYER_LIMITS = {
+    "n_blocks": Limits(least=0, is_whole=True, may_be_none=True),
+    "column_dropout": Limits(least=0, below=1, may_be_none=True),
+    "n_frequencies": Limits(least=0, is_whole=True, may_be_none=True),
+    "frequency_scale": Limits(least=0, may_be_none=True),
+    "number_dim": Limits(least=1, is_whole=True, may_be_none=True),
 }
 LIMITS = {
     **dict.fromkeys(
-        ("embed_dim", "width", "number_dim", "max_categories", "refresh"),
-        Limits(least=1, is_whole=True),
+        ("embed_dim", "width", "max_categories", "refresh"), Limits(least=1, is_whole=True)
     ),
-    **dict.fromkeys(("epochs", "patience"), Limits(least=1, is_whole=True, may_be_none=True)),
-    **dict.fromkeys(("n_frequencies", "n_candidates"), Limits(least=0, is_whole=True)),
-    "n_blocks": Limits(least=0, is_whole=True, may_be_none=True),
-    "batch_size": Limits(least=2, is_whole=True),
+    "n_candidates": Limits(least=0, is_whole=True),
     "dropout": Limits(least=0, below=1),
-    "column_dropout": Limits(least=0, below=1, may_be_none=True),
-    "label_smoothing": Limits(least=0, below=1),
-    "average": Limits(least=0, below=1),
-    "frequency_scale": Limits(least=0, may_be_none=True),
-    "learning_rate": Limits(above=0, may_be_none=True),
-    "weight_decay": Limits(least=0),
     "holdout": Limits(above=0, below=1),
 }
 
 
-@register("encoder", "learned-tabular")
-class LearnedTableEncoder(BaseEncoder):
-    """Rows of a table through a network that is trained for the vote.
-
-    The columns are read as `TableEncoder` reads them (numbers by rank on a bell curve). A network
-    of waves and residual blocks turns them into embeddings. `AttnKNNClassifier.fit` trains it
-    leave-one-out: each row asks sampled other rows for its own label, and gradients flow through
-    both sides. Rows held out of training judge when to stop, and join the memory afterward.
-    `fit` of the encoder alone reads the columns and leaves the network as it starts.
+@dataclass(frozen=True)
+class TableLayers:
+    """Layers of the network of `LearnedTableEncoder`; those left out are the network's own.
 
     Parameters
     ----------
-    embed_dim : numbers in an embedding
-    network : "waves" has fast waves and one hidden layer; "deep" slow waves and a residual block;
-        "sparing" is "deep" that learns to do without some columns. "auto" tries all on up to
-        20,000 rows and trains the one that held-out rows like best, else "waves"
-    width : of the network; wider fits more and takes longer
-    n_blocks, frequency_scale, learning_rate : residual blocks, the frequency of the fastest wave
-        at the start, and the rate of the training; None is the network's own
-    dropout : share of the numbers inside a block left out in each step of training
-    column_dropout : share of its columns that each row loses in each step of training; None is the
-        network's own
-    n_frequencies, number_dim : waves per numeric column, and the numbers they become
-    max_categories : as in `TableEncoder`
-    candidates : "sampled" asks `n_candidates` random rows and the batch itself; "nearest" asks the
-        `n_candidates` nearest rows of each, found again every `refresh` epochs
-    n_candidates : 0 asks the batch alone
-    epochs : None is as many as make 1,200 steps, but 12 to 60
-    patience : epochs without a better judgment that end the training; None is a fifth of `epochs`
-    batch_size, weight_decay : of the training
-    label_smoothing : share of each label that is spread over all classes in the loss
-    average : decay of the moving average of the weights that is kept; 0 keeps the last weights
-    holdout : share of the rows that are not trained on
+    n_blocks : int, optional
+        Residual blocks.
+    column_dropout : float, optional
+        Share of the columns that each row loses in each training step.
+    n_frequencies : int, default=24
+        Sine and cosine features per numeric column.
+    frequency_scale : float, optional
+        Scale of the frequencies at initialization; larger values fit faster changes.
+    number_dim : int, default=12
+        Size of the embedding of each numeric column.
+    """
+
+    n_blocks: int = UNSET
+    column_dropout: float = UNSET
+    n_frequencies: int = 24
+    frequency_scale: float = UNSET
+    number_dim: int = 12
+
+    def __post_init__(self) -> None:
+        check_limits(self, LAYER_LIMITS)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every setting by name."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Self:
+        """Restore settings from `to_dict`."""
+        return cls(**stored)
+
+
+NETWORKS: dict[NetworkName, TableLayers] = {
+    "waves": TableLayers(n_blocks=0, frequency_scale=1.0, column_dropout=0.2),
+    "deep": TableLayers(n_blocks=1, frequency_scale=0.2, column_dropout=0.0),
+    "sparing": TableLayers(n_blocks=1, frequency_scale=0.2, column_dropout=0.2),
+}
+LEARNING_RATES: dict[NetworkName, float] = {"waves": 8e-3, "deep": 4e-3, "sparing": 4e-3}
+
+
+@register("encoder", "learned-tabular")
+class LearnedTableEncoder(BaseEncoder):
+    """Embeddings of table rows by a network that is trained for the vote.
+
+    The columns are read as `TableEncoder` reads them (numbers by rank on a bell curve). A network
+    of periodic features and residual blocks turns them into embeddings. `AttnKNNClassifier.fit`
+    trains it leave-one-out: other rows vote on the label of each row, and gradients flow through
+    both sides. Held-out rows decide when to stop, and join the memory afterward. `fit` of the
+    encoder alone reads the columns and leaves the network untrained.
+
+    Parameters
+    ----------
+    embed_dim : int, default=128
+        Size of an embedding.
+    network : {"auto", "waves", "deep", "sparing"}, default="auto"
+        "waves" has high frequencies and one hidden layer; "deep" low frequencies and a residual
+        block; "sparing" is "deep" with dropped columns. "auto" tries all on up to 20,000 rows and
+        trains the one with the lowest validation loss, else "waves".
+    width : int, default=256
+        Width of the network; larger values fit more and take longer.
+    dropout : float, default=0.2
+        Share of the activations inside a block that each training step drops.
+    layers : TableLayers, optional
+        Number of blocks, periodic features and dropped columns.
+    max_categories : int, default=64
+        As in `TableEncoder`.
+    candidates : {"sampled", "nearest"}, default="sampled"
+        Which rows vote in training: `n_candidates` random rows and the batch itself, or the
+        `n_candidates` nearest rows of each, searched again every `refresh` epochs.
+    n_candidates : int, default=2048
+        Number of candidates; with 0 only the batch votes.
+    refresh : int, default=1
+        Epochs between two searches for the nearest candidates.
+    training : TrainConfig, optional
+        Defaults: batches of 256, weight decay 1e-4, a warmup of 0.05, a moving average of 0.99, a
+        learning rate of 8e-3 ("waves") or 4e-3, as many epochs as make 1,200 steps (12 to 60), and
+        a patience of a fifth of the epochs.
+    holdout : float, default=0.15
+        Share of the rows that are not trained on.
 
     Attributes
     ----------
-    table_ : the fitted `TableEncoder` in front
-    module_ : the network
-    network_ : which of the networks it is
+    table_ : TableEncoder
+        The fitted encoder of the columns.
+    module_ : TableNet
+        The network.
+    network_ : str
+        Name of the network.
 
     Examples
     --------
     >>> from sklearn.datasets import load_iris
     >>> from attnknn import AttnKNNClassifier
+    >>> from attnknn.training import TrainConfig
     >>> X, y = load_iris(return_X_y=True)
-    >>> encoder = LearnedTableEncoder(embed_dim=8, width=16, epochs=2)
+    >>> encoder = LearnedTableEncoder(embed_dim=8, width=16, training=TrainConfig(epochs=2))
     >>> AttnKNNClassifier(encoder=encoder, random_state=0).fit(X, y).embed(X).shape
     (150, 8)
     """
@@ -128,46 +167,32 @@ class LearnedTableEncoder(BaseEncoder):
         *,
         network: NetworkName | Literal["auto"] = "auto",
         width: int = 256,
-        n_blocks: int | None = None,
         dropout: float = 0.2,
-        column_dropout: float | None = None,
-        n_frequencies: int = 24,
-        frequency_scale: float | None = None,
-        number_dim: int = 12,
+        layers: TableLayers | None = None,
         max_categories: int = 64,
         candidates: Literal["sampled", "nearest"] = "sampled",
         n_candidates: int = 2048,
         refresh: int = 1,
-        epochs: int | None = None,
-        batch_size: int = 256,
-        learning_rate: float | None = None,
-        weight_decay: float = 1e-4,
-        label_smoothing: float = 0.0,
-        average: float = 0.99,
-        patience: int | None = None,
+        training: TrainConfig | None = None,
         holdout: float = 0.15,
     ) -> None:
         self.embed_dim = embed_dim
         self.network = network
         self.width = width
-        self.n_blocks = n_blocks
         self.dropout = dropout
-        self.column_dropout = column_dropout
-        self.n_frequencies = n_frequencies
-        self.frequency_scale = frequency_scale
-        self.number_dim = number_dim
+        self.layers = layers
         self.max_categories = max_categories
         self.candidates = candidates
         self.n_candidates = n_candidates
         self.refresh = refresh
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.label_smoothing = label_smoothing
-        self.average = average
-        self.patience = patience
+        self.training = training
         self.holdout = holdout
+
+    @classmethod
+    def from_options(cls, **given: Any) -> Self:
+        """Build an encoder from command-line options; see `BaseEncoder.from_options`."""
+        training = {name: given.pop(name) for name in ("epochs", "batch_size") if name in given}
+        return cls(**given, training=TrainConfig(**training) if training else None)
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002  (scikit-learn's signature)
         """Read the columns of `X`; the network stays at its start until it is taught."""
@@ -181,8 +206,8 @@ class LearnedTableEncoder(BaseEncoder):
     def train(self, X: Any, labels: Integers, **context: Any) -> Any:
         """Train the network for the vote; see `TrainableEncoder`."""
         # By name, since the trainers are in a room above the encoders.
-        teach = pkgutil.resolve_name("attnknn.fitting.tables:teach_table")
-        return teach(self, self.inputs(X), labels, **context)
+        train = pkgutil.resolve_name("attnknn.fitting.tables:train_table")
+        return train(self, self.inputs(X), labels, **context)
 
     def build(self, random_state: int, network: NetworkName | None = None) -> None:
         """Put a new network in place, at the start that `random_state` names."""
@@ -192,29 +217,35 @@ class LearnedTableEncoder(BaseEncoder):
 
         self.network_: NetworkName = network or self.networks()[0]
         n_numbers, places = _layout(self.table_)
+        layers = self.network_layers()
         shape = NetShape(
             n_numbers=n_numbers,
             places=places,
-            n_frequencies=self.n_frequencies,
-            number_dim=self.number_dim,
+            n_frequencies=layers.n_frequencies,
+            number_dim=layers.number_dim,
             width=self.width,
-            n_blocks=int(self.of_network("n_blocks")),
+            n_blocks=layers.n_blocks,
             embed_dim=self.embed_dim,
             dropout=self.dropout,
-            column_dropout=self.of_network("column_dropout"),
+            column_dropout=layers.column_dropout,
         )
         chance = torch.Generator().manual_seed(random_state)
-        net = TableNet(shape, chance, frequency_scale=self.of_network("frequency_scale"))
+        net = TableNet(shape, chance, frequency_scale=layers.frequency_scale)
         self.module_: TableNet = net.eval()
 
     def networks(self) -> tuple[NetworkName, ...]:
         """The networks that may be tried."""
         return tuple(NETWORKS) if self.network == "auto" else (self.network,)
 
-    def of_network(self, name: str) -> float:
-        """A setting as the user chose it, or as the network in place has it."""
-        chosen = getattr(self, name)
-        return NETWORKS[self.network_][name] if chosen is None else float(chosen)
+    def network_layers(self) -> TableLayers:
+        """Layers of the network in place: those chosen by the user, else the network's own."""
+        own = {n: v for n, v in vars(self.layers or TableLayers()).items() if v is not None}
+        return replace(NETWORKS[self.network_], **own)
+
+    def train_config(self) -> TrainConfig:
+        """How the network in place is trained; epochs and patience may be left open."""
+        defaults = replace(TRAINING, learning_rate=LEARNING_RATES[self.network_])
+        return (self.training or TrainConfig()).filled(defaults)
 
     def inputs(self, X: Any) -> NDArray[np.float32]:
         """Rows as the network takes them, numbers first."""
@@ -249,7 +280,7 @@ class LearnedTableEncoder(BaseEncoder):
         weights = {_file_name(name): value.numpy().ravel() for name, value in state.items()}
         return {
             "encoder": self.name,
-            "settings": self.get_params(deep=False),
+            "settings": {name: _plain(value) for name, value in self.get_params(False).items()},
             "network": self.network_,
             "columns": columns,
         }, {**arrays, **{name: array.astype(np.float64) for name, array in weights.items()}}
@@ -258,7 +289,11 @@ class LearnedTableEncoder(BaseEncoder):
     def from_settings(cls, settings: Settings, arrays: Arrays) -> Self:
         """The fitted encoder that `to_settings` described."""
         try:
-            encoder = cls(**settings["settings"])
+            stored = dict(settings["settings"])
+            for name, record in (("training", TrainConfig), ("layers", TableLayers)):
+                if stored[name] is not None:
+                    stored[name] = record.from_dict(stored[name])
+            encoder = cls(**stored)
             encoder.check_settings()
             encoder.table_ = TableEncoder.from_settings(settings["columns"], arrays)
             encoder._adopt_names()
@@ -272,10 +307,18 @@ class LearnedTableEncoder(BaseEncoder):
         return encoder
 
     def check_settings(self) -> None:
-        """An error for a setting that cannot be."""
+        """Raise an error for the first setting out of range."""
         check_limits(self, LIMITS)
         check_choice("candidates", self.candidates, ["sampled", "nearest"])
         check_choice("network", self.network, ["auto", *NETWORKS])
+        for name, record in (("training", TrainConfig), ("layers", TableLayers)):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, record):
+                raise InvalidSettingError(
+                    f"`{name}` must be a `{record.__name__}` or None, got {value!r}."
+                )
+        if self.training is not None and self.training.batch_size is not None:
+            check_at_least("batch_size", self.training.batch_size, 2)
 
     def _adopt_names(self) -> None:
         self.n_features_in_ = self.table_.n_features_in_
@@ -328,15 +371,19 @@ def _file_name(parameter: str) -> str:
 def _refuse_unbacked(encoder: LearnedTableEncoder, arrays: Arrays) -> None:
     """Sizes alone must not reserve memory: what is large must be in the arrays already."""
     n_numbers, places = _layout(encoder.table_)
-    n_inputs = sum(places) + n_numbers * encoder.number_dim
-    n_blocks = int(encoder.of_network("n_blocks"))
+    layers = encoder.network_layers()
+    n_inputs = sum(places) + n_numbers * layers.number_dim
     wanted = {
         "entrance.weight": n_inputs * encoder.width,
         "exit.weight": encoder.width * encoder.embed_dim,
-        **{f"blocks.{i}.up.weight": 2 * encoder.width**2 for i in range(n_blocks)},
+        **{f"blocks.{i}.up.weight": 2 * encoder.width**2 for i in range(layers.n_blocks)},
     }
     if n_numbers:
-        wanted["waves.frequencies"] = n_numbers * encoder.n_frequencies
+        wanted["waves.frequencies"] = n_numbers * layers.n_frequencies
     for name, size in wanted.items():
         if arrays[_file_name(name)].size != size:
             raise ValueError(f"the weights {name!r} do not have the size that the settings name")
+
+
+def _plain(value: Any) -> Any:
+    return value.to_dict() if hasattr(value, "to_dict") else value

@@ -1,4 +1,4 @@
-"""Trains learned attention leave-one-out: each row asks the others for its own label."""
+"""Training of learned attention: the other rows vote on the label of each row."""
 
 from __future__ import annotations
 
@@ -10,24 +10,27 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnknn.attention.base import Attention
-from attnknn.attention.learned import LearnedAttention, features_of, slice_features
+from attnknn.attention.learned import TERMS, LearnedAttention, features_of, slice_features
 from attnknn.attention.scores import NeighborScores, Shape, learned_distances
 from attnknn.calibration import Calibration
+from attnknn.fitting.objective import log_losses, log_of, smoothed_loss, softmax_with_prior
 from attnknn.leave_one_out import LeaveOneOutBatch
 from attnknn.training.config import TrainConfig, TrainResult
 from attnknn.training.loop import train
+from attnknn.training.losses import entropy
 from attnknn.training.optimizers import Group
 from attnknn.training.threads import SMALL, one_thread_if
 from attnknn.vote import class_prior, vote_in_torch
 
-WIDEST_HEAD = 128
+MAX_HEAD_DIM = 128
 HEAD_NOISE = 0.02  # else several heads would start, and stay, the same
 SCALAR_LR_SCALE = 5.0  # scalars may move faster than the entries of a projection
+ROWS_AT_ONCE = 1024
 
 
-def teach(
+def train_attention(
     attention: LearnedAttention,
-    lesson: LeaveOneOutBatch,
+    left_out: LeaveOneOutBatch,
     *,
     first_look: Attention,
     noise: Calibration,
@@ -35,54 +38,60 @@ def teach(
     random_state: int,
     verbose: int = 0,
 ) -> TrainResult:
-    """Fit `attention` on the rows of the lesson marked `is_trained_on`; the others judge it.
+    """Train `attention` on the rows marked `is_trained_on`; the others validate it.
 
     Parameters
     ----------
-    first_look : fitted distance attention: the start, and what support is weighed by
-    noise : exponent and label noise as distance attention found them; the start of training's own
+    first_look : fitted distance attention: the starting point, and what support is weighted by
+    noise : exponent and label noise under distance attention: where training starts
     """
     generator = torch.Generator().manual_seed(random_state)
     attention.first_look_ = first_look
     attention.temperature_, attention.prior_score_ = 1.0, 0.0
-    trained_rows = lesson.part(is_trained_on)
-    attention.module_ = _new_module(attention, lesson, trained_rows, first_look, generator)
-    classroom = _Classroom(attention, lesson, noise, generator)
+    labeled = left_out.part(is_trained_on)
+    attention.module_ = _new_module(attention, left_out, labeled, first_look, generator)
+    config = attention.train_config()
+    objective = AttentionObjective(attention, left_out, noise, generator)
     trained = torch.from_numpy(np.flatnonzero(is_trained_on))
-    judges = torch.from_numpy(np.flatnonzero(~is_trained_on))
-    with one_thread_if(_numbers_per_step(attention, lesson) < SMALL):
+    validation = torch.from_numpy(np.flatnonzero(~is_trained_on))
+    projected = attention.module_.projection[:, :, 0].numel() * left_out.batch.squared.shape[1]
+    is_small = min(config.batch_size, len(left_out)) * projected < SMALL
+    with one_thread_if(is_small):
         return train(
-            classroom,
-            lambda rows: classroom.loss(trained[rows]),
-            lambda: classroom.judge(judges),
+            objective,
+            lambda rows: objective.loss(trained[rows]),
+            lambda: objective.validate(validation),
             len(trained),
-            _config(attention),
-            _groups(attention, classroom),
+            config,
+            _groups(objective, config),
             generator,
             title="Learning attention",
             verbose=verbose,
         )
 
 
-def _numbers_per_step(attention: LearnedAttention, lesson: LeaveOneOutBatch) -> int:
-    """How many numbers the projected neighbors of a batch are."""
-    rows = min(attention.batch_size, len(lesson))
-    n_neighbors = lesson.batch.squared.shape[1]
-    return rows * n_neighbors * attention.module_.projection[:, :, 0].numel()
+def _groups(objective: AttentionObjective, config: TrainConfig) -> list[Group]:
+    matrices = [p for p in objective.parameters() if p.ndim > 1]
+    scalars = [p for p in objective.parameters() if p.ndim <= 1]
+    rate = config.learning_rate
+    return [
+        {"params": matrices, "lr": rate, "weight_decay": config.weight_decay},
+        {"params": scalars, "lr": rate * SCALAR_LR_SCALE},
+    ]
 
 
 def _new_module(
     attention: LearnedAttention,
-    lesson: LeaveOneOutBatch,
-    trained: LeaveOneOutBatch,
+    left_out: LeaveOneOutBatch,
+    labeled: LeaveOneOutBatch,
     first_look: Attention,
     generator: torch.Generator,
 ) -> NeighborScores:
-    """A module at its start; it sees the labels of the `trained` rows only."""
-    entries = lesson.batch.entries
-    module = NeighborScores(_shape(attention, lesson))
-    found = lesson.batch.neighbors.mask
-    typical = float(lesson.batch.squared[found].mean()) if found.any() else 1.0
+    """An initialized module; it sees the labels of the `labeled` rows only."""
+    entries = left_out.batch.entries
+    module = NeighborScores(_shape(attention, left_out))
+    found = left_out.batch.neighbors.mask
+    typical = float(left_out.batch.squared[found].mean()) if found.any() else 1.0
     unit = typical if typical > 0 else 1.0
     start = attention.temperature or first_look.temperature_ / unit
     with torch.no_grad():
@@ -92,30 +101,26 @@ def _new_module(
         jitter = torch.randn(module.projection.shape, generator=generator)
         module.projection.copy_(axes + HEAD_NOISE * jitter)
         if module.shape.prototypes:
-            module.prototypes.copy_(_class_means(trained))
+            module.prototypes.copy_(_class_directions(labeled))
     return module
 
 
-def _shape(attention: LearnedAttention, lesson: LeaveOneOutBatch) -> Shape:
-    dim = lesson.batch.entries.shape[1]
+def _shape(attention: LearnedAttention, left_out: LeaveOneOutBatch) -> Shape:
+    dim = left_out.batch.entries.shape[1]
     low, high = attention.temperature_bounds
     return Shape(
         dim=dim,
-        n_classes=len(lesson.counts),
+        n_classes=len(left_out.counts),
         n_heads=attention.n_heads,
-        head_dim=min(dim, attention.head_dim or WIDEST_HEAD),
+        head_dim=min(dim, attention.head_dim or MAX_HEAD_DIM),
         temperature_bounds=(float(low), float(high)),
-        distance_bias=attention.distance_bias,
-        support=attention.support,
-        trust=lesson.batch.trust is not None,
-        prototypes=attention.prototypes,
-        self_attention=attention.self_attention,
-        query_prior=attention.query_prior,
+        trust=left_out.batch.trust is not None,
+        **{term: term in attention.terms for term in TERMS},
     )
 
 
 def _main_axes(entries: NDArray[np.float32], n_axes: int) -> Tensor:
-    """The identity, or the `n_axes` directions in which the entries differ most."""
+    """The identity, or the first `n_axes` principal axes of the entries."""
     dim = entries.shape[1]
     if n_axes >= dim:
         return torch.eye(dim)
@@ -125,49 +130,35 @@ def _main_axes(entries: NDArray[np.float32], n_axes: int) -> Tensor:
     return torch.from_numpy(directions[:, ::-1][:, :n_axes].T.astype(np.float32))
 
 
-def _class_means(lesson: LeaveOneOutBatch) -> Tensor:
-    """Unit vectors from the middle of all rows to the middle of each class."""
-    rows = lesson.batch.queries.astype(np.float64)
-    sums = np.zeros((len(lesson.counts), rows.shape[1]))
-    np.add.at(sums, lesson.own, rows)
-    counts = np.bincount(lesson.own, minlength=len(lesson.counts))[:, None]
+def _class_directions(labeled: LeaveOneOutBatch) -> Tensor:
+    """Unit vectors (C, D) from the mean of all rows to the mean of each class."""
+    rows = labeled.batch.queries.astype(np.float64)
+    sums = np.zeros((len(labeled.counts), rows.shape[1]))
+    np.add.at(sums, labeled.own, rows)
+    counts = np.bincount(labeled.own, minlength=len(labeled.counts))[:, None]
     means = sums / np.maximum(counts, 1) - rows.mean(axis=0)
     return nn.functional.normalize(torch.from_numpy(means.astype(np.float32)), dim=1)
 
 
-def _config(attention: LearnedAttention) -> TrainConfig:
-    return TrainConfig(epochs=attention.epochs, batch_size=attention.batch_size)
-
-
-def _groups(attention: LearnedAttention, classroom: _Classroom) -> list[Group]:
-    matrices = [p for p in classroom.parameters() if p.ndim > 1]
-    scalars = [p for p in classroom.parameters() if p.ndim <= 1]
-    rate = attention.learning_rate
-    return [
-        {"params": matrices, "lr": rate, "weight_decay": attention.weight_decay},
-        {"params": scalars, "lr": rate * SCALAR_LR_SCALE},
-    ]
-
-
-class _Classroom(nn.Module):
-    """The module of scores with the map and the noise that are trained beside it."""
+class AttentionObjective(nn.Module):
+    """Leave-one-out log-loss of the scores, with the exponent and the noise trained beside them."""
 
     def __init__(
         self,
         attention: LearnedAttention,
-        lesson: LeaveOneOutBatch,
+        left_out: LeaveOneOutBatch,
         noise: Calibration,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        self.scores = attention.module_
+        self.scores, self.generator = attention.module_, generator
         self.dropout, self.entropy_weight = attention.dropout, attention.entropy_weight
-        self.generator = generator
-        self.features = features_of(lesson.batch, attention.first_look_)
-        self.entries = torch.from_numpy(lesson.batch.entries)
-        self.positions = torch.from_numpy(lesson.batch.neighbors.positions)
-        self.log_sample_weight = torch.from_numpy(np.log(lesson.batch.sample_weight)).float()
-        self.own, self.counts = lesson.own, lesson.counts
+        self.label_smoothing = attention.train_config().label_smoothing
+        self.features = features_of(left_out.batch, attention.first_look_)
+        self.entries = torch.from_numpy(left_out.batch.entries)
+        self.positions = torch.from_numpy(left_out.batch.neighbors.positions)
+        self.log_sample_weight = torch.from_numpy(np.log(left_out.batch.sample_weight)).float()
+        self.own, self.counts = torch.from_numpy(left_out.own), left_out.counts
         self.log_exponent = nn.Parameter(torch.tensor(math.log(noise.exponent)))
         self.has_noise = noise.label_noise > 0
         if self.has_noise and noise.transition is None:
@@ -180,20 +171,19 @@ class _Classroom(nn.Module):
     def loss(self, rows: Tensor) -> Tensor:
         """Mean log-loss of the observed labels of these rows, with a gradient."""
         weights = self._weights(rows, self._project(rows), self.dropout)
-        loss = self._losses(weights, rows).mean()
-        if self.entropy_weight:
-            entropy = -(weights * weights.clamp_min(1e-12).log()).sum(dim=1).mean()
-            loss = loss - self.entropy_weight * entropy
-        return loss
+        logs = self._log_probabilities(weights, rows)
+        losses = log_losses(logs, self.own[rows], self._noise())
+        loss = smoothed_loss(losses, logs, self.label_smoothing)
+        return loss - self.entropy_weight * entropy(weights) if self.entropy_weight else loss
 
-    def judge(self, rows: Tensor) -> float:
-        """The same without dropout and gradient, on rows that are not trained on."""
+    def validate(self, rows: Tensor) -> float:
+        """The same without dropout and gradient, for held-out rows."""
+        total = 0.0
         with torch.no_grad():
             everything = self.scores.project(self.entries)
-            total = sum(
-                self._losses(self._weights(part, (everything, None), 0.0), part).sum().item()
-                for part in rows.split(1024)
-            )
+            for part in rows.split(ROWS_AT_ONCE):
+                logs = self._log_probabilities(self._weights(part, (everything, None), 0.0), part)
+                total += log_losses(logs, self.own[part], self._noise()).sum().item()
         return total / max(1, len(rows))
 
     def _project(self, rows: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -219,20 +209,15 @@ class _Classroom(nn.Module):
             is_out = is_out | (torch.rand(is_out.shape, generator=self.generator) < dropout)
         neighbors = neighbors + self.log_sample_weight[rows][:, None]
         neighbors = neighbors.masked_fill(is_out[:, None], -torch.inf)
-        return torch.softmax(torch.cat([neighbors, prior[..., None]], dim=2), dim=2).mean(dim=1)
+        return softmax_with_prior(neighbors, prior).mean(dim=1)
 
-    def _losses(self, weights: Tensor, rows: Tensor) -> Tensor:
-        own = self.own[rows.numpy()]
-        prior = torch.from_numpy(class_prior(self.counts, own).astype(np.float32))
+    def _log_probabilities(self, weights: Tensor, rows: Tensor) -> Tensor:
+        """Log-probabilities (B, C) of the true labels: the shares under the exponent."""
+        prior = torch.from_numpy(class_prior(self.counts, self.own[rows].numpy())).float()
         shares = vote_in_torch(self.features.labels[rows], weights[:, :-1], weights[:, -1], prior)
-        shares = shares.clamp_min(torch.finfo(shares.dtype).tiny)  # the log of an underflow is NaN
-        log_likely = torch.log_softmax(self.log_exponent.exp() * shares.log(), dim=1)
-        index = torch.from_numpy(own)
+        return torch.log_softmax(self.log_exponent.exp() * log_of(shares), dim=1)
+
+    def _noise(self) -> Tensor | None:
         if self.transition is not None:
-            return -(log_likely.exp() * self.transition.T[index]).sum(dim=1).log()
-        mine = log_likely.gather(1, index[:, None])[:, 0]
-        if not self.has_noise:
-            return -mine
-        noise, likely = torch.sigmoid(self.noise_odds), mine.exp()
-        n_others = max(len(self.counts) - 1, 1)
-        return -((1 - noise) * likely + noise * (1 - likely) / n_others).log()
+            return self.transition
+        return torch.sigmoid(self.noise_odds) if self.has_noise else None

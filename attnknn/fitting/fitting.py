@@ -348,9 +348,9 @@ class _Fitting:
         by_distance: Fitted,
         is_trained_on: Booleans,
     ) -> bool:
-        from attnknn.fitting.attention import teach
+        from attnknn.fitting.attention import train_attention
 
-        outcome = teach(
+        outcome = train_attention(
             attention,
             left_out,
             first_look=first_look,

@@ -19,6 +19,7 @@ from attnknn.attention import (
 from attnknn.encoders.image import ImageTraining
 from attnknn.errors import InvalidSettingError, ModelFolderError
 from attnknn.registry import Kind, registered
+from attnknn.training.config import TrainConfig
 
 ATTENTIONS = (
     UniformAttention,
@@ -28,7 +29,7 @@ ATTENTIONS = (
     KEnsembleAttention,
     AdaptiveAttention,
 )
-RECORDS = ("training", "views")  # settings of an image encoder that are records themselves
+RECORDS = ("ImageTraining", "TableLayers", "TrainConfig", "Views")  # settings that have settings
 LARGEST_NUMBER = 1 << 63
 
 
@@ -75,8 +76,8 @@ def to_plain(name: str, value: Any) -> Any:
     """A setting as JSON can hold it; tuples become lists, paths texts, trainings dicts."""
     if isinstance(value, np.generic):
         value = value.item()
-    if name in RECORDS and hasattr(value, "to_dict"):
-        return value.to_dict()
+    if type(value).__name__ in RECORDS:
+        return {"class": type(value).__name__, **value.to_dict()}
     if isinstance(value, PurePath):
         return str(value)
     if value is None or isinstance(value, bool | int | str):
@@ -93,7 +94,7 @@ def to_plain(name: str, value: Any) -> Any:
 
 def from_plain(name: str, value: Any) -> Any:
     """The setting that `to_plain` wrote."""
-    if name in RECORDS and isinstance(value, dict):
+    if isinstance(value, dict):
         return _record(name, value)
     if isinstance(value, list):
         return tuple(from_plain(name, item) for item in value)
@@ -104,12 +105,14 @@ def from_plain(name: str, value: Any) -> Any:
 
 
 def _record(name: str, stored: dict[str, Any]) -> Any:
-    """How an image encoder is trained, or in which views it sees queries."""
-    try:
-        if name == "training":
-            return ImageTraining.from_dict(stored)
-        from attnknn.training.views import Views
+    """A setting that is a record: how to train, the layers of a network, or views."""
+    from attnknn.encoders.learned_table import TableLayers
+    from attnknn.training.views import Views
 
-        return Views.from_dict(stored)
+    records: dict[str, Any] = {c.__name__: c for c in (ImageTraining, TableLayers, Views)}
+    records["TrainConfig"] = TrainConfig
+    try:
+        settings = {key: value for key, value in stored.items() if key != "class"}
+        return records[stored["class"]].from_dict(settings)
     except (TypeError, ValueError, AttributeError, KeyError) as error:
         raise ModelFolderError(f"The stored {name} cannot be read: {error!r}.") from error

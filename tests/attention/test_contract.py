@@ -18,16 +18,14 @@ from attnknn.attention import (
 )
 from attnknn.errors import InvalidSettingError
 from attnknn.testing.attention import check_attention
+from attnknn.training import TrainConfig
 
 EVERYTHING = LearnedAttention(
     n_heads=2,
     head_dim=3,
-    distance_bias=True,
-    prototypes=True,
-    self_attention=True,
-    query_prior=True,
     trust=True,
-    epochs=1,
+    terms=("distance_bias", "support", "prototypes", "self_attention", "query_prior"),
+    training=TrainConfig(epochs=1),
 )
 
 
@@ -39,8 +37,8 @@ EVERYTHING = LearnedAttention(
         DistanceAttention(temperature=0.5, prior_score=0.0),
         KEnsembleAttention(sizes=(1, 8), weighting="fitted"),
         AdaptiveAttention(rule="learned"),
-        LearnedAttention(epochs=1),
-        LearnedAttention(epochs=1, support=False, trust=False, prototypes=False),
+        LearnedAttention(training=TrainConfig(epochs=1)),
+        LearnedAttention(trust=False, terms=(), training=TrainConfig(epochs=1)),
         EVERYTHING,
     ],
     ids=str,

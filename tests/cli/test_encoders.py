@@ -11,6 +11,7 @@ import pytest
 
 from attnknn import AttnKNNClassifier
 from attnknn.encoders import LearnedTableEncoder
+from attnknn.training import TrainConfig
 
 from .samples import QUICK, animals, refused, run, write
 
@@ -30,7 +31,7 @@ def test_a_table_of_300_rows_is_embedded_by_training(tmp_path: Path) -> None:
     assert "encoder           learned-tabular: a table of 300 rows or more" in output
     encoder = AttnKNNClassifier.load(tmp_path / "model").encoder_
     assert isinstance(encoder, LearnedTableEncoder)
-    assert (encoder.epochs, encoder.embed_dim) == (1, 8)
+    assert (encoder.training.epochs, encoder.embed_dim) == (1, 8)
 
 
 def test_fewer_rows_are_not_trained_on_unless_asked_for(tmp_path: Path) -> None:
@@ -42,7 +43,7 @@ def test_fewer_rows_are_not_trained_on_unless_asked_for(tmp_path: Path) -> None:
 def test_a_trained_model_reads_rows_as_any_other(tmp_path: Path) -> None:
     fitted(300, tmp_path, *SHORT, "--seed", "3")
     table = animals(300)
-    encoder = LearnedTableEncoder(8, epochs=1)
+    encoder = LearnedTableEncoder(8, training=TrainConfig(epochs=1))
     classifier = AttnKNNClassifier(
         5, encoder=encoder, attention="distance", calibration=None, random_state=3
     ).fit(table[["weight", "legs", "home"]], table["kind"], ids=table["name"])

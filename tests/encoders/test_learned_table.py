@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 
 import numpy as np
 import pandas as pd
@@ -11,14 +12,17 @@ import torch
 
 from attnknn import AttnKNNClassifier
 from attnknn.encoders import LearnedTableEncoder, encoder_from_settings
+from attnknn.encoders.learned_table import TableLayers
 from attnknn.errors import InvalidSettingError, ModelFolderError
 from attnknn.testing import check_encoder
+from attnknn.training import TrainConfig
 
 
 def small(**settings: object) -> LearnedTableEncoder:
-    return LearnedTableEncoder(
-        **{"embed_dim": 6, "width": 12, "n_frequencies": 3, "number_dim": 2, **settings}
-    )
+    names = {field.name for field in fields(TableLayers)}
+    layers = {name: settings.pop(name) for name in names & set(settings)}
+    layers = TableLayers(**{"n_frequencies": 3, "number_dim": 2, **layers})
+    return LearnedTableEncoder(**{"embed_dim": 6, "width": 12, **settings}, layers=layers)
 
 
 @pytest.fixture
@@ -110,7 +114,9 @@ def test_a_stored_encoder_gives_the_same_embeddings(table):
 )
 def test_stored_sizes_that_do_not_fit_are_refused_before_memory_is_taken(table, change, message):
     settings, arrays = stored(small().fit(table))
-    settings["settings"].update(change)
+    (name,) = change
+    layers = settings["settings"]["layers"]
+    (layers if name in layers else settings["settings"]).update(change)
     with pytest.raises(ModelFolderError, match=message):
         encoder_from_settings(settings, arrays)
 
@@ -131,16 +137,20 @@ def test_weights_that_are_not_finite_are_refused(table):
         ("candidates", "far"),
         ("holdout", 0.0),
         ("refresh", 0),
+        ("training", {"epochs": 2}),
+        ("training", TrainConfig(batch_size=1)),
     ],
 )
 def test_settings_that_cannot_be_are_refused_by_name(table, name, value):
-    with pytest.raises(InvalidSettingError, match=name):
+    with pytest.raises(
+        InvalidSettingError, match="batch_size" if isinstance(value, TrainConfig) else name
+    ):
         small(**{name: value}).fit(table)
 
 
 def test_a_classifier_with_it_survives_its_folder(table, tmp_path):
     labels = (table["pay"] > 1).astype(str)
-    encoder = small(epochs=2)
+    encoder = small(training=TrainConfig(epochs=2))
     classifier = AttnKNNClassifier(encoder=encoder, random_state=0).fit(table, labels)
     classifier.save(tmp_path / "model")
     again = AttnKNNClassifier.load(tmp_path / "model")

@@ -14,7 +14,7 @@ from strategies import batch, blobs
 
 from attnknn import AttnKNNClassifier, LearnedAttention
 from attnknn.attention import DistanceAttention
-from attnknn.attention.learned import CHOICES, LIMITS, features_of, first_support, support_of
+from attnknn.attention.learned import LIMITS, TERMS, features_of, first_support, support_of
 from attnknn.attention.numpy_scorer import settled
 from attnknn.attention.scores import (
     NeighborScores,
@@ -22,6 +22,7 @@ from attnknn.attention.scores import (
     learned_distances,
 )
 from attnknn.errors import InvalidSettingError, NotFittedYetError
+from attnknn.training import TrainConfig
 
 ALL_ON = Shape(
     dim=3,
@@ -115,23 +116,29 @@ def test_neighbors_are_mixed_as_their_differences_say_forward_and_backward(dtype
 
 
 def test_scores_in_training_are_the_scores_of_predict():
-    from attnknn.fitting.attention import _Classroom
+    from attnknn.fitting.attention import AttentionObjective
+    from attnknn.fitting.objective import log_losses
 
     X, y = blobs(80)
-    attention = LearnedAttention(n_heads=2, epochs=2, batch_size=32, distance_bias=True)
+    attention = LearnedAttention(
+        n_heads=2,
+        terms=("distance_bias", "support", "prototypes"),
+        training=TrainConfig(epochs=2, batch_size=32),
+    )
     clf = AttnKNNClassifier(8, attention=attention, calibration="scores", random_state=0).fit(X, y)
     left_out = clf._everyone().trusting(clf._trust())
     trained = clf.attention_.copy()
     trained.temperature_, trained.prior_score_ = 1.0, 0.0
-    classroom = _Classroom(trained, left_out, clf.calibration_, torch.Generator())
+    objective = AttentionObjective(trained, left_out, clf.calibration_, torch.Generator())
     rows = torch.arange(80)
     with torch.no_grad():
-        in_training = classroom._weights(rows, classroom._project(rows), 0.0).numpy()
+        in_training = objective._weights(rows, objective._project(rows), 0.0).numpy()
     at_predict = trained.weigh(left_out.batch)
     assert np.allclose(in_training[:, :-1], at_predict.neighbors, atol=1e-5)
     assert np.allclose(in_training[:, -1], at_predict.prior, atol=1e-5)
     with torch.no_grad():
-        losses = classroom._losses(torch.from_numpy(in_training), rows).numpy()
+        logs = objective._log_probabilities(torch.from_numpy(in_training), rows)
+        losses = log_losses(logs, objective.own, objective._noise()).numpy()
     from attnknn.vote import vote
 
     shares = vote(left_out.batch.neighbors.labels, at_predict, left_out.prior)
@@ -140,7 +147,9 @@ def test_scores_in_training_are_the_scores_of_predict():
 
 def test_many_queries_are_scored_as_few_are(monkeypatch):
     X, y = blobs(60)
-    clf = AttnKNNClassifier(8, attention=LearnedAttention(epochs=1), random_state=0).fit(X, y)
+    clf = AttnKNNClassifier(
+        8, attention=LearnedAttention(training=TrainConfig(epochs=1)), random_state=0
+    ).fit(X, y)
     seen = clf._everyone().trusting(clf._trust()).batch
     few = clf.attention_.scores(seen).neighbors
     monkeypatch.setattr("attnknn.attention.learned.FEW", 0)
@@ -172,7 +181,9 @@ def test_numpy_scores_a_few_as_torch_does(parts, n_queries):
 
 def test_one_query_is_answered_as_among_many(monkeypatch):
     X, y = blobs(80)
-    clf = AttnKNNClassifier(8, attention=LearnedAttention(epochs=1), random_state=0).fit(X, y)
+    clf = AttnKNNClassifier(
+        8, attention=LearnedAttention(training=TrainConfig(epochs=1)), random_state=0
+    ).fit(X, y)
     monkeypatch.setattr("attnknn.attention.learned.FEW", 8 * X.shape[1] + 1)  # of one query
     alone = np.concatenate([clf.predict_proba(row[None]) for row in X])
     assert np.allclose(alone, clf.predict_proba(X), atol=1e-6)
@@ -225,42 +236,61 @@ OPTIONS = {
     "head_dim": 2,
     "temperature": 1.5,
     "temperature_bounds": (0.5, 0.6),
-    "distance_bias": True,
-    "support": False,
+    "terms": ("prototypes",),
     "trust": False,
-    "prototypes": "other",
-    "self_attention": True,
-    "query_prior": True,
     "dropout": 0.0,
     "entropy_weight": 0.5,
+    "holdout": 0.4,
+    "max_rows": 60,
+    "training": TrainConfig(epochs=1),
+}
+QUICK = TrainConfig(epochs=3, batch_size=64, learning_rate=0.02)
+TRAINING = {
     "epochs": 1,
     "batch_size": 32,
     "learning_rate": 0.05,
     "weight_decay": 5.0,
-    "holdout": 0.4,
-    "max_rows": 60,
+    "optimizer": "sgd",
+    "schedule": "linear",
+    "warmup": 0.5,
+    "patience": 1,
+    "clip": 0.01,
+    "label_smoothing": 0.3,
+    "average": 0.9,
+    "lookahead": 2,
 }
 
 
 def test_the_test_of_options_knows_all_of_them():
     assert set(OPTIONS) == set(LearnedAttention().get_params())
-    assert set(LIMITS) | set(CHOICES) | {"temperature_bounds"} == set(OPTIONS)
+    checked = {"temperature_bounds", "terms", "trust", "training"}
+    assert set(LIMITS) | checked == set(OPTIONS)
+    assert set(TRAINING) == {field.name for field in fields(TrainConfig)}
 
 
 @cache
 def answers_of(**options):
     X, y = blobs(160, spread=1.0)
-    settings = {"epochs": 3, "batch_size": 64, "learning_rate": 0.02} | options
-    attention = LearnedAttention(**settings)
+    attention = LearnedAttention(**{"training": QUICK} | options)
     return AttnKNNClassifier(8, attention=attention, random_state=0).fit(X, y).predict_proba(X)
 
 
 @pytest.mark.parametrize("option", OPTIONS)
 def test_every_option_moves_the_answer(option):
-    value = OPTIONS[option]
-    if value == "other":
-        value = not getattr(LearnedAttention(), option)
-    assert np.abs(answers_of() - answers_of(**{option: value})).max() > 1e-5
+    assert np.abs(answers_of() - answers_of(**{option: OPTIONS[option]})).max() > 1e-5
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_every_term_moves_the_answer(term):
+    usual = LearnedAttention().terms
+    terms = tuple(t for t in usual if t != term) if term in usual else (*usual, term)
+    assert np.abs(answers_of() - answers_of(terms=terms)).max() > 1e-5
+
+
+@pytest.mark.parametrize("setting", [name for name in TRAINING if name != "patience"])
+def test_every_setting_of_the_training_moves_the_answer(setting):
+    training = replace(QUICK, **{setting: TRAINING[setting]})
+    assert np.abs(answers_of() - answers_of(training=training)).max() > 1e-5
 
 
 @pytest.mark.parametrize(
@@ -275,20 +305,13 @@ def test_every_option_moves_the_answer(option):
         ("temperature_bounds", (2.0, 0.1)),
         ("temperature_bounds", (0.0, 1.0)),
         ("temperature_bounds", 1.0),
-        ("distance_bias", "yes"),
-        ("support", 1),
+        ("terms", "support"),
+        ("terms", ("support", "suport")),
         ("trust", "yes"),
-        ("prototypes", None),
-        ("self_attention", "no"),
-        ("query_prior", 0),
+        ("training", {"epochs": 1}),
         ("dropout", 1),
         ("dropout", -0.1),
         ("entropy_weight", np.nan),
-        ("epochs", 0),
-        ("batch_size", 0),
-        ("learning_rate", 0.0),
-        ("learning_rate", np.inf),
-        ("weight_decay", -1.0),
         ("holdout", 0.0),
         ("holdout", 1.5),
         ("max_rows", 1),
@@ -307,14 +330,16 @@ def test_options_out_of_range_are_refused_by_name(option, value):
     "settings",
     [
         {},
-        {"n_heads": 2, "distance_bias": True, "query_prior": True},
-        {"prototypes": True, "self_attention": True},
+        {"n_heads": 2, "terms": ("distance_bias", "support", "prototypes", "query_prior")},
+        {"terms": ("support", "prototypes", "self_attention")},
     ],
     ids=str,
 )
 def test_random_labels_cannot_be_learned(settings, rng):
     X, y = rng.normal(size=(400, 20)), rng.integers(0, 4, 400)
-    attention = LearnedAttention(epochs=4, batch_size=64, learning_rate=0.01, **settings)
+    attention = LearnedAttention(
+        training=TrainConfig(epochs=4, batch_size=64, learning_rate=0.01), **settings
+    )
     clf = AttnKNNClassifier(16, attention=attention, random_state=0).fit(X, y)
     is_right = clf.leave_one_out_proba().argmax(axis=1) == y
     # Chance is a quarter; three standard errors of 400 rows are 0.065, of 60 rows 0.17.
@@ -328,7 +353,9 @@ def test_copies_of_a_row_do_not_tell_its_label(rng):
     once, labels = rng.normal(size=(120, 6)), rng.integers(0, 3, 120)
     group = np.repeat(np.arange(120), 3)
     X = once[group] + 0.01 * rng.normal(size=(360, 6))
-    attention = LearnedAttention(epochs=6, batch_size=64, learning_rate=0.02, trust=True)
+    attention = LearnedAttention(
+        trust=True, training=TrainConfig(epochs=6, batch_size=64, learning_rate=0.02)
+    )
     clf = AttnKNNClassifier(16, attention=attention, random_state=0)
     clf.fit(X, labels[group], groups=group)
     is_right = clf.leave_one_out_proba().argmax(axis=1) == labels[group]
@@ -337,7 +364,7 @@ def test_copies_of_a_row_do_not_tell_its_label(rng):
 
 
 def test_the_start_of_training_does_not_see_the_labels_of_held_out_rows():
-    from attnknn.fitting.attention import teach
+    from attnknn.fitting.attention import train_attention
 
     X, y = blobs(90)
     clf = AttnKNNClassifier(8, attention="distance", random_state=0).fit(X, y)
@@ -349,8 +376,8 @@ def test_the_start_of_training_does_not_see_the_labels_of_held_out_rows():
         lesson = type(left_out)(
             **{f.name: getattr(left_out, f.name) for f in fields(left_out)} | {"own": own}
         )
-        attention = LearnedAttention(epochs=1, prototypes=True, learning_rate=1e-12)
-        teach(
+        attention = LearnedAttention(training=TrainConfig(epochs=1, learning_rate=1e-12))
+        train_attention(
             attention,
             lesson,
             first_look=clf.attention_,

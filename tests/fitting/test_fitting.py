@@ -12,6 +12,7 @@ from attnknn import AttnKNNClassifier, DistanceAttention, LearnedAttention, Powe
 from attnknn.calibration import MOST_NEIGHBORS_TO_SEE_NOISE, fit
 from attnknn.encoders import LearnedTableEncoder
 from attnknn.fitting.fitting import FitSettings, _Fitting, _halvings
+from attnknn.training import TrainConfig
 
 
 def stretches(n=400):
@@ -92,7 +93,7 @@ def test_without_calibration_nothing_is_fitted_for_distances():
 
 def test_held_out_rows_are_held_out_and_the_share_is_the_one_asked_for():
     X, y = blobs(100)
-    attention = LearnedAttention(epochs=1, holdout=0.25)
+    attention = LearnedAttention(holdout=0.25, training=TrainConfig(epochs=1))
     clf = AttnKNNClassifier(8, attention=attention, random_state=0).fit(X, y)
     assert clf.held_out_.sum() == 25
     assert clf.fit_report_.n_rows == 25
@@ -110,7 +111,9 @@ def test_rare_classes_that_nothing_tells_apart_are_not_taken_for_noise(seed):
 
 def test_a_report_of_a_learned_encoder_counts_held_out_rows_only_where_distance_is_kept(rng):
     X = rng.normal(size=(310, 3))
-    encoder = LearnedTableEncoder(epochs=1, holdout=0.2, network="waves", width=32)
+    encoder = LearnedTableEncoder(
+        holdout=0.2, network="waves", width=32, training=TrainConfig(epochs=1)
+    )
     clf = AttnKNNClassifier(8, encoder=encoder, random_state=0).fit(X, rng.integers(2, size=310))
     assert "not better beyond the noise" in clf.fit_report_.reason
     assert clf.fit_report_.n_rows == clf.held_out_.sum() == 62
@@ -118,7 +121,7 @@ def test_a_report_of_a_learned_encoder_counts_held_out_rows_only_where_distance_
 
 def test_rows_beyond_the_most_are_held_out_and_still_vote():
     X, y = blobs(100)
-    attention = LearnedAttention(epochs=1, max_rows=40, holdout=0.25)
+    attention = LearnedAttention(max_rows=40, holdout=0.25, training=TrainConfig(epochs=1))
     clf = AttnKNNClassifier(8, attention=attention, random_state=0).fit(X, y)
     assert (~clf.held_out_).sum() == 40
     assert set(clf.kneighbors(X, 1)[1].ravel()) == set(range(100))
@@ -164,7 +167,7 @@ def test_many_neighbors_vote_under_the_noise_that_few_have_seen(label_noise, rng
 
 def test_without_calibration_learned_attention_stays_as_training_left_it():
     clf = AttnKNNClassifier(
-        attention=LearnedAttention(epochs=1), calibration=None, random_state=0
+        attention=LearnedAttention(training=TrainConfig(epochs=1)), calibration=None, random_state=0
     ).fit(*stretches())
     assert (clf.attention_.temperature_, clf.attention_.prior_score_) == (1.0, 0.0)
     assert clf.calibration_.exponent == 1.0
@@ -180,7 +183,9 @@ def test_groups_are_trained_on_whole_or_judge_whole():
         y = rng.integers(0, 3, 40)[groups]  # a label per group, at random: nothing can be learned
         kept.append(AttnKNNClassifier(random_state=0).fit(X, y, groups=groups).fit_report_)
     assert sum(report.attention == "distance" for report in kept) >= 2
-    learned = AttnKNNClassifier(attention=LearnedAttention(epochs=2), random_state=0)
+    learned = AttnKNNClassifier(
+        attention=LearnedAttention(training=TrainConfig(epochs=2)), random_state=0
+    )
     held_out = learned.fit(X, y, groups=groups).held_out_
     assert 0.05 < held_out.mean() < 0.3
     assert not set(groups[held_out]) & set(groups[~held_out])

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 import torch
 
 from attnknn import AttnKNNClassifier
 from attnknn.encoders import LearnedTableEncoder
-from attnknn.encoders.learned_table import NETWORKS
+from attnknn.encoders.learned_table import NETWORKS, TableLayers
 from attnknn.errors import InvalidInputError
 from attnknn.fitting.encoders import teach_encoder
-from attnknn.fitting.tables import _Classroom, _Lesson, teach_table
-from attnknn.vote import vote_in_torch
+from attnknn.fitting.tables import TableObjective, TrainingData, train_table
+from attnknn.training import TrainConfig
+from attnknn.vote import class_prior, vote_in_torch
 
 
 def small(**settings: object) -> LearnedTableEncoder:
     chosen: dict[str, object] = {
         "embed_dim": 8,
         "width": 32,
-        "epochs": 6,
-        "batch_size": 32,
         "n_candidates": 64,
+        "network": "waves",
     }
-    chosen["network"] = "waves"
-    return LearnedTableEncoder(**{**chosen, **settings})
+    names = {field.name for field in fields(TrainConfig)}
+    training = {name: settings.pop(name) for name in names & set(settings)}
+    config = TrainConfig(**{"epochs": 6, "batch_size": 32, **training})
+    layers = {
+        name: settings.pop(name) for name in ("n_blocks", "column_dropout") if name in settings
+    }
+    layers = TableLayers(**layers) if layers else None
+    return LearnedTableEncoder(**{**chosen, **settings}, layers=layers, training=config)
 
 
 def spiral(n: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -60,7 +68,7 @@ def test_the_network_is_trained_that_held_out_rows_like_best_in_trials():
     losses, kept = {}, {}
     for network, epochs in (*((name, 3) for name in NETWORKS), ("auto", 12)):
         encoder = small(network=network, epochs=epochs).fit(X)
-        outcome = teach_table(
+        outcome = train_table(
             encoder,
             encoder.inputs(X),
             y,
@@ -98,17 +106,21 @@ def test_groups_stay_whole_and_held_out_rows_are_not_trained_on():
     assert all(len(set(held_out[groups == group])) == 1 for group in range(30))
 
 
-def classroom(settings: LearnedTableEncoder, groups: np.ndarray) -> _Classroom:
+def objective(settings: LearnedTableEncoder, groups: np.ndarray) -> TableObjective:
     X, y = spiral(len(groups))
     settings.fit(X)
-    lesson = _Lesson(settings.inputs(X), y, groups, len(groups) - 5, 2)
-    return _Classroom(settings, lesson, torch.Generator().manual_seed(0))
+    data = TrainingData(settings.inputs(X), y, groups, len(groups) - 5, 2)
+    return TableObjective(settings, data, torch.Generator().manual_seed(0))
+
+
+def prior_of(made: TableObjective, rows: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(class_prior(made.counts, made.codes[rows].numpy())).float()
 
 
 def test_no_row_votes_for_itself_or_its_group():
     groups = np.array([-1, -1, 4, 4, 4, 6, 6, -1, -1, -1])
-    room = classroom(small(), groups)
-    may_vote = room._may_vote(torch.arange(5), torch.tensor([0, 1, 2, 3, 0]))
+    made = objective(small(), groups)
+    may_vote = made._may_vote(torch.arange(5), torch.tensor([0, 1, 2, 3, 0]))
     assert may_vote.int().tolist() == [
         [0, 1, 1, 1, 0],
         [1, 0, 1, 1, 1],
@@ -119,43 +131,45 @@ def test_no_row_votes_for_itself_or_its_group():
 
 
 def test_the_loss_is_the_vote_written_out(monkeypatch):
-    room = classroom(small(n_candidates=0, column_dropout=0.0), np.full(20, -1))
+    made = objective(small(n_candidates=0, column_dropout=0.0), np.full(20, -1))
     rows = torch.arange(15)
-    room.net.eval()
-    embedded = room.net(room.inputs[rows])
+    made.net.eval()
+    embedded = made.net(made.inputs[rows])
     total = 0.0
     for i in range(15):
         others = [j for j in range(15) if j != i]
         scores = [-(embedded[i] - embedded[j]).square().sum() * 4.0 for j in others]
-        weights = torch.softmax(torch.stack([*scores, room.prior_score]), dim=0)[None]
-        prior = room._prior_without(rows[i : i + 1])
-        labels = room.codes[others][None]
+        weights = torch.softmax(torch.stack([*scores, made.prior_score]), dim=0)[None]
+        prior = prior_of(made, rows[i : i + 1])
+        labels = made.codes[others][None]
         shares = vote_in_torch(labels, weights[:, :-1], weights[:, -1], prior)[0]
-        total -= shares[room.codes[i]].log()
-    monkeypatch.setattr(room.net, "train", lambda: None)  # the norms stand still
-    assert room.loss(rows).item() == pytest.approx(total.item() / 15, rel=1e-4)
+        total -= shares[made.codes[i]].log()
+    monkeypatch.setattr(made.net, "train", lambda: None)  # the norms stand still
+    assert made.loss(rows).item() == pytest.approx(total.item() / 15, rel=1e-4)
 
 
 def test_smoothing_spreads_a_share_of_each_label():
-    losses = []
+    losses, rows = [], torch.arange(15)
     for smoothing in (0.0, 0.5):
-        room = classroom(
+        made = objective(
             small(n_candidates=0, column_dropout=0.0, label_smoothing=smoothing), np.full(20, -1)
         )
-        losses.append(room.loss(torch.arange(15)).item())
-        logs = room._ask_candidates(torch.arange(15)).log()
+        losses.append(made.loss(rows).item())
+        logs = made._vote_of_sample(rows, prior_of(made, rows)).log()
     assert losses[1] == pytest.approx(0.5 * losses[0] - 0.5 * logs.mean().item(), rel=1e-4)
 
 
 def test_candidates_that_are_all_the_nearest_give_the_same_vote():
-    room = classroom(small(candidates="nearest", n_candidates=14), np.full(20, -1))
+    made = objective(small(candidates="nearest", n_candidates=14), np.full(20, -1))
     rows = torch.arange(15)
-    room.refresh(0)
-    room.net.eval()
-    by_nearest = room._ask_nearest(rows)
-    embedded = room.net(room.inputs[rows])
-    weights = room._weights_among(embedded, rows, embedded)
-    by_all = room._vote(room.codes[rows], weights, room._prior_without(rows))
+    made.refresh(0)
+    made.net.eval()
+    by_nearest = made._vote_of_nearest(rows, prior_of(made, rows))
+    embedded = made.net(made.inputs[rows])
+    weights = made._weights(embedded, rows, embedded)
+    labels = torch.nn.functional.one_hot(made.codes[rows]).float()
+    prior = prior_of(made, rows)
+    by_all = vote_in_torch(labels, weights[:, :-1], weights[:, -1], prior)
     assert torch.allclose(by_nearest, by_all, atol=1e-5)
 
 

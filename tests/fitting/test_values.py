@@ -12,6 +12,7 @@ from strategies import blobs
 from attnknn import AttnKNNClassifier, LearnedAttention
 from attnknn.fitting import values
 from attnknn.fitting.values import _look_at, _Split, teach_head
+from attnknn.training import TrainConfig
 
 
 def slope(n, seed=0):
@@ -58,7 +59,7 @@ def test_the_report_compares_head_and_vote_on_held_out_rows():
 @pytest.mark.usefixtures("short")
 def test_rows_that_attention_was_not_trained_on_judge_the_head_too():
     X, y = slope(200)
-    attention = LearnedAttention(epochs=1)
+    attention = LearnedAttention(training=TrainConfig(epochs=1))
     plain = AttnKNNClassifier(16, attention=attention, random_state=0).fit(X, y)
     clf = with_head(X, y, attention=attention)
     assert clf.held_out_.tolist() == plain.held_out_.tolist()
@@ -67,7 +68,7 @@ def test_rows_that_attention_was_not_trained_on_judge_the_head_too():
 
 @pytest.mark.usefixtures("short")
 def test_rows_that_the_encoder_was_not_trained_on_judge_the_head_too(monkeypatch):
-    monkeypatch.setattr("attnknn.fitting.tables.FEWEST_EPOCHS", 1)
+    monkeypatch.setattr("attnknn.fitting.tables.EPOCHS", (1, 60))
     monkeypatch.setattr("attnknn.fitting.tables.N_STEPS", 1)
     X, y = slope(120)
     plain = AttnKNNClassifier(encoder="learned-tabular", random_state=0).fit(X, y)
@@ -112,7 +113,10 @@ def test_random_labels_cannot_be_learned(rng):
 
 @pytest.mark.parametrize(
     ("attention", "rounding"),
-    [("distance", 0.0), (LearnedAttention(epochs=1, trust=True), 0.02)],  # trust knows counts
+    [
+        ("distance", 0.0),
+        (LearnedAttention(trust=True, training=TrainConfig(epochs=1)), 0.02),
+    ],  # trust knows counts
     ids=["distance", "learned"],
 )
 def test_no_row_sees_its_own_label_or_its_groups(attention, rounding, rng):

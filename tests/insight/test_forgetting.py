@@ -22,6 +22,7 @@ from attnknn.insight import (
 )
 from attnknn.insight.forgetting import answer_forgotten
 from attnknn.research.evaluation.stress import symmetric_noise
+from attnknn.training import TrainConfig
 
 QUERIES = blobs(15, seed=3)[0]
 
@@ -312,7 +313,7 @@ def test_a_budget_that_is_kept_already_changes_nothing(policy):
 
 @pytest.mark.parametrize("policy", [keep_newest, drop_least_valuable])
 def test_learned_attention_and_one_entry_for_each_class_work_too(policy):
-    clf = fitted(60, LearnedAttention(epochs=1, batch_size=64, trust=True))
+    clf = fitted(60, LearnedAttention(trust=True, training=TrainConfig(epochs=1, batch_size=64)))
     n_held_out = clf.held_out_.sum()
     assert 0 < n_held_out < 60
     assert policy(clf, 3).held_out.n_rows == n_held_out

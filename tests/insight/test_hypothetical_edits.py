@@ -13,12 +13,15 @@ from strategies import ATTENTIONS, blobs
 from attnknn import AttnKNNClassifier, LearnedAttention
 from attnknn.errors import InvalidInputError, UnknownEntryError
 from attnknn.insight import AddedRows, what_if
+from attnknn.training import TrainConfig
 
 KINDS = {
     "distance": {"attention": ATTENTIONS["distance"]},
     "by class": {"attention": ATTENTIONS["distance"], "label_noise": "by_class"},
-    "learned": {"attention": LearnedAttention(epochs=1, batch_size=64, trust=True)},
-    "prototypes": {"attention": LearnedAttention(epochs=1, batch_size=64, prototypes=True)},
+    "learned": {
+        "attention": LearnedAttention(trust=True, training=TrainConfig(epochs=1, batch_size=64))
+    },
+    "prototypes": {"attention": LearnedAttention(training=TrainConfig(epochs=1, batch_size=64))},
     "value head": {"attention": ATTENTIONS["distance"], "value_head": True},
     "adaptive": {"attention": ATTENTIONS["adaptive"]},
 }

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from attnknn import AttnKNNClassifier, LearnedAttention
+from attnknn.training import TrainConfig
 
 from .samples import N, fitted, labels, quick, rows
 
@@ -21,7 +22,9 @@ def plain() -> AttnKNNClassifier:
 def learned() -> AttnKNNClassifier:
     """Every part that learned attention can have, and a value head."""
     attention = LearnedAttention(
-        n_heads=2, epochs=1, distance_bias=True, self_attention=True, query_prior=True
+        n_heads=2,
+        terms=("distance_bias", "support", "prototypes", "self_attention", "query_prior"),
+        training=TrainConfig(epochs=1),
     )
     classifier = AttnKNNClassifier(8, attention=attention, value_head=True, random_state=0)
     return classifier.fit(

@@ -20,6 +20,7 @@ from attnknn.insight import weigh_by_age
 from attnknn.storage import load_notes, save_classifier
 from attnknn.storage.editor import EditableModel, list_changes, list_edits
 from attnknn.storage.store.state import digest_of
+from attnknn.training import TrainConfig
 
 from .samples import assert_same, fitted, labels, people, predict, rows
 
@@ -54,7 +55,7 @@ def test_edits_of_a_store_are_those_of_a_classifier(path: Path) -> None:
 
 @pytest.mark.parametrize("ids", [None, [f"row {i}" for i in range(40)]])
 def test_learned_parts_are_kept_and_follow_new_classes(tmp_path: Path, ids) -> None:
-    attention = LearnedAttention(n_heads=2, epochs=1)
+    attention = LearnedAttention(n_heads=2, training=TrainConfig(epochs=1))
     clf = AttnKNNClassifier(8, attention=attention, value_head=True, random_state=0)
     clf.fit(rows(), labels(), ids=ids)
     clf.save(tmp_path / "model")
@@ -75,7 +76,7 @@ def test_learned_parts_are_kept_and_follow_new_classes(tmp_path: Path, ids) -> N
 
 
 def test_trust_that_is_not_stored_is_computed_again(tmp_path: Path) -> None:
-    attention = LearnedAttention(epochs=1, trust=True)
+    attention = LearnedAttention(trust=True, training=TrainConfig(epochs=1))
     AttnKNNClassifier(8, attention=attention, random_state=0).fit(rows(), labels()).save(
         tmp_path / "model"
     )

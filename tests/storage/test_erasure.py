@@ -103,7 +103,9 @@ def test_a_new_class_that_was_theirs_is_said(path: Path) -> None:
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 def test_a_prototype_that_is_their_only_row_goes_too(tmp_path: Path, metric: str) -> None:
-    clf = AttnKNNClassifier(8, attention=LearnedAttention(epochs=1), metric=metric, random_state=0)
+    clf = AttnKNNClassifier(
+        8, attention=LearnedAttention(training=TrainConfig(epochs=1)), metric=metric, random_state=0
+    )
     clf.fit(rows(), labels()).save(tmp_path / "model")
     with open_for_editing(tmp_path / "model") as model:
         model.add(rows(1, seed=2), ["dog"], subjects=["late"])
@@ -250,7 +252,9 @@ def _fail(*_: object) -> int:
 
 
 def test_numbers_that_look_like_a_short_row_are_left_alone(tmp_path: Path) -> None:
-    clf = AttnKNNClassifier(4, attention=LearnedAttention(epochs=1), metric="cosine")
+    clf = AttnKNNClassifier(
+        4, attention=LearnedAttention(training=TrainConfig(epochs=1)), metric="cosine"
+    )
     X = np.where(np.arange(40)[:, None] % 2 == 1, 1.0, -1.0)  # every embedding is 1.0 or -1.0
     clf.fit(X, np.arange(40) % 2).save(tmp_path / "model")
     with open_for_editing(tmp_path / "model") as model:

@@ -30,6 +30,7 @@ from attnknn.memory import NumpyMemory
 from attnknn.registry import registered
 from attnknn.storage import load_notes, save_classifier
 from attnknn.storage.plain import storable
+from attnknn.training import TrainConfig
 
 from .samples import N, labels, quick, rows, same_answers
 
@@ -241,7 +242,7 @@ def test_a_loaded_model_answers_without_judging_every_entry_again(
 ) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 3))
-    learned = LearnedAttention(epochs=1)
+    learned = LearnedAttention(training=TrainConfig(epochs=1))
     before = AttnKNNClassifier(attention=learned, random_state=0).fit(X, X[:, 0] > 0)
     before.save(tmp_path / "model")
     after = AttnKNNClassifier.load(tmp_path / "model")
@@ -252,7 +253,9 @@ def test_a_loaded_model_answers_without_judging_every_entry_again(
 @pytest.mark.parametrize("value", [-0.1, 1.1, np.nan])
 def test_a_trust_that_is_no_share_is_refused(tmp_path: Path, value: float) -> None:
     X = np.random.default_rng(0).normal(size=(60, 3))
-    model = AttnKNNClassifier(attention=LearnedAttention(epochs=1), random_state=0)
+    model = AttnKNNClassifier(
+        attention=LearnedAttention(training=TrainConfig(epochs=1)), random_state=0
+    )
     model.fit(X, X[:, 0] > 0)._cache["trust_of_all"] = np.full(60, value)
     model.save(tmp_path / "model")
     with pytest.raises(ModelFolderError, match="from 0 to 1"):

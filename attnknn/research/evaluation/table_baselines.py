@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -91,7 +92,6 @@ class TableMLP(ClassifierMixin, BaseEstimator):
         import torch
         from torch import Tensor, nn
 
-        from attnknn.training.config import TrainConfig
         from attnknn.training.loop import train
 
         self.encoder_.build(seed, network)
@@ -117,19 +117,12 @@ class TableMLP(ClassifierMixin, BaseEstimator):
             with torch.no_grad():
                 return float(nn.functional.cross_entropy(both(rows[judges]), labels[judges]))
 
+        config = self.encoder_.train_config()
         groups = parameter_groups(
-            both,
-            learning_rate=self.encoder_.of_network("learning_rate"),
-            weight_decay=self.encoder_.weight_decay,
+            both, learning_rate=config.learning_rate, weight_decay=config.weight_decay
         )
-        size = min(self.encoder_.batch_size, len(trained))
-        config = TrainConfig(
-            epochs=EPOCHS,
-            batch_size=size,
-            warmup=0.05,
-            patience=PATIENCE,
-            average=self.encoder_.average,
-        )
+        size = min(config.batch_size, len(trained))
+        config = replace(config, epochs=EPOCHS, batch_size=size, patience=PATIENCE)
         outcome = train(both, loss_of, judge, len(trained), config, groups, chance)
         net.chance.draw = None
         both.eval()

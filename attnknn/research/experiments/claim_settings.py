@@ -11,7 +11,7 @@ from attnknn.attention import LearnedAttention
 from attnknn.errors import InvalidSettingError, unknown_name
 from attnknn.research.evaluation.shift import SEVERITIES, SHIFTS
 from attnknn.research.evaluation.stress import NOISES
-from attnknn.research.experiments.methods import METHODS
+from attnknn.research.experiments.methods import METHODS, learned_attention
 from attnknn.research.experiments.stresses import Stress
 
 FINITE = Limits()
@@ -110,7 +110,7 @@ def _check_variant(name: str, changed: Any) -> None:
     for setting in changed:
         if setting not in known:
             raise unknown_name("setting of learned attention", setting, known)
-    LearnedAttention(**changed).check_settings()
+    learned_attention(changed).check_settings()
 
 
 CHECKS: dict[str, Callable[[Any], Any]] = {

@@ -22,6 +22,7 @@ from attnknn.research.experiments.clock import Clock
 from attnknn.research.experiments.found import Found
 from attnknn.research.experiments.scenes import Scene
 from attnknn.research.experiments.votes import Remembered, map_after_averaging, probabilities
+from attnknn.training import TrainConfig
 
 MOST_NEIGHBORS, MOST_OF_TRAINED = 64, 1024  # an encoder trained for the vote has more to offer
 
@@ -130,8 +131,16 @@ def _distance(stage: Stage, choices: Choices) -> Iterator[Found]:
     )  # of one size: K is not chosen
 
 
+def learned_attention(settings: Mapping[str, Any]) -> LearnedAttention:
+    """Learned attention with settings as TOML writes them: `training` is a table."""
+    training = settings.get("training")
+    if not isinstance(training, Mapping):
+        return LearnedAttention(**settings)
+    return LearnedAttention(**{**settings, "training": TrainConfig(**training)})
+
+
 def _learned(stage: Stage, choices: Choices) -> Iterator[Found]:
-    attention = LearnedAttention(**choices.attention)
+    attention = learned_attention(choices.attention)
     return stage.votes("learned", attention, choices.n_neighbors or stage.few)
 
 

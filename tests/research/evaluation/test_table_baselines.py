@@ -7,8 +7,10 @@ import pandas as pd
 import pytest
 
 from attnknn.encoders import LearnedTableEncoder
+from attnknn.encoders.learned_table import TableLayers
 from attnknn.research.evaluation import table_baselines
 from attnknn.research.evaluation.table_baselines import AsCategories, TableMLP
+from attnknn.training import TrainConfig
 
 
 @pytest.fixture
@@ -26,7 +28,13 @@ def labels(rows):
 
 
 def small(network="auto") -> LearnedTableEncoder:
-    return LearnedTableEncoder(8, network=network, width=32, n_blocks=1, batch_size=32)
+    return LearnedTableEncoder(
+        8,
+        network=network,
+        width=32,
+        layers=TableLayers(n_blocks=1),
+        training=TrainConfig(batch_size=32),
+    )
 
 
 def test_the_network_with_a_head_learns_what_no_line_can(rows, labels):

@@ -36,15 +36,16 @@ def test_a_sweep_sets_k_for_every_method():
 
 
 def test_every_part_of_attention_is_left_out_or_added_in_turn():
-    (cell,) = cells_of("ablation", settings_of("ablation"), Choices(attention={"epochs": 2}))
+    (cell,) = cells_of(
+        "ablation", settings_of("ablation"), Choices(attention={"training": {"epochs": 2}})
+    )
     settings = {ask.name: ask.choices.attention for ask in cell.asks if ask.name}
     usual = LearnedAttention().get_params()
-    switches = {"support", "trust", "prototypes", "distance_bias", "self_attention", "query_prior"}
     tried = {name for found in settings.values() for name in found}
-    assert tried >= switches | {"n_heads", "temperature", "dropout", "entropy_weight"}
+    assert tried >= {"terms", "trust", "n_heads", "temperature", "dropout", "entropy_weight"}
     assert tried <= set(usual)
-    assert all(found["epochs"] == 2 for found in settings.values())
-    assert settings["as it is"] == {"epochs": 2}
+    assert all(found["training"] == {"epochs": 2} for found in settings.values())
+    assert settings["as it is"] == {"training": {"epochs": 2}}
 
 
 def test_unknown_names_are_refused():

@@ -220,7 +220,10 @@ def test_reports_of_other_choices_are_not_taken(tmp_path):
 
 
 def test_variants_that_change_their_settings_are_not_taken(tmp_path):
-    heads = {"a": {"n_heads": 1, "epochs": 1}, "b": {"n_heads": 2, "epochs": 1}}
+    heads = {
+        "a": {"n_heads": 1, "training": {"epochs": 1}},
+        "b": {"n_heads": 2, "training": {"epochs": 1}},
+    }
     study = Study("ablation", "iris", tmp_path, [0], changes={"variants": heads})
     measure(study)
     swapped = replace(study, changes={"variants": {"a": heads["b"], "b": heads["a"]}})
