@@ -18,6 +18,7 @@ from attnknn.storage import erasure
 from attnknn.storage.editor import list_edits
 from attnknn.storage.store import erasing, schema
 from attnknn.storage.traces import find_files
+from attnknn.training import TrainConfig
 
 from .samples import assert_same, fitted, labels, payloads, people, rows
 
