@@ -128,7 +128,7 @@ def _made(name: str, options: EncoderOptions) -> Any:
         return TextEncoder(options.text_model)
     if name == "image":
         return _image_encoder(options) or name
-    return LearnedTableEncoder(**training) if training else name
+    return LearnedTableEncoder.from_options(**training) if training else name
 
 
 def _image_encoder(options: EncoderOptions) -> Any:
