@@ -8,7 +8,6 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, SupportsIndex, overload
 
 from numpy.typing import ArrayLike
@@ -402,12 +401,7 @@ class EditableModel:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def load(self) -> None:
@@ -424,9 +418,9 @@ class EditableModel:
     def _check_writable(self, method: str) -> None:
         if self._is_editing:
             raise InvalidSettingError(f"End the block of `edit()` before `{method}`.")
-        self._check_in_place()
+        self._check_open()
 
-    def _check_in_place(self) -> None:
+    def _check_open(self) -> None:
         if self._is_closed:
             raise InvalidSettingError("This model was closed; open it again for editing.")
         if self._identity() != self._opened:
@@ -447,7 +441,7 @@ class EditableModel:
         change = Change.between(self._state, state)
         if change.is_empty:
             return
-        self._check_in_place()
+        self._check_open()
         with wrap_database_errors(self.path):
             self.seqs = write_change(
                 self.database,

@@ -39,10 +39,8 @@ class Receipt:
         The person.
     ids : list
         The ids of the removed entries; text ids as hashes if the erasure was interrupted.
-    at : str
-        Date and time, in UTC.
-    by : str
-        Who erased the entries.
+    at, by : str
+        When (in UTC) and by whom the entries were erased.
     n_cached_embeddings : int
         How many embeddings of texts were erased from the user's cache.
     searched : list of str
@@ -97,13 +95,7 @@ class Receipt:
         return " ".join(sentences)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON.
-
-        Returns
-        -------
-        dict
-            One value per attribute, with `is_complete` and `remedy`.
-        """
+        """Plain values for JSON, with `is_complete` and `remedy`."""
         return {**asdict(self), "is_complete": self.is_complete, "remedy": self.remedy}
 
     def __str__(self) -> str:

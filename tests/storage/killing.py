@@ -1,4 +1,4 @@
-"""Kills a writer again and again: `python killing.py MODEL N_KILLS`, the model being saved there.
+"""Kill writers of a saved model again and again: `python killing.py MODEL N_KILLS`.
 
 A process of its own that has started no threads, so that writers can be forked from it: starting
 Python again for each of hundreds would take a quarter of an hour.
@@ -24,22 +24,22 @@ from attnknn.storage.editor import EditableModel
 from attnknn.storage.store.history import EditRecord
 
 KINDS = ("add", "forget", "relabel", "undo", "erase")
-LONGEST = 0.2  # seconds that a writer lives
+MAX_LIFE = 0.2  # the longest life of a writer in seconds
 BETWEEN_READS = 0.02  # seconds
 
 
-def write_until_killed(path: Path, seed: int, told: int) -> None:
-    """Edit without end; what is acknowledged is told: number of the edit, entries, sum of ids."""
+def write_until_killed(path: Path, seed: int, pipe: int) -> None:
+    """Edit without end; report each acknowledged edit: its number, entries, sum of ids."""
     generator = np.random.default_rng(seed)
     with open_for_editing(path, wait=30) as model:
-        os.write(told, b"\n")
+        os.write(pipe, b"\n")
         while True:
             edit_somehow(model, generator)
-            os.write(told, b"%d %d %d\n" % state_of(model))
+            os.write(pipe, b"%d %d %d\n" % state_of(model))
 
 
 def edit_somehow(model: EditableModel, generator: np.random.Generator) -> None:
-    """An edit of any kind; one that cannot be made is left out."""
+    """Make a random edit; one that is impossible is skipped."""
     entries, head = model.classifier.memory_.entries, model.log()[-1]
     kind = generator.choice(KINDS, p=[0.4, 0.2, 0.2, 0.1, 0.1])
     if kind == "add":
@@ -62,7 +62,7 @@ def state_of(model: EditableModel) -> tuple[int, int, int]:
 
 
 def killed_writer(path: Path, seed: int, delay: float) -> tuple[int, ...] | None:
-    """What a writer last acknowledged before it was killed; None: nothing."""
+    """The last edit that a killed writer acknowledged; None if there is no such edit."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -78,19 +78,19 @@ def killed_writer(path: Path, seed: int, delay: float) -> tuple[int, ...] | None
     os.kill(child, signal.SIGKILL)
     status = os.waitpid(child, 0)[1]
     assert os.WTERMSIG(status) == signal.SIGKILL, "the writer ended by itself"
-    with os.fdopen(reader) as told:
-        whole = (early.decode() + told.read()).rpartition("\n")[0].split("\n")
-    return tuple(map(int, whole[-1].split())) or None
+    with os.fdopen(reader) as rest:
+        complete = (early.decode() + rest.read()).rpartition("\n")[0].split("\n")
+    return tuple(map(int, complete[-1].split())) or None
 
 
 @contextmanager
 def reader_beside(path: Path) -> Iterator[None]:
-    """Another process loads the model again and again; all that it loads must be whole."""
+    """Another process loads the model again and again; every load must succeed."""
     stop, until = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(until)
-        os._exit(read_until_told(path, stop))
+        os._exit(read_until_stopped(path, stop))
     os.close(stop)
     try:
         yield
@@ -100,7 +100,7 @@ def reader_beside(path: Path) -> Iterator[None]:
     assert status == 0, f"the reader ended with {status}"
 
 
-def read_until_told(path: Path, stop: int) -> int:
+def read_until_stopped(path: Path, stop: int) -> int:
     try:
         while not select.select([stop], [], [], BETWEEN_READS)[0]:
             AttnKNNClassifier.load(path)
@@ -111,11 +111,11 @@ def read_until_told(path: Path, stop: int) -> int:
 
 
 def checked(path: Path) -> list[EditRecord]:
-    """The log of a model that opens, is sound, and is the same for readers and the writer."""
+    """Check that a model opens, is intact, and is the same for readers; returns its log."""
     queries = np.random.default_rng(1).normal(size=(5, 3))
     with open_for_editing(path) as model:
         # Only now: opening brings in an edit whose writer was killed between its last byte and
-        # telling readers of it.
+        # publishing it to readers.
         reader = AttnKNNClassifier.load(path)
         assert model.database.execute("pragma integrity_check").fetchall() == [("ok",)]
         assert reader.memory_.entries.ids.tolist() == model.classifier.memory_.entries.ids.tolist()
@@ -125,29 +125,29 @@ def checked(path: Path) -> list[EditRecord]:
         return model.log()
 
 
-def check_acknowledged(path: Path, told: tuple[int, ...], log: list[EditRecord]) -> None:
+def check_acknowledged(path: Path, state: tuple[int, ...], log: list[EditRecord]) -> None:
     """The last acknowledged edit is in the log, and its state can be brought back."""
-    edit = told[0]
+    edit = state[0]
     assert len(log) > edit, f"edit {edit} was acknowledged and is lost"
     if any(line.action == "erase" for line in log[edit + 1 :]):
-        return  # an edit that nobody was told of any more has changed earlier states
+        return  # a later edit, which was not acknowledged, changed earlier states
     with open_for_editing(path) as model:
         model.rollback(edit)
-        assert state_of(model)[1:] == told[1:]
+        assert state_of(model)[1:] == state[1:]
         model.undo()
 
 
 def main(path: Path, n_kills: int) -> None:
     generator = random.Random(0)
-    n_told = 0
+    n_acknowledged = 0
     with reader_beside(path):
         for seed in range(n_kills):
-            told = killed_writer(path, seed, generator.uniform(0, LONGEST))
+            state = killed_writer(path, seed, generator.uniform(0, MAX_LIFE))
             log = checked(path)
-            if told is not None:
-                n_told += 1
-                check_acknowledged(path, told, log)
-    sys.stdout.write(f"{n_kills} {n_told} {len(checked(path))}\n")
+            if state is not None:
+                n_acknowledged += 1
+                check_acknowledged(path, state, log)
+    sys.stdout.write(f"{n_kills} {n_acknowledged} {len(checked(path))}\n")
 
 
 if __name__ == "__main__":

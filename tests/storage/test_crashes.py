@@ -1,4 +1,4 @@
-"""A save that fails or is killed at any moment leaves a whole folder."""
+"""A save or an edit that fails or is killed at any moment leaves a complete folder."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnknn import AttnKNNClassifier
+from attnknn import AttnKNNClassifier, open_for_editing
 from attnknn.errors import ModelFolderError
 from attnknn.storage import files
 from attnknn.storage.folder import previous_path
 
-from .samples import labels, quick, rows
+from .samples import fitted, labels, quick, rows
 
 OPERATIONS = ("mkdir", "rename", "fsync", "unlink", "rmdir")
 
 
 class Killed(BaseException):
-    """Stands for a process that is gone."""
+    """Simulates a process that was killed."""
 
 
 @contextmanager
@@ -224,7 +224,7 @@ def saving_over_and_over(path: Path) -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_a_process_killed_while_it_saves_leaves_a_whole_model(tmp_path: Path) -> None:
+def test_a_process_killed_while_it_saves_leaves_a_complete_model(tmp_path: Path) -> None:
     path = tmp_path / "model"
     generator = np.random.default_rng(0)
     for _ in range(12):
@@ -234,7 +234,7 @@ def test_a_process_killed_while_it_saves_leaves_a_whole_model(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_model_is_read_whole_and_without_a_warning_while_it_is_being_replaced(
+def test_a_model_is_read_completely_and_without_a_warning_while_it_is_being_replaced(
     tmp_path: Path,
 ) -> None:
     with saving_over_and_over(tmp_path / "model"):
@@ -242,10 +242,10 @@ def test_a_model_is_read_whole_and_without_a_warning_while_it_is_being_replaced(
             assert len(AttnKNNClassifier.load(tmp_path / "model").memory_) == 2000
 
 
-def test_a_folder_that_is_moved_away_as_it_is_opened_is_looked_for_again(
+def test_a_folder_that_is_moved_away_as_it_is_opened_is_searched_for_again(
     saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file system answers "no such file" once, between two looks at the folder."""
+    """The file system reports "no such file" once, between two reads of the folder."""
     find, moves = files._find, list[Path]()
 
     def find_and_replace(path: Path, *, is_locked: bool) -> Path:
@@ -259,3 +259,46 @@ def test_a_folder_that_is_moved_away_as_it_is_opened_is_looked_for_again(
     monkeypatch.setattr(files, "_find", find_and_replace)
     AttnKNNClassifier.load(saved)
     assert moves
+
+
+def kill_writers(path: Path, n_kills: int) -> tuple[int, ...]:
+    """How many writers were killed, how many had acknowledged an edit, and all edits."""
+    fitted(memory="numpy").save(path)
+    command = [sys.executable, str(Path(__file__).with_name("killing.py")), str(path), str(n_kills)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    return tuple(map(int, done.stdout.split()))
+
+
+@pytest.mark.slow
+def test_three_hundred_kills_lose_nothing(tmp_path: Path) -> None:
+    n_kills, n_acknowledged, n_edits = kill_writers(tmp_path / "model", 300)
+    assert n_kills == 300
+    assert n_acknowledged > 50
+    assert n_edits > 150
+
+
+def test_a_few_kills_lose_nothing(tmp_path: Path) -> None:
+    n_kills, n_acknowledged, _ = kill_writers(tmp_path / "model", 8)
+    assert n_kills == 8
+    assert n_acknowledged >= 2
+
+
+@pytest.mark.slow
+def test_the_first_opening_may_be_killed(path: Path) -> None:
+    script = (
+        "import sys; from attnknn import open_for_editing; print('ready', flush=True); "
+        "open_for_editing(sys.argv[1])"
+    )
+    for delay in (0.0, 0.03, 0.1):
+        fitted().save(path)
+        command = [sys.executable, "-c", script, str(path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            time.sleep(delay)
+            process.kill()
+        assert len(AttnKNNClassifier.load(path).memory_) == 40
+        with open_for_editing(path) as model:
+            assert len(model.log()) == 1

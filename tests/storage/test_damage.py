@@ -1,4 +1,4 @@
-"""A store whose bytes were changed is refused, or predict as before: it never predict otherwise."""
+"""A store with changed bytes is refused or predicts as before; it never predicts otherwise."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def store(path: Path) -> Path:
 
 
 def damages(content: bytes, rng: np.random.Generator) -> list[bytes]:
-    """A page without its bytes, a file that ends early, a byte here and there."""
+    """A zeroed page, a truncated file, and random bytes."""
     kept = np.frombuffer(content, dtype=np.uint8)
     found = []
     for start in range(0, len(kept), PAGE):
@@ -39,7 +39,7 @@ def damages(content: bytes, rng: np.random.Generator) -> list[bytes]:
     return [each.tobytes() for each in found]
 
 
-def test_no_damage_changes_answers(store: Path, rng: np.random.Generator) -> None:
+def test_no_damage_changes_predictions(store: Path, rng: np.random.Generator) -> None:
     expected = predict(AttnKNNClassifier.load(store.parent))
     n_refused = 0
     for content in damages(store.read_bytes(), rng):
@@ -55,7 +55,7 @@ def test_no_damage_changes_answers(store: Path, rng: np.random.Generator) -> Non
     assert n_refused > 10
 
 
-def test_damage_is_told_from_other_trouble(tmp_path: Path) -> None:
+def test_damage_is_distinguished_from_other_failures(tmp_path: Path) -> None:
     full = sqlite3.OperationalError("database or disk is full")
     full.sqlite_errorname = "SQLITE_FULL"
     with (

@@ -1,4 +1,4 @@
-"""What a store holds is what the same edits in memory would have made."""
+"""Edits of a stored model give the same result as the same edits in memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def edit_in_every_way(thing: AttnKNNClassifier) -> None:
     thing.add(rows(2, seed=3), ["bee", "bee"])
 
 
-def test_a_store_gives_back_what_was_saved(path: Path) -> None:
+def test_a_store_returns_what_was_saved(path: Path) -> None:
     with open_for_editing(path) as model:
         assert_same(model.classifier, fitted())
     assert_same(AttnKNNClassifier.load(path), fitted())
@@ -50,7 +50,7 @@ def test_edits_of_a_store_are_those_of_a_classifier(path: Path) -> None:
     assert_same(AttnKNNClassifier.load(path), expected)
     with open_for_editing(path) as model:
         model.add(rows(1, seed=4), ["ant"])
-        assert model.classifier.memory_.entries.ids[-1] == 47  # ids are never given twice
+        assert model.classifier.memory_.entries.ids[-1] == 47  # ids are never reused
 
 
 @pytest.mark.parametrize("ids", [None, [f"row {i}" for i in range(40)]])
@@ -110,7 +110,7 @@ def test_an_edit_that_fails_changes_nothing(path: Path) -> None:
             _relabel_and_fail(model)
         assert_same(model.classifier, fitted())
         assert len(model.log()) == 1
-        model.relabel([1], "bee")  # as it is already
+        model.relabel([1], "bee")  # its current label
         assert len(model.log()) == 1
 
 
@@ -144,7 +144,7 @@ def test_all_entries_may_go_and_others_come(path: Path) -> None:
         assert len(AttnKNNClassifier.load(path).memory_) == 3
 
 
-def test_the_log_says_who_changed_what(path: Path) -> None:
+def test_the_log_records_who_changed_what(path: Path) -> None:
     assert list_edits(path) == []
     with pytest.raises(InvalidSettingError, match="never been edited"):
         list_changes(path, 0)
@@ -174,7 +174,7 @@ def test_the_log_says_who_changed_what(path: Path) -> None:
         list_changes(path, 4)
 
 
-def test_there_is_one_writer_and_readers_see_whole_states(path: Path) -> None:
+def test_there_is_one_writer_and_readers_see_complete_states(path: Path) -> None:
     with open_for_editing(path) as model:
         with pytest.raises(ModelBusyError, match="being edited by another process"):
             open_for_editing(path, wait=0.05)
@@ -189,7 +189,7 @@ def test_there_is_one_writer_and_readers_see_whole_states(path: Path) -> None:
     assert list_edits(path) == []
 
 
-def test_where_nothing_locks_a_second_writer_is_noticed(
+def test_without_locks_a_second_writer_is_detected(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def flock(*_: object) -> None:
@@ -298,7 +298,7 @@ def test_a_store_that_is_no_database_is_refused(path: Path) -> None:
         AttnKNNClassifier.load(path)
 
 
-def test_names_for_the_log_must_say_something(path: Path) -> None:
+def test_names_for_the_log_must_not_be_blank(path: Path) -> None:
     with pytest.raises(InvalidSettingError, match="`by` must be a name"):
         open_for_editing(path, by=" ")
     with pytest.raises(ModelFolderError, match="no model folder"):
@@ -321,7 +321,7 @@ def test_rows_of_one_subject_are_a_group_also_those_that_come_later() -> None:
         clf.forget([1], subject="x")
 
 
-def test_what_age_leaves_is_stored_too(path: Path) -> None:
+def test_decay_is_stored_too(path: Path) -> None:
     expected = fitted()
     weigh_by_age(expected, 10.0)
     with open_for_editing(path) as model:
@@ -335,7 +335,7 @@ def test_what_age_leaves_is_stored_too(path: Path) -> None:
 
 
 @pytest.mark.parametrize("call", ["undo", "rollback", "snapshot", "erase"])
-def test_within_a_block_nothing_may_throw_its_edits_away(path: Path, call: str) -> None:
+def test_history_cannot_change_within_a_block_of_edits(path: Path, call: str) -> None:
     with open_for_editing(path) as model:
         model.forget([1])
         calls = {
@@ -351,7 +351,7 @@ def test_within_a_block_nothing_may_throw_its_edits_away(path: Path, call: str) 
         assert model.log()[-1].message == "Relabeled 1 entry"
 
 
-def test_a_model_that_was_closed_says_so(path: Path) -> None:
+def test_a_closed_model_cannot_be_edited(path: Path) -> None:
     model = open_for_editing(path)
     model.close()
     model.close()
@@ -359,7 +359,7 @@ def test_a_model_that_was_closed_says_so(path: Path) -> None:
         model.forget([1])
 
 
-def test_numbers_of_rows_that_went_are_not_given_again(path: Path) -> None:
+def test_ids_of_removed_rows_are_not_reused(path: Path) -> None:
     with open_for_editing(path) as model:
         model.add(rows(2, seed=2), ["ant", "bee"], subjects=["late", "late"])
         model.forget(subject="late")
@@ -388,7 +388,7 @@ def test_a_row_that_comes_back_with_another_owner_is_another_row(path: Path) -> 
         assert_same(AttnKNNClassifier.load(path), model.classifier)
 
 
-def test_a_state_that_cannot_be_read_does_not_become_the_last(path: Path) -> None:
+def test_a_state_that_cannot_be_read_is_not_restored(path: Path) -> None:
     with open_for_editing(path) as model:
         model.add(rows(1, seed=2), ["dog"])
         damage = "update parts set content = x'00' where name = 'settings.json' and since = 0"
@@ -399,7 +399,7 @@ def test_a_state_that_cannot_be_read_does_not_become_the_last(path: Path) -> Non
         assert len(AttnKNNClassifier.load(path).memory_) == 41
 
 
-def test_what_killed_saves_left_beside_goes_when_it_is_opened(path: Path) -> None:
+def test_leftovers_of_killed_saves_are_removed_on_opening(path: Path) -> None:
     shutil.copytree(path, path.with_name(".model.attnknn-previous"))
     with open_for_editing(path):
         assert os.listdir(path.parent) == ["model"]
@@ -429,7 +429,7 @@ def test_an_index_of_lists_opens_with_fewer_entries_than_lists(tmp_path: Path) -
     assert len(AttnKNNClassifier.load(tmp_path / "model").memory_) == 8
 
 
-def test_rows_of_nobody_are_nobodys() -> None:
+def test_rows_without_a_subject_have_no_group() -> None:
     clf = AttnKNNClassifier(attention="distance", calibration=None)
     clf.fit(rows(4), list("aabb"), subjects=[None, float("nan"), "ann", "ann"])
     assert clf.memory_.entries.subjects.tolist() == ["", "", "ann", "ann"]
@@ -471,25 +471,25 @@ def test_labels_with_another_type_get_new_versions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "column", "expected"),
+    ("metadata", "column", "expected"),
     [
         ({"payloads": ["now with a payload"]}, "payloads", "now with a payload"),
         ({"subjects": ["carol"], "groups": [-1]}, "subjects", "carol"),
     ],
 )
 def test_an_entry_that_is_replaced_keeps_what_only_the_new_one_has(
-    tmp_path: Path, told, column: str, expected: str
+    tmp_path: Path, metadata, column: str, expected: str
 ) -> None:
     clf = AttnKNNClassifier(attention="distance", calibration=None, n_neighbors=3)
     clf.fit(rows(), labels()).save(tmp_path / "model")
     with open_for_editing(tmp_path / "model") as model, model.edit():
         model.forget([39])
-        model.add(rows()[39:], labels()[39:], ids=[39], **told)
+        model.add(rows()[39:], labels()[39:], ids=[39], **metadata)
     entries = AttnKNNClassifier.load(tmp_path / "model").memory_.entries
     assert getattr(entries, column)[-1] == expected
 
 
-def test_payloads_that_are_equal_but_not_the_same_are_told_apart(tmp_path: Path) -> None:
+def test_payloads_that_are_equal_but_not_the_same_are_distinguished(tmp_path: Path) -> None:
     clf = AttnKNNClassifier(attention="distance", calibration=None, n_neighbors=3)
     clf.fit(rows(), labels(), payloads=[1] * 40).save(tmp_path / "model")
     with open_for_editing(tmp_path / "model") as model, model.edit():
@@ -498,7 +498,7 @@ def test_payloads_that_are_equal_but_not_the_same_are_told_apart(tmp_path: Path)
     assert AttnKNNClassifier.load(tmp_path / "model").memory_.entries.payloads[-1] is True
 
 
-def test_edits_are_not_ended_by_a_save_that_must_keep_them(path: Path) -> None:
+def test_a_save_discards_history_only_when_asked(path: Path) -> None:
     loaded = AttnKNNClassifier.load(path)
     with open_for_editing(path):
         pass

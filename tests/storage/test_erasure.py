@@ -1,4 +1,4 @@
-"""After an erasure nothing of a person is left in the folder, and the receipt says so."""
+"""After an erasure the folder holds no trace of the person, and the receipt states it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_trace_goes_and_answers_are_those_without(path: Path) -> None:
     needles = needles_of(fitted())
     with open_for_editing(path, by="ann") as model:
         model.relabel(THEIRS[:1], "cat")
-        model.forget(THEIRS[1:2])  # gone from the state of now, not from earlier ones
+        model.forget(THEIRS[1:2])  # removed from the current state, not from earlier ones
         model.snapshot(f"before {WHO} asked")
         with model.edit(f"asked by {WHO}"):
             model.relabel([1], "cat")
@@ -72,7 +72,7 @@ def test_every_trace_goes_and_answers_are_those_without(path: Path) -> None:
             model.forget(subject="")
 
 
-def test_no_way_back_brings_them_back(path: Path) -> None:
+def test_neither_undo_nor_rollback_restores_erased_entries(path: Path) -> None:
     with open_for_editing(path) as model:
         model.relabel([1], "cat")
         model.forget(subject=WHO)
@@ -82,7 +82,7 @@ def test_no_way_back_brings_them_back(path: Path) -> None:
         assert_same(model.classifier, fitted().forget(THEIRS))
 
 
-def test_parts_that_were_fitted_without_them_have_not_seen_them(path: Path) -> None:
+def test_parts_fitted_without_them_are_not_affected(path: Path) -> None:
     with open_for_editing(path) as model:
         model.add(rows(2, seed=2), ["ant", "bee"], subjects=["late", "late"])
         assert model.forget(subject="late").affected_parts == []
@@ -96,7 +96,7 @@ def test_parts_that_were_fitted_without_them_have_not_seen_them(path: Path) -> N
         assert model.forget(subject="late").remedy == "No fitted part was trained on these entries."
 
 
-def test_a_new_class_that_was_theirs_is_said(path: Path) -> None:
+def test_parts_extended_by_their_new_class_are_affected(path: Path) -> None:
     with open_for_editing(path) as model:
         model.add(rows(1, seed=2), ["dog"], subjects=["late"])
         assert model.forget(subject="late").affected_parts == ["attention and calibration"]
@@ -132,7 +132,7 @@ def test_a_fitted_encoder_needs_a_new_fit(tmp_path: Path) -> None:
     assert "Only a new `fit` clears the center of the embeddings, the encoder." in receipt.remedy
 
 
-def test_what_others_hold_too_is_no_trace(tmp_path: Path) -> None:
+def test_contents_of_other_entries_are_not_traces(tmp_path: Path) -> None:
     clf = AttnKNNClassifier(attention="distance", calibration=None, n_neighbors=3)
     X = np.repeat(rows(4), 2, axis=0)
     clf.fit(X, list("aabbaabb"), subjects=["x", "y"] * 4, payloads=["the same text"] * 8)
@@ -151,7 +151,7 @@ def test_a_trace_that_is_left_is_reported(path: Path, monkeypatch: pytest.Monkey
     assert not receipt.is_complete
 
 
-def test_an_erasure_that_was_cut_short_is_finished_when_next_opened(
+def test_an_interrupted_erasure_is_finished_when_next_opened(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needles = needles_of(fitted())
@@ -198,7 +198,7 @@ def test_an_erasure_that_was_killed_gives_its_receipt_when_asked_again(
             patch.setattr(erasing, "finish_erasure", _fail)
             with pytest.raises(CacheError):
                 model.forget(subject=WHO)
-        model.forget(subject="person-5")  # of others it leaves the note alone
+        model.forget(subject="person-5")  # keeps the pending receipt of the other erasure
     with open_for_editing(tmp_path / "model", by="bob") as model:
         assert traces(tmp_path / "model", [WHO.encode(), *(ids[i].encode() for i in THEIRS)]) == []
         receipt = model.forget(subject=WHO)
@@ -209,7 +209,7 @@ def test_an_erasure_that_was_killed_gives_its_receipt_when_asked_again(
             model.forget(subject="person-5")
 
 
-def test_a_refit_in_a_block_has_seen_what_was_there(path: Path) -> None:
+def test_a_refit_in_a_block_is_affected_by_the_current_entries(path: Path) -> None:
     with open_for_editing(path) as model:
         model.add(rows(2, seed=2), ["ant", "bee"], subjects=["late", "late"])
         with model.edit("Monday"):
@@ -327,7 +327,7 @@ def test_all_snapshots_that_name_a_person_are_renamed(path: Path) -> None:
         assert names == {"(erased) 0", "(erased) 0 (2)", "(erased) 0 (3)", "kept"}
 
 
-def test_who_erases_themselves_is_named_nowhere(path: Path) -> None:
+def test_people_who_erase_themselves_are_not_named_anywhere(path: Path) -> None:
     with open_for_editing(path, by=WHO) as model:
         model.relabel([1], "cat")
         model.snapshot(f"of {WHO.upper()}")
@@ -342,7 +342,7 @@ def test_who_erases_themselves_is_named_nowhere(path: Path) -> None:
     assert traces(path, [WHO.encode(), WHO.title().encode(), WHO.upper().encode()]) == []
 
 
-def test_a_name_that_is_a_number_leaves_our_own_words_alone(tmp_path: Path) -> None:
+def test_a_name_that_is_a_number_does_not_change_generated_messages(tmp_path: Path) -> None:
     clf = AttnKNNClassifier(attention="distance", calibration=None, n_neighbors=3)
     clf.fit(rows(), labels(), subjects=[str(i % 8) for i in range(40)]).save(tmp_path / "model")
     with open_for_editing(tmp_path / "model") as model:
@@ -369,10 +369,10 @@ def test_a_value_that_the_encoder_has_learned_is_found(tmp_path: Path) -> None:
     cities = ["Oslo", "Rome"] * 10
     cities[5] = "Zzyzx-Ville"
     X = pd.DataFrame({"height": np.arange(20.0), "city": cities})
-    told = [f"height={h:.3g}, city={c}" for h, c in zip(X["height"], cities, strict=True)]
+    texts = [f"height={h:.3g}, city={c}" for h, c in zip(X["height"], cities, strict=True)]
     clf = AttnKNNClassifier(3, encoder=TableEncoder(), attention="distance", calibration=None)
     clf.fit(
-        X, ["a", "b"] * 10, payloads=told, subjects=["bob" if i == 5 else "" for i in range(20)]
+        X, ["a", "b"] * 10, payloads=texts, subjects=["bob" if i == 5 else "" for i in range(20)]
     )
     clf.save(tmp_path / "model")
     with open_for_editing(tmp_path / "model") as model:
@@ -389,10 +389,10 @@ def test_a_class_that_has_the_name_of_the_person_is_found(tmp_path: Path, who: s
         assert "entries.sqlite (settings.json)" in model.forget(subject=who.upper()).found_in
 
 
-def test_what_could_not_be_searched_for_is_not_called_complete(tmp_path: Path) -> None:
+def test_an_erasure_that_could_not_be_verified_is_not_complete(tmp_path: Path) -> None:
     clf = AttnKNNClassifier(attention="distance", calibration=None, n_neighbors=3)
-    told = {"subjects": ["ann", "ann of ours"] * 4, "payloads": ["x"] * 8}
-    clf.fit(rows(8)[:, :1], list("abababab"), **told).save(tmp_path / "model")
+    metadata = {"subjects": ["ann", "ann of ours"] * 4, "payloads": ["x"] * 8}
+    clf.fit(rows(8)[:, :1], list("abababab"), **metadata).save(tmp_path / "model")
     with open_for_editing(tmp_path / "model") as model:
         receipt = model.forget(subject="ann")
     assert (receipt.n_searched, receipt.found_in) == (0, [])
@@ -416,8 +416,11 @@ def test_a_value_that_somebody_wrote_in_the_log_is_found(
     tmp_path: Path, words: str, places: list[str]
 ) -> None:
     clf = AttnKNNClassifier(attention="distance", calibration=None, n_neighbors=3)
-    told = {"subjects": ["bob", ""] * 4, "payloads": [{"mail": "rob7@mail.org, a person"}, "x"] * 4}
-    clf.fit(rows(8), list("abababab"), **told).save(tmp_path / "model")
+    metadata = {
+        "subjects": ["bob", ""] * 4,
+        "payloads": [{"mail": "rob7@mail.org, a person"}, "x"] * 4,
+    }
+    clf.fit(rows(8), list("abababab"), **metadata).save(tmp_path / "model")
     with open_for_editing(tmp_path / "model") as model:
         with model.edit(words):
             model.relabel([1], "a")

@@ -1,4 +1,4 @@
-"""Undo, snapshots and rollback bring back states that were, whatever happened since."""
+"""Undo, snapshots and rollback restore earlier states, whatever happened since."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from attnknn.errors import InvalidSettingError, ModelFolderError
 from .samples import assert_same, fitted, rows
 
 
-def test_edits_are_taken_back_one_by_one(path: Path) -> None:
+def test_edits_are_undone_one_by_one(path: Path) -> None:
     with open_for_editing(path) as model:
         states = [copy(model.classifier)]
         for edit in (
@@ -35,7 +35,7 @@ def test_edits_are_taken_back_one_by_one(path: Path) -> None:
             model.undo()
 
 
-def test_numbers_of_edits_may_be_of_numpy_but_not_truths(path: Path) -> None:
+def test_numbers_of_edits_may_be_numpy_integers_but_not_booleans(path: Path) -> None:
     with open_for_editing(path) as model:
         model.relabel([1], "cat")
         assert len(model.changes(np.int64(1))) == 1
@@ -48,7 +48,7 @@ def test_numbers_of_edits_may_be_of_numpy_but_not_truths(path: Path) -> None:
                 model.changes(wrong)
 
 
-def test_snapshots_have_names_and_can_be_gone_back_to(path: Path) -> None:
+def test_snapshots_have_names_and_can_be_restored(path: Path) -> None:
     with open_for_editing(path, by="ann") as model:
         model.forget([1])
         before = copy(model.classifier)
@@ -84,7 +84,7 @@ class Store(RuleBasedStateMachine):
         fitted().save(path)
         self.model = open_for_editing(path)
         self.states = {0: copy(self.model.classifier)}  # by edit
-        self.line = [0]  # edits that undo would take back, the last one last
+        self.line = [0]  # edits that undo would undo, the last one last
 
     @rule(n=st.integers(1, 3), label=st.sampled_from(["ant", "dog", "eel"]), seed=st.integers(0, 9))
     def add(self, n: int, label: str, seed: int) -> None:
@@ -143,7 +143,7 @@ class Store(RuleBasedStateMachine):
         return list(np.unique([draw.draw(st.sampled_from(ids)) for _ in range(n)]))
 
     def _edited(self) -> None:
-        if self._head() not in self.states:  # else nothing was to be changed
+        if self._head() not in self.states:  # else nothing changed
             self.states[self._head()] = copy(self.model.classifier)
             self.line.append(self._head())
 

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from safetensors.torch import load_file, save_file
 
-from attnknn import AttnKNNClassifier
+from attnknn import AttnKNNClassifier, open_for_editing
 from attnknn.errors import ModelFolderError
 from attnknn.insight import weigh_by_age
 from attnknn.storage import load_notes
@@ -129,6 +129,19 @@ def test_another_version_is_refused(version: Any, saved: Path) -> None:
     refuses(saved, "version")
 
 
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_folder_of_an_older_version_must_be_fitted_again(version: int, saved: Path) -> None:
+    manifest = json.loads((saved / "manifest.json").read_text())
+    (saved / "manifest.json").write_text(json.dumps({**manifest, "version": version}))
+    (saved / "entries.sqlite").touch()  # version 3 had a store
+    refuses(saved, r"written by an older development version .* fit the model again")
+    with pytest.raises(ModelFolderError, match="older development version"):
+        open_for_editing(saved)
+    quick().fit(rows(), labels()).save(saved)  # replaces it
+    assert not (saved / "entries.sqlite").exists()
+    AttnKNNClassifier.load(saved)
+
+
 def header(shape: str, descr: str = "'<f4'") -> bytes:
     text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}".encode()
     text += b" " * (-(len(text) + 11) % 64) + b"\n"
@@ -176,7 +189,7 @@ def test_decay_that_makes_no_sense_is_refused(wrong: float, tmp_path: Path) -> N
     refuses(tmp_path / "model", "decay.npy must hold numbers above 0")
 
 
-def test_a_folder_that_does_not_speak_of_decay_has_none(saved: Path) -> None:
+def test_a_folder_without_a_decay_setting_has_no_decay(saved: Path) -> None:
     change_settings(saved, lambda settings: settings["memory"].pop("has_decay"))
     assert AttnKNNClassifier.load(saved).memory_.entries.decay is None
 
@@ -297,7 +310,7 @@ def test_every_setting_may_be_missing_or_null_and_is_refused_or_harmless(
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999", "1" * 5000])
-def test_numbers_that_are_no_numbers_are_refused(number: str, saved: Path) -> None:
+def test_nan_and_infinite_settings_are_refused(number: str, saved: Path) -> None:
     text = (saved / "settings.json").read_text()
     text = text.replace('"exponent": 1.0', f'"exponent": {number}')
     (saved / "settings.json").write_text(text)
@@ -400,7 +413,7 @@ def test_text_ids_must_be_texts_one_per_entry(saved_learned: Path) -> None:
         refuses(saved_learned, "ids.jsonl")
 
 
-def test_flipped_and_cut_bytes_never_change_an_answer(
+def test_flipped_and_cut_bytes_never_change_a_prediction(
     saved_learned: Path, learned: AttnKNNClassifier
 ) -> None:
     generator = np.random.default_rng(0)

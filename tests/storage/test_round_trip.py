@@ -94,7 +94,7 @@ def test_a_value_head_survives_with_its_evidence(
     assert evidence.to_dict() == learned.explain(rows(1, seed=1))[0].to_dict()
 
 
-def test_ids_groups_sample_weight_payloads_and_held_outness_survive(
+def test_ids_groups_sample_weight_payloads_and_held_out_flags_survive(
     learned: AttnKNNClassifier, tmp_path: Path
 ) -> None:
     loaded = round_trip(learned, tmp_path)
@@ -164,9 +164,7 @@ def test_a_loaded_classifier_can_be_edited_fitted_again_and_saved_over(
     assert again.classes_.tolist() == ["ant", "bee", "cat", "new class"]
 
 
-def test_an_id_that_was_forgotten_is_not_given_again(
-    plain: AttnKNNClassifier, tmp_path: Path
-) -> None:
+def test_ids_of_forgotten_entries_are_not_reused(plain: AttnKNNClassifier, tmp_path: Path) -> None:
     loaded = round_trip(plain.forget([N - 1]), tmp_path)
     loaded.add(rows(1), ["ant"])
     assert loaded.memory_.entries.ids[-1] == N
@@ -237,7 +235,7 @@ def test_arrays_are_plain_npy_files_and_the_settings_are_json(saved: Path) -> No
     assert not [p for p in saved.iterdir() if p.suffix in (".pkl", ".joblib", ".pt")]
 
 
-def test_a_loaded_model_answers_without_judging_every_entry_again(
+def test_a_loaded_model_predicts_without_leave_one_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(0)

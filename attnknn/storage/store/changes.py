@@ -160,11 +160,6 @@ def count_entries(n: int) -> str:
     return f"{n:,} {'entry' if n == 1 else 'entries'}"
 
 
-def sha256_of(content: bytes) -> str:
-    """The checksum of a part."""
-    return hashlib.sha256(content).hexdigest()
-
-
 def write_store(folder: Path, state: ModelState, trust: Floats | None, by: str) -> None:
     """Create a store in an empty folder, with the current state as edit 0."""
     database = create_store(folder)
@@ -262,7 +257,7 @@ def _end_part(database: sqlite3.Connection, name: str, edit: int) -> int:
 def _insert_part(
     database: sqlite3.Connection, name: str, content: bytes, edit: int, fitted_in: int
 ) -> None:
-    part = (name, edit, fitted_in, sha256_of(content), content)
+    part = (name, edit, fitted_in, hashlib.sha256(content).hexdigest(), content)
     database.execute("insert into parts values (?, ?, null, ?, ?, ?)", part)
 
 

@@ -12,6 +12,7 @@ import secrets
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ from attnknn.storage.attentions import FILE as ATTENTION
 from attnknn.storage.attentions import without_prototypes
 from attnknn.storage.files import SETTINGS
 from attnknn.storage.folder import STORE
-from attnknn.storage.store.changes import sha256_of
 from attnknn.storage.store.history import read_log, write_log
 from attnknn.storage.store.schema import last_edit, transaction
 from attnknn.storage.store.state import TRUST
@@ -170,7 +170,7 @@ def _overwrite_copies(database: sqlite3.Connection, copies: list[bytes]) -> None
         cleared = without_prototypes(content, copies)
         database.execute(
             "update parts set content = ?, sha256 = ? where name = ? and since = ?",
-            (cleared, sha256_of(cleared), ATTENTION, since),
+            (cleared, hashlib.sha256(cleared).hexdigest(), ATTENTION, since),
         )
 
 
@@ -207,18 +207,11 @@ def _erase_name(database: sqlite3.Connection, name: str) -> None:
     for snapshot, edit, by in found:
         new = snapshot
         if without_name(snapshot, name) != snapshot:
-            new = _unused_name(f"{ERASED} {edit}", taken)
+            names = (f"{ERASED} {edit}" + (f" ({n})" if n > 1 else "") for n in count(1))
+            new = next(each for each in names if each not in taken)
             taken.add(new)
         query = "update snapshots set name = ?, by = ? where name = ?"
         database.execute(query, (new, without_name(by, name), snapshot))
-
-
-def _unused_name(wanted: str, taken: set[str]) -> str:
-    unused, n = wanted, 1
-    while unused in taken:
-        n += 1
-        unused = f"{wanted} ({n})"
-    return unused
 
 
 def written_by_people(message: str) -> str:

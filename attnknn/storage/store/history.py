@@ -24,10 +24,8 @@ class EditRecord:
         The number of the edit, from 0.
     undo_target : int
         The edit that `undo` would take back: this one or, after an undo, an earlier one.
-    at : str
-        Date and time, in UTC.
-    by : str
-        Who made the edit.
+    at, by : str
+        When (in UTC) and by whom the edit was made.
     action : {'create', 'edit', 'undo', 'rollback', 'erase'}
         What kind of edit it is.
     message : str
@@ -42,13 +40,7 @@ class EditRecord:
     message: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON.
-
-        Returns
-        -------
-        dict
-            One value per attribute.
-        """
+        """Plain values for JSON."""
         return asdict(self)
 
 
@@ -62,10 +54,8 @@ class Snapshot:
         The name of the snapshot.
     edit : int
         The snapshot is the state after this edit.
-    at : str
-        Date and time, in UTC.
-    by : str
-        Who took it.
+    at, by : str
+        When (in UTC) and by whom it was taken.
     """
 
     name: str
@@ -95,13 +85,7 @@ class EntryChange:
     sample_weight_after: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON.
-
-        Returns
-        -------
-        dict
-            One value per attribute.
-        """
+        """Plain values for JSON."""
         return asdict(self)
 
 
