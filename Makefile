@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Tests keep to one thread each, so two files run at once.
 TWO_AT_ONCE := -n 2 --dist loadfile
 
-.PHONY: demo test test-slow check format bench bench-vit bench-natten test-natten tables clean
+.PHONY: demo test test-slow check format docs wheel-test bench bench-vit bench-natten test-natten tables clean
 
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -31,6 +31,24 @@ check: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m tools.check_docstrings
+
+# Warnings are errors, and no page may load anything from another site.
+.venv/docs: .venv/installed
+	$(BIN)/pip install --quiet -c constraints.txt -e ".[docs]"
+	touch $@
+
+docs: .venv/docs
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -j auto -b html docs docs/_build/html
+	$(BIN)/python -m tools.check_site docs/_build/html
+	@echo "The site is docs/_build/html/index.html"
+
+# The wheel, in an environment that has nothing else, away from the checkout.
+wheel-test:
+	rm -rf build && mkdir -p build/wheel
+	$(PYTHON) -m venv build/wheel/env
+	build/wheel/env/bin/pip wheel --quiet --no-deps -w build/wheel/dist .
+	build/wheel/env/bin/pip install --quiet -c constraints.txt build/wheel/dist/attnknn-*.whl
+	cd build/wheel && PATH="$$PWD/env/bin:$$PATH" env/bin/python -I ../../tools/smoke_test.py
 
 format: .venv/installed
 	$(BIN)/ruff format .
@@ -61,4 +79,4 @@ tables: .venv/installed
 	$(BIN)/python -m benchmarks.pages
 
 clean:
-	rm -rf .venv .venv-images .venv-natten build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-images .venv-natten build dist docs/_build docs/api docs/gallery *.egg-info .pytest_cache .mypy_cache .ruff_cache
