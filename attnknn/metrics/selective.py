@@ -1,4 +1,4 @@
-"""How often one is wrong when only the surest answers are given."""
+"""Metrics of abstention and of prediction sets: risk-coverage curve, set coverage and size."""
 
 from __future__ import annotations
 
@@ -9,19 +9,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attnknn.metrics.checking import checked
+from attnknn.errors import InvalidInputError
+from attnknn.metrics.validation import check_inputs, check_labels
 from attnknn.records import Booleans, Floats, Integers
 
 
 @dataclass(frozen=True)
 class RiskCoverage:
-    """What happens if only rows of at least some confidence are answered, most confident first.
+    """Risk and coverage if only rows of at least some confidence are answered.
 
-    Parameters
+    Attributes
     ----------
-    threshold : (m,) the different confidences, falling
-    coverage : (m,) share of rows with at least that confidence
-    risk : (m,) share of those that are wrong
+    threshold : ndarray of shape (n_thresholds,)
+        The distinct confidences, falling.
+    coverage : ndarray of shape (n_thresholds,)
+        Share of rows with at least that confidence.
+    risk : ndarray of shape (n_thresholds,)
+        Share of wrong predictions among them.
+
+    Examples
+    --------
+    >>> risk_coverage([0, 1], [[0.9, 0.1], [0.6, 0.4]]).threshold.tolist()
+    [0.9, 0.6]
     """
 
     threshold: Floats
@@ -32,18 +41,34 @@ class RiskCoverage:
 def risk_coverage(
     y_true: ArrayLike, probabilities: ArrayLike, *, classes: Sequence[Any] | None = None
 ) -> RiskCoverage:
-    """Coverage and risk at every confidence that occurs.
+    """Compute coverage and risk at every confidence that occurs.
 
+    Parameters
+    ----------
+    y_true : array-like of shape (n_rows,)
+        True labels: codes 0..C-1 in the order of the columns, or labels of `classes`.
+    probabilities : array-like of shape (n_rows, n_classes)
+        Class probabilities.
+    classes : sequence, default=None
+        Label of each column; None if `y_true` holds codes.
+
+    Returns
+    -------
+    RiskCoverage
+        The risk-coverage curve.
+
+    Examples
+    --------
     >>> found = risk_coverage([0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
     >>> found.coverage.round(2).tolist(), found.risk.round(2).tolist()
     ([0.33, 0.67, 1.0], [0.0, 0.0, 0.33])
     """
-    codes, table = checked(y_true, probabilities, classes)
+    codes, table = check_inputs(y_true, probabilities, classes)
     return curve_of(table.max(axis=1), table.argmax(axis=1) != codes)
 
 
 def curve_of(confidence: Floats, is_wrong: Booleans) -> RiskCoverage:
-    """The same from confidences (n,) and whether each was wrong, which is what reports keep."""
+    """`risk_coverage` from confidences (n,) and whether each prediction is wrong."""
     threshold, counts, wrong = _groups(confidence, is_wrong)
     answered = counts.cumsum()
     return RiskCoverage(threshold, answered / answered[-1], wrong.cumsum() / answered)
@@ -52,23 +77,99 @@ def curve_of(confidence: Floats, is_wrong: Booleans) -> RiskCoverage:
 def aurc(
     y_true: ArrayLike, probabilities: ArrayLike, *, classes: Sequence[Any] | None = None
 ) -> float:
-    """Area under the risk-coverage curve. Lower is better, 0..1.
+    """Compute the area under the risk-coverage curve.
 
-    The mean over k = 1..n of the share of wrong answers among the k most confident (Geifman and
-    El-Yaniv 2017). Of rows with equal confidence any may come first: their errors count evenly.
+    The mean over k = 1..n of the share of wrong predictions among the k most confident (Geifman and
+    El-Yaniv 2017). Rows of equal confidence may come in any order: their errors count evenly.
 
+    Parameters
+    ----------
+    y_true : array-like of shape (n_rows,)
+        True labels: codes 0..C-1 in the order of the columns, or labels of `classes`.
+    probabilities : array-like of shape (n_rows, n_classes)
+        Class probabilities.
+    classes : sequence, default=None
+        Label of each column; None if `y_true` holds codes.
+
+    Returns
+    -------
+    float
+        Area, 0..1; lower is better.
+
+    Examples
+    --------
     >>> round(aurc([0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]]), 4)
     0.1111
     """
-    codes, table = checked(y_true, probabilities, classes)
+    codes, table = check_inputs(y_true, probabilities, classes)
     _, counts, wrong = _groups(table.max(axis=1), table.argmax(axis=1) != codes)
-    # Inside a group of equal confidence errors rise on a line.
+    # Inside a group of equal confidence errors rise linearly.
     errors = np.repeat(wrong / counts, counts).cumsum()
     return float((errors / np.arange(1, len(errors) + 1)).mean())
 
 
 def _groups(confidence: Floats, is_wrong: Booleans) -> tuple[Floats, Integers, Floats]:
-    """The different confidences, falling, how many rows have each, how many of these are wrong."""
+    """Distinct confidences, falling, with the number of rows and of wrong predictions of each."""
     rising, place, counts = np.unique(confidence, return_inverse=True, return_counts=True)
     wrong = np.bincount(place, weights=is_wrong.astype(np.float64), minlength=len(rising))
     return rising[::-1], counts[::-1].astype(np.int64), wrong[::-1].astype(np.float64)
+
+
+def set_coverage(
+    y_true: ArrayLike, sets: ArrayLike, *, classes: Sequence[Any] | None = None
+) -> float:
+    """Compute the share of rows whose set contains the true class.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_rows,)
+        True labels: codes 0..C-1 in the order of the columns, or labels of `classes`.
+    sets : array-like of shape (n_rows, n_classes)
+        True where a class is in the set of a row.
+    classes : sequence, default=None
+        Label of each column; None if `y_true` holds codes.
+
+    Returns
+    -------
+    float
+        Coverage, 0..1; the closer to the nominal coverage the better.
+
+    Examples
+    --------
+    >>> set_coverage([0, 1, 1], [[True, False], [True, True], [True, False]])
+    0.6666666666666666
+    """
+    members = _check_members(sets)
+    codes = check_labels(y_true, members.shape, classes)
+    return float(members[np.arange(len(codes)), codes].mean())
+
+
+def set_size(sets: ArrayLike) -> float:
+    """Compute the mean number of classes in a set.
+
+    Parameters
+    ----------
+    sets : array-like of shape (n_rows, n_classes)
+        True where a class is in the set of a row.
+
+    Returns
+    -------
+    float
+        Size, 0..C; lower is better at the same coverage.
+
+    Examples
+    --------
+    >>> set_size([[True, False], [True, True], [True, False]])
+    1.3333333333333333
+    """
+    return float(_check_members(sets).sum(axis=1).mean())
+
+
+def _check_members(sets: ArrayLike) -> Booleans:
+    members = np.asarray(sets)
+    if members.dtype != bool or members.ndim != 2 or not members.size:
+        raise InvalidInputError(
+            "`sets` must be booleans of the shape (rows, classes) with at least one of each, got "
+            f"{members.dtype} of the shape {members.shape}."
+        )
+    return members

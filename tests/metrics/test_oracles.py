@@ -106,8 +106,8 @@ def check_calibration(y, p, calibration_error):
             expected = calibration_error(confidence, is_right, n_bins, norm)
             assert metric(y, p, n_bins=n_bins) == pytest.approx(expected, abs=CLOSE)
         by_class = [
-            calibration_error(promised, np.asarray(y) == code, n_bins, "l1")
-            for code, promised in enumerate(p.T)
+            calibration_error(predicted, np.asarray(y) == code, n_bins, "l1")
+            for code, predicted in enumerate(p.T)
         ]
         found = metrics.ece_by_class(y, p, n_bins=n_bins)
         assert found == pytest.approx(by_class, abs=CLOSE)

@@ -122,7 +122,7 @@ def test_labels_of_any_kind_are_found_by_classes():
 
 def test_reliability_bins_agree_with_their_definition():
     y, p = random_answers(3)
-    found = reliability_bins(y, p, n_bins=10).filled()
+    found = reliability_bins(y, p, n_bins=10).nonempty()
     confidence, right = p.max(axis=1), p.argmax(axis=1) == y
     for b in range(len(found)):
         inside = (confidence >= found.lower[b]) & (confidence < found.upper[b])
@@ -162,7 +162,7 @@ def test_unknown_labels_names_and_bins_are_refused():
         nll(["c"], [[0.5, 0.5]], classes=["a", "b"])
     with pytest.raises(InvalidInputError, match="each of the 2 columns"):
         nll(["a"], [[0.5, 0.5]], classes=["a"])
-    with pytest.raises(InvalidSettingError, match="No way to bin is called 'masss'"):
+    with pytest.raises(InvalidSettingError, match="No kind of bins is called 'masss'"):
         ece([0], [[0.5, 0.5]], bins="masss")
     with pytest.raises(InvalidSettingError, match="`n_bins`"):
         ece([0], [[0.5, 0.5]], n_bins=0)

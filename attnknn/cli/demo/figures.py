@@ -11,7 +11,7 @@ from attnknn._optional import require
 from attnknn.cli.demo.comparison import METRICS, OURS
 from attnknn.cli.demo.story import Story
 from attnknn.metrics import ReliabilityBins
-from attnknn.metrics.bins import bins_of_confidence
+from attnknn.metrics.calibration import bins_of_confidence
 from attnknn.research.evaluation.table import Table
 
 BLUE, GRAY, RED = "#1f5fa8", "#b4b9c0", "#b3402a"
@@ -79,7 +79,7 @@ def bins_of(tables: list[Table], method: str) -> ReliabilityBins:
     runs = [table.of(method)[0] for table in tables]
     confidence = np.concatenate([run.row_confidence for run in runs])
     is_right = np.concatenate([run.row_correct for run in runs])
-    return bins_of_confidence(confidence, is_right, N_BINS).filled()
+    return bins_of_confidence(confidence, is_right, N_BINS).nonempty()
 
 
 def _reliability(tables: list[Table]) -> Any:

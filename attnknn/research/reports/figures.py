@@ -48,7 +48,7 @@ def reliability(bins: ReliabilityBins, title: str) -> Any:
     Whiskers reach two standard deviations to each side: where they miss the diagonal, it is more
     than the luck of the rows.
     """
-    filled = bins.filled()
+    filled = bins.nonempty()
     figure = new_figure(4.8, 5.2)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     above.plot([0, 1], [0, 1], color=GRAY, linewidth=1, linestyle=":", label="as promised")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from attnknn.metrics.rows import row_brier, row_correct, row_nll
+from attnknn.metrics import row_brier, row_correct, row_nll
 from attnknn.records import Booleans, Floats, Integers
 from attnknn.research.evaluation.intervals import Interval, calibration_errors, mean_interval
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from attnknn.metrics import ReliabilityBins, RiskCoverage
-from attnknn.metrics.bins import bins_of_confidence
+from attnknn.metrics.calibration import bins_of_confidence
 from attnknn.metrics.selective import curve_of
 from attnknn.research.evaluation.table import BY_ROW, METRICS, Table
 from attnknn.research.reports import figures

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from attnknn.metrics import reliability_bins, risk_coverage
-from attnknn.metrics.bins import bins_of_confidence
+from attnknn.metrics.calibration import bins_of_confidence
 from attnknn.research.evaluation.intervals import Interval
 from attnknn.research.reports import figures
 from attnknn.training.config import TrainResult

@@ -224,7 +224,7 @@ def test_seeds_do_not_make_more_rows_than_there_are(table):
     seed = replace(table, runs=tuple(run for run in table.runs if run.seed == 0))
     again = tuple(replace(run, seed=7) for run in seed.runs)
     one, two = (
-        bins_of(found, "attnknn").filled()
+        bins_of(found, "attnknn").nonempty()
         for found in (seed, replace(seed, runs=seed.runs + again))
     )
     for field in ("counts", "confidence", "accuracy", "noise"):

@@ -1,4 +1,4 @@
-"""Labels and probabilities as every metric takes them, or what is wrong with them."""
+"""Checks of labels and probabilities, shared by all metrics."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from attnknn.errors import InvalidInputError
 from attnknn.records import Floats, Integers
 
 
-def checked(
+def check_inputs(
     y_true: ArrayLike, probabilities: ArrayLike, classes: Sequence[Any] | None
 ) -> tuple[Integers, Floats]:
-    """Codes (n,) and probabilities (n, C) in float64, or an error that says what is wrong."""
-    table = checked_probabilities(probabilities)
-    return codes_of(y_true, table.shape, classes), table
+    """Codes (n,) and probabilities (n, C) in float64, or an error."""
+    table = check_probabilities(probabilities)
+    return check_labels(y_true, table.shape, classes), table
 
 
-def codes_of(y_true: ArrayLike, shape: tuple[int, ...], classes: Sequence[Any] | None) -> Integers:
-    """The codes (n,) of labels for a table of (n, C), or an error that says what is wrong."""
+def check_labels(
+    y_true: ArrayLike, shape: tuple[int, ...], classes: Sequence[Any] | None
+) -> Integers:
+    """The codes (n,) of labels for a table of (n, C), or an error."""
     labels = np.asarray(y_true)
     n_rows, n_classes = shape
     if labels.ndim != 1 or len(labels) != n_rows:
@@ -45,8 +47,8 @@ def codes_of(y_true: ArrayLike, shape: tuple[int, ...], classes: Sequence[Any] |
     return codes
 
 
-def checked_probabilities(probabilities: ArrayLike) -> Floats:
-    """Probabilities (n, C) in float64, or an error that says what is wrong."""
+def check_probabilities(probabilities: ArrayLike) -> Floats:
+    """Probabilities (n, C) in float64, or an error."""
     table = np.asarray(probabilities, dtype=np.float64)
     if table.ndim != 2 or not table.size:
         raise InvalidInputError(
