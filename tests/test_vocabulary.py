@@ -79,7 +79,6 @@ NOT_CLEAN_YET = {
     "attnknn/fitting",
     "attnknn/leave_one_out.py",
     "attnknn/memory",
-    "attnknn/metrics",
     "attnknn/promises.py",
     "attnknn/research",
     "attnknn/testing",
