@@ -118,6 +118,10 @@ class BaseEncoder(TransformerMixin, BaseEstimator):
         Whether the encoder is trained on labels, see `TrainableEncoder`.
     options : tuple of Option
         Options of `attnknn fit` that the encoder reads.
+    n_features_in_ : int
+        Number of columns of the rows; set by `fit`.
+    width_ : int
+        Size of the embedding; set by `fit`.
     """
 
     registered_name: ClassVar[str]
@@ -125,6 +129,8 @@ class BaseEncoder(TransformerMixin, BaseEstimator):
     allows_missing: ClassVar[bool] = False
     is_trained: ClassVar[bool] = False
     options: ClassVar[tuple[Option, ...]] = ()
+    n_features_in_: int
+    width_: int
 
     @property
     def name(self) -> str:
@@ -145,6 +151,27 @@ class BaseEncoder(TransformerMixin, BaseEstimator):
         BaseEncoder
         """
         return cls(**given)
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:  # noqa: ARG002
+        """Name the columns of the embedding.
+
+        Parameters
+        ----------
+        input_features : None
+            Ignored; the parameter of scikit-learn.
+
+        Returns
+        -------
+        ndarray of shape (width_,)
+            By default the name of the encoder and a number.
+        """
+        self.check_fitted()
+        return np.array([f"{self.name}{place}" for place in range(self.width_)], dtype=object)
+
+    def check_fitted(self) -> None:
+        """Raise `NotFittedYetError` unless `fit` was called; it sets `n_features_in_`."""
+        if not hasattr(self, "n_features_in_"):
+            raise NotFittedYetError(f"Call `fit` of the encoder {self.name!r} first.")
 
 
 def make_encoder(encoder: Any) -> Encoder:

@@ -11,9 +11,9 @@ yet: the nearest tokens are patches that look alike. `attnknn vit train` trains 
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from attnknn.vit.looking import looks_of
 from sklearn.datasets import load_sample_image
 
-from attnknn.vit.looking import looks_of
 from attnknn.vit.model import vit_tiny
 
 photo = load_sample_image("china.jpg")[40:424:3, 150:534:3]  # 128 × 128 pixels

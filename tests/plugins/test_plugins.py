@@ -1,0 +1,63 @@
+"""Encoders and memories of another package are found through entry points and used by name."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attnknn.testing import check_encoder, check_memory
+
+from . import attnknn_toys as toys
+
+HERE = Path(__file__).parent
+METADATA = "Metadata-Version: 2.1\nName: attnknn-toys\nVersion: 1.0\n"
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Environment variables of a process in which the toys are an installed distribution."""
+    site = tmp_path_factory.mktemp("site")
+    (site / "attnknn_toys.py").write_text((HERE / "attnknn_toys.py").read_text())
+    info = site / "attnknn_toys-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(METADATA)
+    (info / "entry_points.txt").write_text(toys.ENTRY_POINTS)
+    paths = [str(site), str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+def run(environment: dict[str, str], *arguments: object) -> str:
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "class_name"),
+    [
+        ("encoder", "toy", "ToyEncoder"),
+        ("encoder", "toy-trained", "ToyTrainedEncoder"),
+        ("memory", "toy", "ToyMemory"),
+    ],
+)
+def test_a_toy_of_another_package_is_fitted_explained_stored_and_edited(
+    kind, name, class_name, environment, tmp_path
+):
+    run(environment, HERE / "use_toy.py", kind, name, class_name, tmp_path / "model")
+
+
+@pytest.mark.parametrize("kind", [toys.ToyEncoder, toys.ToyTrainedEncoder])
+def test_toy_encoders_keep_the_contract(kind, monkeypatch):
+    monkeypatch.setattr(kind, "registered_name", "toy", raising=False)
+    rows = np.random.default_rng(0).normal(size=(20, 3))
+    check_encoder(kind(), rows, np.arange(20) % 2)
+
+
+def test_the_toy_memory_keeps_the_contract():
+    check_memory(toys.ToyMemory())
