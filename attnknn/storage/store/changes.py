@@ -19,7 +19,7 @@ from attnknn.records import Booleans, Floats, Integers
 from attnknn.storage.files import write_manifest
 from attnknn.storage.folder import STORE_VERSION
 from attnknn.storage.packing import EncoderParts, entry_lines, pack_parts
-from attnknn.storage.store.history import write_log
+from attnknn.storage.store.history import EditRecord, now, write_log
 from attnknn.storage.store.schema import create_store, transaction
 from attnknn.storage.store.state import TRUST, digest_of, trust_to_bytes
 
@@ -170,7 +170,7 @@ def write_store(folder: Path, state: ModelState, trust: Floats | None, by: str) 
             for name, content in state.parts.items():
                 _insert_part(database, name, content, 0, 0)
             message = f"Opened for editing with {n_entries:,} entries"
-            write_log(database, 0, 0, by, "create", message, state.next_id)
+            write_log(database, EditRecord(0, 0, now(), by, "create", message), state.next_id)
             if trust is not None:
                 write_trust(database, trust, 0)
     finally:
@@ -214,7 +214,7 @@ def write_change(
         for name, content in change.parts.items():
             fitted_in = _end_part(database, name, edit)
             _insert_part(database, name, content, edit, edit if is_refit else fitted_in)
-        write_log(database, edit, edit, by, "edit", message, state.next_id)
+        write_log(database, EditRecord(edit, edit, now(), by, "edit", message), state.next_id)
     return np.concatenate([seqs[~change.removed], added])
 
 

@@ -21,9 +21,9 @@ from attnknn.storage.attentions import FILE as ATTENTION
 from attnknn.storage.attentions import without_prototypes
 from attnknn.storage.files import SETTINGS
 from attnknn.storage.folder import STORE
-from attnknn.storage.store.history import read_log, write_log
-from attnknn.storage.store.schema import last_edit, transaction
-from attnknn.storage.store.state import TRUST
+from attnknn.storage.store.history import EditRecord, now, read_log, write_log
+from attnknn.storage.store.schema import transaction
+from attnknn.storage.store.state import IS_VALID, TRUST
 from attnknn.storage.traces import ERASED, json_leaves, without_name
 
 UNFINISHED = "erasure"  # in the cache while freed pages may still hold erased bytes
@@ -118,11 +118,9 @@ def parts_fitted_on(database: sqlite3.Connection, subject: str) -> set[str]:
 
 def has_entries_after(database: sqlite3.Connection, subject: str, edit: int) -> bool:
     """Whether the state after an edit has any entry of a subject."""
-    query = (
-        "select 1 from versions where seq in (select seq from rows where subject = ?) "
-        "and since <= ? and (until is null or until > ?) limit 1"
-    )
-    return database.execute(query, (subject, edit, edit)).fetchone() is not None
+    query = f"select 1 from versions join rows using (seq) where subject = :subject and {IS_VALID}"
+    found = database.execute(query, {"subject": subject, "edit": edit}).fetchone()
+    return found is not None
 
 
 def erase_entries(
@@ -143,8 +141,7 @@ def erase_entries(
     head : the edit that must still be the last one
     pending : kept until the receipt is delivered
     """
-    undo_target = read_log(database)[-1].undo_target
-    next_id = database.execute("select max(next_id) from log").fetchone()[0]
+    edit, undo_target = head + 1, read_log(database)[-1].undo_target
     with transaction(database, head):
         seqs = "(select seq from rows where subject = ?)"
         database.execute(
@@ -156,8 +153,7 @@ def erase_entries(
         database.execute("delete from rows where subject = ?", (subject,))
         database.execute("delete from cache where name = ?", (TRUST,))
         _overwrite_copies(database, copies)
-        edit = last_edit(database) + 1
-        write_log(database, edit, undo_target, by, "erase", message, next_id)
+        write_log(database, EditRecord(edit, undo_target, now(), by, "erase", message))
         _erase_name(database, subject)  # last: people who erase themselves are in the new line
         database.execute("insert or replace into cache values (?, ?, x'')", (UNFINISHED, edit))
         _save_pending(database, edit, subject, pending)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import operator
 import sqlite3
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from datetime import UTC, datetime
 from typing import Any, SupportsIndex
 
@@ -119,23 +119,22 @@ def _label(text: str | None) -> Any:
     return None if text is None else json.loads(text)
 
 
-def write_log(
-    database: sqlite3.Connection,
-    edit: int,
-    undo_target: int,
-    by: str,
-    action: str,
-    message: str,
-    next_id: int,
-) -> None:
-    """Append a line to the log, after everything else of the edit was written."""
-    query = "select count(*) from versions where until is null"
-    n_entries = database.execute(query).fetchone()[0]
-    line = (edit, undo_target, _now(), by, action, message, next_id, n_entries)
-    database.execute("insert into log values (?, ?, ?, ?, ?, ?, ?, ?)", line)
+def write_log(database: sqlite3.Connection, record: EditRecord, next_id: int = 0) -> None:
+    """Append a line to the log, after everything else of the edit was written.
+
+    Parameters
+    ----------
+    next_id : larger than every integer id of the entries; it never falls below earlier ones
+    """
+    database.execute(
+        "insert into log select ?, ?, ?, ?, ?, ?, max(?, coalesce(max(next_id), 0)), "
+        "(select count(*) from versions where until is null) from log",
+        (*astuple(record), next_id),
+    )
 
 
-def _now() -> str:
+def now() -> str:
+    """The time in UTC, as it is stored."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -148,7 +147,7 @@ def take_snapshot(database: sqlite3.Connection, head: int, name: str, by: str) -
         raise InvalidSettingError(
             f"There is a snapshot {name!r} already, of {known[name].at}. Choose another name."
         )
-    taken = Snapshot(name, head, _now(), by)
+    taken = Snapshot(name, head, now(), by)
     with transaction(database, head):
         line = (name, taken.edit, taken.at, by)
         database.execute("insert into snapshots values (?, ?, ?, ?)", line)
@@ -186,15 +185,17 @@ def undo(
 ) -> None:
     """Restore the state after the edit `before`."""
     message = f"Undid edit {undone.edit}: {undone.message}"
-    _restore(database, head, before.edit, before.undo_target, by, "undo", message)
+    record = EditRecord(head + 1, before.undo_target, now(), by, "undo", message)
+    _restore(database, before.edit, record)
 
 
 def roll_back(
     database: sqlite3.Connection, head: int, target: int, by: str, name: str
 ) -> EditRecord:
     """Restore the state after the edit `target`; this can be undone."""
-    _restore(database, head, target, head + 1, by, "rollback", f"Rolled back to {name}")
-    return read_log(database)[-1]
+    record = EditRecord(head + 1, head + 1, now(), by, "rollback", f"Rolled back to {name}")
+    _restore(database, target, record)
+    return record
 
 
 def check_edit(database: sqlite3.Connection, edit: SupportsIndex) -> int:
@@ -207,17 +208,9 @@ def check_edit(database: sqlite3.Connection, edit: SupportsIndex) -> int:
     return number
 
 
-def _restore(
-    database: sqlite3.Connection,
-    head: int,
-    target: int,
-    undo_target: int,
-    by: str,
-    action: str,
-    message: str,
-) -> None:
-    edits = {"edit": head + 1, "target": target}
-    with transaction(database, head):
+def _restore(database: sqlite3.Connection, target: int, record: EditRecord) -> None:
+    edits = {"edit": record.edit, "target": target}
+    with transaction(database, record.edit - 1):
         for table, key, columns in (
             ("versions", "seq", f"{VERSION_COLUMNS}, digest"),
             ("parts", "name", "fitted_in, sha256, content"),
@@ -231,5 +224,4 @@ def _restore(
                 "where since <= :target and until > :target and until <= :edit",
                 edits,
             )
-        next_id = database.execute("select max(next_id) from log").fetchone()[0]
-        write_log(database, head + 1, undo_target, by, action, message, next_id)
+        write_log(database, record)

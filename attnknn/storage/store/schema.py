@@ -12,9 +12,7 @@ and the log has the number of entries after each edit.
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -139,8 +137,9 @@ def _connect_to_read(folder: Path) -> sqlite3.Connection:
 
 def _connect(folder: Path, mode: str) -> sqlite3.Connection:
     path = folder / STORE
-    if not mode.startswith("rwc"):
-        _refuse_irregular(path, folder)
+    is_regular = path.is_file() and not path.is_symlink()
+    if not is_regular and mode != "rwc":
+        raise ModelFolderError(f"The model folder {folder} cannot be used: it has no file {STORE}.")
     uri = f"file:{quote(str(path.resolve()))}?mode={mode}"
     with wrap_database_errors(folder), ExitStack() as on_error:
         database = sqlite3.connect(uri, uri=True, timeout=TIMEOUT, isolation_level=None)
@@ -152,15 +151,6 @@ def _connect(folder: Path, mode: str) -> sqlite3.Connection:
             database.execute("pragma secure_delete = on")
         on_error.pop_all()
     return database
-
-
-def _refuse_irregular(path: Path, folder: Path) -> None:
-    try:
-        is_file = stat.S_ISREG(os.lstat(path).st_mode)
-    except OSError:
-        is_file = False
-    if not is_file:
-        raise ModelFolderError(f"The model folder {folder} cannot be used: it has no file {STORE}.")
 
 
 def _check_tables(database: sqlite3.Connection, folder: Path) -> None:
