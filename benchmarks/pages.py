@@ -16,27 +16,29 @@ TITLES = {
     "vit": "Nearest-neighbor attention",
 }
 NOTES = {
-    "editing": """Processor time. Lists of the nearest others of all entries are kept by every edit;
-what follows from them (trust, quantiles of sets, the audit) is computed when it is next asked for.
+    "editing": """CPU time. Every edit updates the neighbor graph of all entries. What depends on it
+(trust, thresholds of prediction sets, the audit) is computed when it is next
+needed.
 """,
-    "vit": """NATTEN stands in an environment apart, and `make bench-natten` measures beside it. On
-a processor it has a forward only, by Flex attention that it does not compile there.
+    "vit": """NATTEN is measured in a separate environment by `make bench-natten`. On a CPU it has
+only a forward pass, with Flex attention that it does not compile there.
 
-Every formulation computes the linear maps, so how often they fit into its time ("linear maps
-alone") is the most that any other can be faster. With 32 samples that is little more, or less, than
-the bounds ask for.
+Every formulation computes the linear maps. The ratio to "linear maps alone" is therefore the
+largest possible speed-up. With 32 samples it is close to the bounds below.
 
-Our shares of images are threads of their own, which stay, and release Python's lock. After each
-operation of torch OpenMP's thread keeps its core for some milliseconds, asking whether there is
-more to do: time that the share on that core does not have. `python -m benchmarks.vit.waiting`
-measures it. Set `OMP_WAIT_POLICY=passive`, and there is none.
+Our threads each process a share of the images and release Python's lock. After each torch
+operation, OpenMP's own thread spins on its core for some milliseconds, and our thread on that core
+has to wait. `python -m benchmarks.vit.waiting` measures it. `OMP_WAIT_POLICY=passive` avoids it.
 """,
 }
 HEAD = """# Speed
 
-Written by `python -m benchmarks.pages` from `benchmarks/results`, which `make bench` measures:
-medians of interleaved repeats, ratios to the first line of each table inside one run. Trust the
-ratios, not the milliseconds.
+Look up here how long searching, fitting, editing and training take, compared with a bare matrix
+product and with other libraries. `make bench` measures on your machine.
+
+Times are medians of interleaved repeats. Ratios are to the first line of each table within one run;
+trust them more than the milliseconds. `python -m benchmarks.pages` writes this page from
+`benchmarks/results`.
 """
 
 
@@ -60,7 +62,7 @@ def chapter(title: str, module: str, report: dict[str, Any]) -> str:
             unit = ", ms" if name.endswith(" time") and module == "vit" else ""
             lines.append(f"### {name}{unit}\n\n{table(rows)}\n")
     if "bars" in report:
-        lines.append(f"### What is asked of it\n\n{bars(report['bars'])}\n")
+        lines.append(f"### Bounds that must hold\n\n{bars(report['bars'])}\n")
     return "\n".join(lines)
 
 
