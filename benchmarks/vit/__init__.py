@@ -1,1 +1,1 @@
-"""How fast and how large nearest-neighbor attention is, beside plain formulations and SDPA."""
+"""Time and memory of nearest-neighbor attention, compared with plain formulations and SDPA."""

@@ -1,6 +1,6 @@
-"""Times and memory of nearest-neighbor attention, and its bars: `make bench-vit`.
+"""Time and memory of nearest-neighbor attention, with bars: `make bench-vit`.
 
-`make bench-natten` adds what is measured beside NATTEN.
+`make bench-natten` adds the comparison with NATTEN.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 from benchmarks.search import machine
-from benchmarks.vit.bars import RESULTS, say
-from benchmarks.vit.contention import contended
+from benchmarks.vit.contention import measure_contended
 from benchmarks.vit.layers import (
     KVT,
     MAKE,
@@ -25,11 +24,19 @@ from benchmarks.vit.layers import (
     SAMPLED,
     SDPA,
 )
-from benchmarks.vit.memory import can_measure, peak_of
-from benchmarks.vit.timing import SIZES, clock_for, milliseconds, ratio, times_of
+from benchmarks.vit.memory import can_measure, measure_peak
+from benchmarks.vit.timing import (
+    RESULTS,
+    SIZES,
+    measure_times,
+    milliseconds,
+    ratio,
+    record_bar,
+    select_clock,
+)
 from benchmarks.vit.waiting import add_waiting
 
-BARS = (  # slow, fast, way, at least so many times faster, at these sizes
+BARS = (  # slow, fast, way, minimum speedup, at these sizes
     (PLAIN, OURS, "forward", 3.0, SIZES),
     (PLAIN, OURS, "both", 2.5, SIZES),
     (PLAIN_SAMPLED, SAMPLED, "forward", 12.0, SIZES),
@@ -41,7 +48,7 @@ WAYS = {"forward": "forward", "both": "forward and backward"}
 
 
 def main() -> None:
-    """Time everything, print it with the bars, write it down."""
+    """Measure everything, print it with the bars, and write the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.vit", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes, a smoke run")
     parser.add_argument("--repeats", type=int, default=7)
@@ -61,11 +68,11 @@ def main() -> None:
 def time_layers(
     report: dict[str, Any], sizes: tuple[tuple[int, int], ...], threads: int, repeats: int
 ) -> None:
-    """Every layer at every size."""
+    """Time every layer at every size."""
     torch.set_num_threads(threads)
     kind = "1 thread, processor time" if threads == 1 else f"{threads} threads, wall time"
     for place, (n_images, n_tokens) in enumerate(sizes):
-        found = times_of(MAKE, n_images, n_tokens, repeats, clock_for(threads))
+        found = measure_times(MAKE, n_images, n_tokens, repeats, select_clock(threads))
         title = f"{n_images} images of {n_tokens} tokens, {kind}"
         rows = report[title] = milliseconds(found)
         print(f"\n{title}")
@@ -74,32 +81,36 @@ def time_layers(
         for slow, fast, way, least, where in BARS:
             if SIZES[place] in where:
                 value = ratio(found, slow, fast, way)
-                say(report, f"{fast} over {slow}, {WAYS[way]}, {title}", value, least)
+                record_bar(report, f"{fast} over {slow}, {WAYS[way]}, {title}", value, least)
 
 
 def measure_memory(report: dict[str, Any], size: tuple[int, int]) -> None:
-    """The highest mark of a step beside SDPA's."""
+    """Compare the peak memory of a step with SDPA's."""
     if not can_measure():
-        print("\nThis system keeps no highest mark of memory: not measured.")
+        print("\nThis system does not record peak memory: not measured.")
         return
     names = (SDPA, PLAIN, OURS, PLAIN_SAMPLED, SAMPLED, PLAIN_KVT, KVT)
-    peaks = {name: round(peak_of(name, *size), 1) for name in names}
+    peaks = {name: round(measure_peak(name, *size), 1) for name in names}
     title = f"peak memory of a step in MB, {size[0]} images of {size[1]} tokens"
     report[title] = {name: {"both": value} for name, value in peaks.items()}
     print(f"\n{title}")
     for name, value in peaks.items():
         print(f"  {name:28s} {value:9.1f} MB")
-    say(report, f"{OURS}: peak memory over {SDPA}'s", peaks[OURS] / peaks[SDPA], 1.1, most=True)
+    record_bar(
+        report, f"{OURS}: peak memory over {SDPA}'s", peaks[OURS] / peaks[SDPA], 1.1, most=True
+    )
 
 
 def measure_contention(report: dict[str, Any], size: tuple[int, int], repeats: int) -> None:
-    """With every core taken by another process."""
+    """Measure with every core kept busy by another process."""
     print("\ncores taken by other processes")
     for policy, least in (("passive", 2.0), (None, 1.0)):
-        found = contended(policy, *size, repeats)
+        found = measure_contended(policy, *size, repeats)
         for way, value in found.items():
             words = f"OMP_WAIT_POLICY={policy}" if policy else "waiting as OpenMP does"
-            say(report, f"contended, {words}: {OURS} over {PLAIN}, {WAYS[way]}", value, least)
+            record_bar(
+                report, f"contended, {words}: {OURS} over {PLAIN}, {WAYS[way]}", value, least
+            )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The same with both cores taken by others: threads that wait for each other wait long."""
+"""Times while other processes keep all cores busy."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from contextlib import contextmanager
 import torch
 
 from benchmarks.vit.layers import OURS, PLAIN
-from benchmarks.vit.timing import clock_for, ratio, times_of
+from benchmarks.vit.timing import measure_times, ratio, select_clock
 
 
-def contended(policy: str | None, n_images: int, n_tokens: int, repeats: int) -> dict[str, float]:
-    """How many times faster than the plain formulation, beside one busy process for each core.
+def measure_contended(
+    policy: str | None, n_images: int, n_tokens: int, repeats: int
+) -> dict[str, float]:
+    """Speedup over the plain formulation, with one busy process per core.
 
     Parameters
     ----------
     policy
-        How threads wait (`OMP_WAIT_POLICY`); None is OpenMP's own way.
+        How threads wait (`OMP_WAIT_POLICY`); None is OpenMP's default.
     """
     environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
     if policy is not None:
@@ -36,7 +38,7 @@ def contended(policy: str | None, n_images: int, n_tokens: int, repeats: int) ->
 
 @contextmanager
 def busy(n: int) -> Iterator[None]:
-    """So many processes that do nothing but keep a core."""
+    """Run n processes that each keep a core busy."""
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(n)]
     try:
         yield
@@ -48,7 +50,7 @@ def busy(n: int) -> Iterator[None]:
 
 def _measure(n_images: int, n_tokens: int, repeats: int) -> dict[str, float]:
     threads = torch.get_num_threads()
-    found = times_of((PLAIN, OURS), n_images, n_tokens, repeats, clock_for(max(threads, 2)))
+    found = measure_times((PLAIN, OURS), n_images, n_tokens, repeats, select_clock(max(threads, 2)))
     return {way: ratio(found, PLAIN, OURS, way) for way in ("forward", "both")}
 
 

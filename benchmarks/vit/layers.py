@@ -1,8 +1,8 @@
-"""What is timed: our layers, and the formulations they are held against, written from formulas.
+"""The layers that are timed: ours, and plain formulations of the same formulas.
 
-The plain ConvNN attention copies the values of all neighbors, weighs them, and convolves with a
-stride of K, as its first implementation did; with samples its softmax runs over copies for every
-channel. The plain k-NN attention masks all scores but the largest.
+The plain ConvNN attention copies the values of all neighbors, weights them, and convolves with a
+stride of K, as the original implementation does; with samples its softmax runs over copies for
+every channel. The plain k-NN attention masks all scores but the largest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DIM, K, N_SAMPLES = 192, 9, 32
 
 
 class PlainConvNN(nn.Module):
-    """ConvNN attention with one head, all neighbors' values at once."""
+    """ConvNN attention with one head that copies the values of all neighbors."""
 
     def __init__(self, n_samples: int | None = None) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class PlainConvNN(nn.Module):
 
 
 class PlainKvt(Attention):
-    """k-NN attention by masks of all scores."""
+    """k-NN attention that masks all other scores."""
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         del mask
@@ -72,15 +72,15 @@ class PlainKvt(Attention):
 
 
 class LinearMaps(Attention):
-    """The maps before and after attention, which every layer has: nothing can be faster."""
+    """Only the projections that every layer has: a lower bound of the time."""
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         del mask
-        return value + 0 * query[..., :1] + 0 * key[..., :1]  # all three are used
+        return value + 0 * query[..., :1] + 0 * key[..., :1]  # uses all three
 
 
 def sampled() -> nn.Module:
-    """Ours with as many random tokens."""
+    """Our layer with random samples."""
     return ConvNNAttention(
         DIM, n_neighbors=K, sampling_type="random", num_samples=N_SAMPLES, proj_bias=False
     )
@@ -102,11 +102,11 @@ MAKE: dict[str, Callable[[], nn.Module]] = {
 
 
 def neighborhood() -> nn.Module:
-    """Ours along the sequence."""
+    """Our neighborhood attention along the sequence."""
     return NeighborhoodAttention1D(DIM, 3, kernel_size=K, qkv_bias=True)
 
 
-def made(name: str) -> nn.Module:
-    """A layer in training, whose first weights are the same every time."""
+def build_layer(name: str) -> nn.Module:
+    """A layer in training mode with reproducible initial weights."""
     torch.manual_seed(0)
     return MAKE[name]().train()

@@ -1,4 +1,4 @@
-"""The most memory that a step takes, measured in a process of its own."""
+"""Peak memory of a training step, measured in a separate process."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.vit.layers import DIM, made
+from benchmarks.vit.layers import DIM, build_layer
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def can_measure() -> bool:
-    """Whether the system keeps the highest mark and lets it be reset."""
+    """Whether the system records the peak memory and can reset it."""
     return STATUS.exists() and os.access(CLEAR, os.W_OK)
 
 
-def peak_of(name: str, n_images: int, n_tokens: int, *, backward: bool = True) -> float:
-    """Megabytes that a step adds at its highest, by a fresh process with one thread."""
+def measure_peak(name: str, n_images: int, n_tokens: int, *, backward: bool = True) -> float:
+    """Peak megabytes that a step adds, in a new process with one thread."""
     asked = json.dumps([name, n_images, n_tokens, backward])
-    # Freed memory goes back to the system at once, else the mark would be of what is kept.
+    # Freed memory is returned at once, or the peak would include what the allocator keeps.
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
@@ -44,9 +44,9 @@ def _megabytes(mark: str) -> float:
 
 def _measure(name: str, n_images: int, n_tokens: int, backward: bool) -> float:
     torch.set_num_threads(1)
-    layer = made(name)
+    layer = build_layer(name)
     x = torch.randn(n_images, n_tokens, DIM, requires_grad=True)
-    layer(x[:1, :64]).sum().backward()  # everything is loaded
+    layer(x[:1, :64]).sum().backward()  # warm-up
     CLEAR.write_text("5")
     before = _megabytes("VmRSS")
     if backward:

@@ -1,6 +1,6 @@
-"""Neighborhood attention beside NATTEN's, whose CPU has no backward: `make bench-natten`.
+"""Neighborhood attention compared with NATTEN, which has no CPU backward: `make bench-natten`.
 
-NATTEN is in an environment apart; what it adds to `results/vit.json` replaces what it added before.
+NATTEN needs a separate environment. Its results in `results/vit.json` are replaced.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.vit.bars import RESULTS, say
 from benchmarks.vit.layers import DIM, K, neighborhood
-from benchmarks.vit.timing import SIZES, clock_for, seconds_of_forward
+from benchmarks.vit.timing import RESULTS, SIZES, record_bar, select_clock, time_forward
 
 OURS = "NeighborhoodAttention1D"
 
 
 def main() -> None:
-    """Time both forwards in turn, by the processor's time of one thread."""
+    """Time both forward passes, interleaved, by the CPU time of one thread."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.vit.natten", description=__doc__)
     parser.add_argument("--repeats", type=int, default=15)
     options = parser.parse_args()
@@ -32,7 +31,7 @@ def main() -> None:
 
 
 def add(report: dict[str, Any], n_images: int, n_tokens: int, repeats: int) -> None:
-    """The times and the bar, in the place of those that were there."""
+    """Replace the times and the bar in the report."""
     torch.set_num_threads(1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -52,13 +51,13 @@ def add(report: dict[str, Any], n_images: int, n_tokens: int, repeats: int) -> N
         print(f"  {name:28s} {row['forward']:9.1f} ms")
     report["bars"] = [bar for bar in report["bars"] if " over NATTEN " not in bar["what"]]
     times = statistics.median(a / b for a, b in zip(found[theirs], found[OURS], strict=True))
-    say(report, f"{OURS} over {theirs}, forward, {title.partition(', ')[2]}", times, 5.0)
+    record_bar(report, f"{OURS} over {theirs}, forward, {title.partition(', ')[2]}", times, 5.0)
 
 
 def forwards(
     layers: dict[str, nn.Module], theirs: str, n_images: int, n_tokens: int, repeats: int
 ) -> dict[str, list[float]]:
-    """Seconds of each in turn, with the same weights and the same result; the first is not kept."""
+    """Seconds of each, interleaved, after checking that outputs agree."""
     layers[theirs].load_state_dict(layers[OURS].state_dict())
     x = torch.randn(n_images, n_tokens, DIM)
     with torch.no_grad():
@@ -66,7 +65,7 @@ def forwards(
     found: dict[str, list[float]] = {name: [] for name in layers}
     for _ in range(repeats):
         for name, layer in layers.items():
-            found[name].append(seconds_of_forward(layer, x, clock_for(1)))
+            found[name].append(time_forward(layer, x, select_clock(1)))
     return found
 
 

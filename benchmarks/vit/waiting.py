@@ -1,7 +1,7 @@
-"""How long torch's second thread keeps its core by waiting, while shares of ours could use it.
+"""CPU time that torch's waiting threads take from ours.
 
-OpenMP's threads wait for the next operation by asking again and again, for some milliseconds. The
-shares of `in_shares` are threads of their own, which begin in just that time.
+OpenMP threads spin for some milliseconds while they wait for the next operation. The threads of
+`in_shares` start during that time.
 """
 
 from __future__ import annotations
@@ -23,25 +23,24 @@ from torch import Tensor
 
 from attnknn.training.threads import in_shares
 from attnknn.vit.functional import cpu, embedding_bag
-from benchmarks.vit.bars import RESULTS
-from benchmarks.vit.layers import DIM, OURS, made
-from benchmarks.vit.timing import SIZES
+from benchmarks.vit.layers import DIM, OURS, build_layer
+from benchmarks.vit.timing import RESULTS, SIZES
 
 TASKS = Path("/proc/self/task")
 POLICIES = {None: "waiting as OpenMP does", "passive": "OMP_WAIT_POLICY=passive"}
 
 
 def main() -> None:
-    """Measure, and replace what was there before."""
+    """Measure and replace the old results."""
     report = json.loads(RESULTS.read_text())
     add_waiting(report, *SIZES[0], repeats=7)
     RESULTS.write_text(json.dumps(report, indent=2) + "\n")
 
 
 def add_waiting(report: dict[str, Any], n_images: int, n_tokens: int, repeats: int) -> None:
-    """Milliseconds of the processor within the shares of a step, by how threads wait."""
+    """CPU milliseconds within the shares of a step, by wait policy."""
     if not TASKS.exists():
-        print("\nThis system does not tell the time of each thread: not measured.")
+        print("\nThis system does not record the time of each thread: not measured.")
         return
     title = f"processor time within shares of a step, {n_images} images of {n_tokens} tokens"
     rows = report[f"{title}, 2 threads"] = {
@@ -53,7 +52,7 @@ def add_waiting(report: dict[str, Any], n_images: int, n_tokens: int, repeats: i
 
 
 def _apart(policy: str | None, n_images: int, n_tokens: int, repeats: int) -> dict[str, float]:
-    """In a process of its own: OpenMP reads the policy when it is loaded."""
+    """In a separate process, since OpenMP reads the policy when it is loaded."""
     environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
     environment["OMP_NUM_THREADS"] = "2"
     if policy is not None:
@@ -66,7 +65,7 @@ def _apart(policy: str | None, n_images: int, n_tokens: int, repeats: int) -> di
 
 
 def _measure(n_images: int, n_tokens: int, repeats: int) -> dict[str, float]:
-    layer, x = made(OURS), torch.randn(n_images, n_tokens, DIM, requires_grad=True)
+    layer, x = build_layer(OURS), torch.randn(n_images, n_tokens, DIM, requires_grad=True)
     seen: dict[str, list[float]] = {"at work": [], "waiting": []}
 
     def watched(work: Callable[..., Any], *tensors: Tensor) -> list[Any]:
@@ -91,7 +90,7 @@ def _measure(n_images: int, n_tokens: int, repeats: int) -> dict[str, float]:
 
 
 def _others() -> dict[str, float]:
-    """Seconds that torch's threads took: all but Python's own, which do the work."""
+    """CPU seconds of torch's threads: all but Python's own."""
     ours = {str(thread.native_id) for thread in threading.enumerate()}
     found = {}
     for task in TASKS.iterdir():

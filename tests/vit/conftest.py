@@ -1,4 +1,4 @@
-"""What tests of the vit share: seeded tensors."""
+"""Shared fixtures: seeded tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def randn() -> Callable[..., Tensor]:
 
 @pytest.fixture(autouse=True)
 def _seeded():
-    """Layers draw their first weights from torch's generator."""
+    """Layers draw initial weights from torch's generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         yield

@@ -1,4 +1,4 @@
-"""What is shown is what the layers compute with."""
+"""Attention maps show the weights that the layers compute with."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-def test_every_layer_shows_the_tokens_it_looks_at(layer):
+def test_every_layer_has_an_attention_map(layer):
     model = VisionTransformer(**SMALL, layer=layer, layer_settings=SETTINGS.get(layer))
     found = extract_attention_maps(model, torch.randn(2, 3, 8, 8), n_tokens=5)
     assert [layer_map.layer for layer_map in found] == ["blocks.0.attn", "blocks.1.attn"]
@@ -59,19 +59,19 @@ def test_weights_and_values_give_the_layers_own_output(layer):
     torch.testing.assert_close(attended, known, atol=1e-5, rtol=1e-4)
 
 
-def test_convolutions_have_nothing_to_show():
+def test_convolutions_have_no_attention_map():
     model = VisionTransformer(**SMALL, layer="branching_conv", layer_settings={"branch_ratio": 0.0})
     assert extract_attention_maps(model, torch.zeros(1, 3, 8, 8)) == []
 
 
-def test_the_model_is_left_as_it_was():
+def test_mode_and_hooks_are_restored():
     model = VisionTransformer(**SMALL).train()
     extract_attention_maps(model, torch.zeros(1, 3, 8, 8))
     assert model.training
     assert not any(block.attn._forward_pre_hooks for block in model.blocks)
 
 
-def test_what_is_seen_is_the_mean_over_heads():
+def test_the_attention_matrix_is_the_mean_over_heads():
     model = VisionTransformer(**SMALL, layer="kvt", layer_settings={"n_neighbors": 4}, num_heads=3)
     layer_map = extract_attention_maps(model, torch.randn(1, 3, 8, 8))[0]
     seen = attention_matrix(layer_map, 17, None)

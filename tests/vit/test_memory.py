@@ -1,4 +1,4 @@
-"""The most memory that a step takes, in a process of its own."""
+"""Peak memory of a training step, measured in a separate process."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.vit.layers import OURS, PLAIN, SDPA  # noqa: E402
-from benchmarks.vit.memory import can_measure, peak_of  # noqa: E402
+from benchmarks.vit.memory import can_measure, measure_peak  # noqa: E402
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not can_measure(), reason="the system keeps no highest mark of memory")
 def test_a_step_needs_no_more_memory_than_softmax_attention(monkeypatch):
     monkeypatch.chdir(ROOT)
-    ours, fused, plain = (peak_of(name, 32, 1024) for name in (OURS, SDPA, PLAIN))
+    ours, fused, plain = (measure_peak(name, 32, 1024) for name in (OURS, SDPA, PLAIN))
     assert ours <= 1.1 * fused
     assert ours < plain / 2

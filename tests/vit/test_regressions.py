@@ -1,4 +1,4 @@
-"""What the first implementation got wrong, by the numbers of its list of defects.
+"""Defects of the original implementation, by the numbers of their list.
 
 Elsewhere, each with a test that would fail:
 
@@ -55,7 +55,7 @@ def test_b6_coordinates_go_with_every_convolution(convolution):
 
 
 @pytest.mark.parametrize("similarity", ["matmul", "cosine", "euclidean"])
-def test_b7_no_token_counts_itself_twice(randn, similarity):
+def test_b7_no_token_selects_itself_twice(randn, similarity):
     same = torch.ones(1, 1, 6, 4) + 1e-3 * randn(1, 1, 6, 4).float()  # nearest to itself
     chosen = select_neighbors(
         same, same, NeighborConfig(4, similarity), candidates=torch.arange(6)
@@ -73,7 +73,7 @@ def test_b8_distances_train_with_samples(sampling):
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-20, 1e4])
-def test_b9_distances_have_finite_slopes_at_zero_and_far_away(scale):
+def test_b9_distances_have_finite_gradients_at_zero_and_far_away(scale):
     same = (scale * torch.ones(1, 1, 6, 4)).requires_grad_()
     convnn_attention(same, same, same, None, NeighborConfig(3, "euclidean")).sum().backward()
     assert same.grad.isfinite().all()
@@ -90,14 +90,14 @@ def test_b11_sampled_tokens_keep_their_own_coordinates(randn):
     assert all((known - row).abs().sum(-1).min() < 1e-6 for row in out[0, 0])
 
 
-def test_b15_nothing_is_padded_so_no_padding_is_looked_at(randn):
+def test_b15_no_padding_is_attended_to(randn):
     layer = LocalAttention(8, 2, window_size=4, is_rotary=False).double()
     query, key, value = layer.project(randn(1, 7, 8))
     ones = torch.ones_like(value)
     torch.testing.assert_close(layer.attend(query, key, ones, None), ones)
 
 
-def test_b29_local_attention_has_the_width_heads_and_window_asked_for():
+def test_b29_local_attention_has_the_requested_width_heads_and_window():
     layer = LocalAttention(12, 3, window_size=5)
     assert layer.qkv.weight.shape == (36, 12)
     assert (layer.num_heads, layer.head_dim, layer.window_size) == (3, 4, 5)
@@ -124,7 +124,7 @@ def folders(tmp_path):
 
 
 @pytest.mark.parametrize("flag", ["", "--augment", "--noise 0.3"])
-def test_b23_images_of_folders_are_augmented_and_noisy_as_asked(folders, monkeypatch, flag):
+def test_b23_images_of_folders_are_augmented_and_noisy_as_requested(folders, monkeypatch, flag):
     moved, usual = {True: 0.0, False: 0.0}, ImagePreprocessor.transform
 
     def transform(pixels, images, generator, **asked):

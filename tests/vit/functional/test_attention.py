@@ -1,4 +1,4 @@
-"""Nearest-neighbor attention: both ways against a definition in loops, and the identities."""
+"""Nearest-neighbor attention: both backends against loops, and identities."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def score(q, k, similarity):
 
 
 def in_loops(query, key, value, kernel, similarity, weights):
-    """One token at a time, as the definition says; kernel (C, E, K)."""
+    """The definition, one token at a time; kernel (C, E, K)."""
     out = torch.zeros_like(query)
     for b, h, n in itertools.product(range(B), range(H), range(N)):
         ranked = sorted((-score(query[b, h, n], k, similarity), m) for m, k in enumerate(key[b, h]))
@@ -54,7 +54,7 @@ def in_loops(query, key, value, kernel, similarity, weights):
 
 @pytest.mark.parametrize("similarity", ["matmul", "cosine", "euclidean"])
 @pytest.mark.parametrize("weights", ["softmax", "raw", "ones"])
-def test_both_ways_compute_the_definition(monkeypatch, randn, similarity, weights):
+def test_both_backends_compute_the_definition(monkeypatch, randn, similarity, weights):
     query, key, value = (randn(B, H, N, D) for _ in range(3))
     kernel = randn(D, K) if similarity == "cosine" else randn(D, D, K)
     full = kernel if kernel.dim() == 3 else torch.stack([taps.diag() for taps in kernel.T], -1)
@@ -69,7 +69,7 @@ def test_both_ways_compute_the_definition(monkeypatch, randn, similarity, weight
 
 @pytest.mark.parametrize("similarity", ["matmul", "cosine", "euclidean"])
 @pytest.mark.parametrize("features", ["Col", "Loc", "Loc_Col"])
-def test_both_ways_agree_forward_and_backward(monkeypatch, randn, similarity, features):
+def test_both_backends_agree_forward_and_backward(monkeypatch, randn, similarity, features):
     for is_sampled, kernel_dim in itertools.product([False, True], [None, 2, 3]):
         agree(monkeypatch, randn, similarity, features, is_sampled, kernel_dim)
 
@@ -104,7 +104,7 @@ def agree(monkeypatch, randn, similarity, features, is_sampled, kernel_dim):
 @pytest.mark.parametrize("similarity", ["matmul", "cosine", "euclidean"])
 @pytest.mark.parametrize("kernel_dim", [2, 3])
 @pytest.mark.parametrize("is_sampled", [False, True])
-def test_gradients_are_those_of_finite_differences(randn, similarity, kernel_dim, is_sampled):
+def test_gradients_match_finite_differences(randn, similarity, kernel_dim, is_sampled):
     inputs = [randn(1, 2, 5, 3, grad=True) for _ in range(3)]
     inputs.append(randn(*(3,) * (kernel_dim - 1), 2, grad=True))
     candidates = torch.tensor([0, 2, 3]) if is_sampled else None
@@ -117,7 +117,7 @@ def test_gradients_are_those_of_finite_differences(randn, similarity, kernel_dim
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_all_neighbors_and_taps_of_one_are_softmax_attention(monkeypatch, randn, backend):
+def test_all_neighbors_with_taps_of_one_equal_softmax_attention(monkeypatch, randn, backend):
     go(monkeypatch, backend)
     query, key, value = (randn(B, H, N, D) for _ in range(3))
     expected = F.scaled_dot_product_attention(query, key, value)
@@ -127,7 +127,7 @@ def test_all_neighbors_and_taps_of_one_are_softmax_attention(monkeypatch, randn,
         )
 
 
-def test_few_neighbors_and_taps_of_one_are_softmax_over_the_largest_scores(randn):
+def test_few_neighbors_with_taps_of_one_equal_softmax_over_the_largest_scores(randn):
     query, key, value = (randn(B, H, N, D) for _ in range(3))
     scores = query @ key.mT / math.sqrt(D)
     least = scores.topk(K).values[..., -1:]
@@ -138,7 +138,7 @@ def test_few_neighbors_and_taps_of_one_are_softmax_over_the_largest_scores(randn
 
 
 @pytest.mark.parametrize("size", [3, 5, 7])
-def test_the_nearest_places_weighed_by_ones_are_a_convolution(randn, size):
+def test_nearest_positions_with_weights_of_one_equal_a_convolution(randn, size):
     grids = [Grid(7, 7), Grid(4, 9), Grid(9, 4), Grid(2, 3)]
     for grid, is_depthwise in itertools.product(grids, [False, True]):
         is_convolution(randn, size, grid, is_depthwise)
@@ -155,7 +155,7 @@ def is_convolution(randn, size, grid, is_depthwise):
     torch.testing.assert_close(got[:, 0].mT, expected.flatten(2))
 
 
-def test_an_image_depends_on_itself_alone(randn):
+def test_images_are_independent(randn):
     query, key, value = (randn(3, H, N, D) for _ in range(3))
     together = convnn_attention(query, key, value, None, NeighborConfig(K))
     alone = convnn_attention(query[1:2], key[1:2], value[1:2], None, NeighborConfig(K))
@@ -163,7 +163,7 @@ def test_an_image_depends_on_itself_alone(randn):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_masked_tokens_are_never_chosen_and_an_empty_row_gives_nothing(monkeypatch, randn, backend):
+def test_masked_tokens_are_never_selected_and_empty_rows_are_zero(monkeypatch, randn, backend):
     go(monkeypatch, backend)
     query, key, value = (randn(B, H, N, D, grad=True) for _ in range(3))
     mask = torch.ones(N, N, dtype=torch.bool)
@@ -172,14 +172,14 @@ def test_masked_tokens_are_never_chosen_and_an_empty_row_gives_nothing(monkeypat
     for similarity in ("matmul", "euclidean"):
         out = convnn_attention(query, key, value, None, NeighborConfig(K, similarity), mask=mask)
         assert (out[:, :, 0] == 0).all()
-        slopes = torch.autograd.grad(out[:, :, 1].sum(), [query, key, value])
-        assert all(slope.isfinite().all() for slope in slopes)
-        assert (slopes[2][:, :, 2:] == 0).all()
-        assert (slopes[2][:, :, :2] != 0).all()
+        gradients = torch.autograd.grad(out[:, :, 1].sum(), [query, key, value])
+        assert all(gradient.isfinite().all() for gradient in gradients)
+        assert (gradients[2][:, :, 2:] == 0).all()
+        assert (gradients[2][:, :, :2] != 0).all()
 
 
 @pytest.mark.parametrize("shape", [(N, N), (1, 1, N, N), (B, 1, N, N), (B, H, N, N), (B, 1, 1, N)])
-def test_masks_are_broadcast_and_numbers_are_added(monkeypatch, randn, shape):
+def test_masks_broadcast_and_floats_are_added(monkeypatch, randn, shape):
     query, key, value = (randn(B, H, N, D) for _ in range(3))
     bias = randn(*shape)
     some = torch.tensor([1, 4, 6, 9])
@@ -196,7 +196,7 @@ def test_masks_are_broadcast_and_numbers_are_added(monkeypatch, randn, shape):
         )
 
 
-def test_a_mask_of_numbers_that_bags_cannot_serve_goes_the_plain_way(randn):
+def test_float_masks_that_the_cpu_backend_cannot_add_use_the_reference(randn):
     bias, query = randn(N, N), randn(1, 1, N, D)
     assert attention.select_backend(query, "euclidean", bias) is reference
     assert attention.select_backend(query, "matmul", bias.requires_grad_()) is reference
@@ -224,7 +224,7 @@ def test_a_sampled_token_is_its_own_first_neighbor_and_never_a_second_time(randn
     assert set(tokens[..., 1:].unique().tolist()) <= {0, 1, 4, 7}
 
 
-def test_with_every_token_sampled_the_weights_are_those_of_all(randn):
+def test_sampling_every_token_equals_no_sampling(randn):
     query, key, value = (randn(B, H, N, D) for _ in range(3))
     sampled = convnn_attention(
         query, key, value, None, NeighborConfig(N), candidates=torch.arange(N)
@@ -247,7 +247,7 @@ def test_a_single_token_attends_to_itself(randn):
     )
 
 
-def test_too_many_neighbors_are_refused_with_the_number_there_is(randn):
+def test_too_many_neighbors_are_refused_with_the_maximum(randn):
     few = randn(1, 1, 4, D)
     with pytest.raises(InvalidSettingError, match=r"`n_neighbors` must be at most 4.*got 5"):
         convnn_attention(few, few, few, None, NeighborConfig(5))
@@ -265,19 +265,19 @@ def test_too_many_neighbors_are_refused_with_the_number_there_is(randn):
         {"n_neighbors": 2, "feature_weight": 1.5},
     ],
 )
-def test_bad_rules_are_refused(settings):
+def test_invalid_neighbor_configs_are_refused(settings):
     with pytest.raises(ValueError):
         NeighborConfig(**settings)
 
 
-def test_places_without_a_grid_are_refused(randn):
+def test_positions_without_a_grid_are_refused(randn):
     with pytest.raises(InvalidSettingError, match="`grid`"):
         convnn_attention(*[randn(1, 1, 4, D)] * 3, None, NeighborConfig(2, similarity_type="Loc"))
 
 
 @pytest.mark.parametrize("share", [1e-6, 1.0])
 @pytest.mark.parametrize("similarity", ["matmul", "euclidean"])
-def test_the_feature_weight_leads_from_places_to_features(randn, share, similarity):
+def test_the_feature_weight_interpolates_from_positions_to_features(randn, share, similarity):
     grid = Grid(3, 4)
     query, key = randn(1, 1, 12, D), randn(1, 1, 12, D)
     both = select_neighbors(
@@ -290,7 +290,7 @@ def test_the_feature_weight_leads_from_places_to_features(randn, share, similari
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @pytest.mark.parametrize("similarity", ["matmul", "cosine", "euclidean"])
-def test_short_numbers_choose_as_long_ones_and_keep_their_type(randn, dtype, similarity):
+def test_low_precision_selects_like_float64_and_keeps_its_dtype(randn, dtype, similarity):
     short = [randn(B, H, N, D).to(dtype).requires_grad_() for _ in range(3)]
     kernel = randn(D, K).to(dtype)
     out = convnn_attention(*short, kernel, NeighborConfig(K, similarity))
@@ -303,7 +303,7 @@ def test_short_numbers_choose_as_long_ones_and_keep_their_type(randn, dtype, sim
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_equal_vectors_have_a_distance_of_zero_and_finite_slopes(monkeypatch, backend):
+def test_equal_vectors_have_distance_zero_and_finite_gradients(monkeypatch, backend):
     go(monkeypatch, backend)
     same = torch.ones(1, 1, 6, D, requires_grad=True)
     out = convnn_attention(same, same, same, None, NeighborConfig(K, "euclidean"))
@@ -311,7 +311,7 @@ def test_equal_vectors_have_a_distance_of_zero_and_finite_slopes(monkeypatch, ba
     assert same.grad.isfinite().all()
 
 
-def test_dropout_leaves_out_neighbors_and_keeps_the_mean(randn):
+def test_dropout_drops_neighbors_and_keeps_the_mean(randn):
     value = torch.ones(4, 1, 200, 1, dtype=torch.float64)
     query = randn(4, 1, 200, D)
     out = convnn_attention(query, query, value, None, NeighborConfig(8), dropout=0.5)
@@ -319,7 +319,7 @@ def test_dropout_leaves_out_neighbors_and_keeps_the_mean(randn):
     assert out.mean().item() == pytest.approx(1.0, abs=0.1)
 
 
-def test_position_kernels_see_where_the_neighbors_stand(randn):
+def test_position_kernels_combine_coordinates_of_neighbors(randn):
     grid, query, key = Grid(3, 3), randn(1, 1, 9, D), randn(1, 1, 9, D)
     taps = torch.zeros(2, 2, K, dtype=torch.float64)
     taps[0, 0, 0] = taps[1, 1, 0] = 1.0  # row and column of the nearest
@@ -330,7 +330,7 @@ def test_position_kernels_see_where_the_neighbors_stand(randn):
 
 
 @pytest.mark.parametrize("kind", [torch.bool, torch.float64])
-def test_a_mask_says_nothing_of_the_zeros_outside_the_grid(randn, kind):
+def test_masks_do_not_affect_the_padding_of_the_grid(randn, kind):
     grid, value = Grid(3, 3), randn(1, 1, 9, D)
     mask = torch.ones(9, 9, dtype=torch.bool)
     mask[:, 0] = False

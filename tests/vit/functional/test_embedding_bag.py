@@ -1,4 +1,4 @@
-"""Sums of bags in blocks: every block boundary gives the same numbers."""
+"""Blocks of the CPU backend: every block boundary gives the same numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from attnknn.vit.functional.embedding_bag import image_blocks, row_blocks
 
 
 @pytest.mark.parametrize("size", [1, 300, 2000, 1 << 20])
-def test_blocks_of_any_size_agree_with_the_plain_way(monkeypatch, randn, size):
+def test_blocks_of_any_size_agree_with_the_reference(monkeypatch, randn, size):
     monkeypatch.setattr(embedding_bag, "BLOCK_BYTES", size)
     query, key, value = (randn(3, 2, 7, 4, grad=True) for _ in range(3))
     kernel, mask, excluded = randn(4, 3, grad=True), randn(3, 2, 7, 7) > -1, torch.tensor([5, 0, 3])
@@ -50,7 +50,7 @@ def test_threads_take_shares_of_the_images_and_agree(monkeypatch, randn):
 
 
 @pytest.mark.slow
-def test_the_operations_keep_torchs_rules(randn):
+def test_the_operators_pass_torchs_checks(randn):
     query, key = randn(2, 1, 5, 3, grad=True), randn(2, 1, 6, 3, grad=True)
     checks = ("test_schema", "test_faketensor")
     torch.library.opcheck(
@@ -58,7 +58,7 @@ def test_the_operations_keep_torchs_rules(randn):
     )
 
 
-def test_nothing_of_n_by_n_is_kept_for_the_gradients(randn):
+def test_no_n_by_n_matrix_is_saved_for_the_backward_pass(randn):
     kept = []
     tokens = randn(1, 1, 64, 4, grad=True)
 

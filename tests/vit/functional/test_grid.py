@@ -1,4 +1,4 @@
-"""Places of tokens."""
+"""Positions of tokens, and candidates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from attnknn.vit.functional.grid import (
 )
 
 
-def test_a_square_is_found_and_anything_else_must_be_stated():
+def test_square_grids_are_inferred_and_others_must_be_stated():
     assert infer_grid(16, None, 0) == Grid(4, 4)
     assert infer_grid(7, (2, 3), 1) == Grid(2, 3, 1)
     with pytest.raises(InvalidSettingError, match=r"197 tokens, 0 of them .* a square grid"):
@@ -55,7 +55,7 @@ def test_an_excluded_position_never_selects_itself():
 
 
 @pytest.mark.parametrize(("height", "width"), [(8, 8), (3, 4), (14, 14), (2, 9), (1, 7)])
-def test_patches_spread_out_are_as_many_on_each_side(height, width):
+def test_evenly_spread_patches_are_centered(height, width):
     for n in range(1, height * width + 1):
         numbers = torch.tensor(spread_evenly(height, width, n))
         assert len(set(numbers.tolist())) == n
@@ -65,7 +65,7 @@ def test_patches_spread_out_are_as_many_on_each_side(height, width):
         assert abs(middle[1] - (width - 1) / 2) <= 0.5 + width / 8
 
 
-def test_what_is_no_grid_is_named():
+def test_invalid_grids_are_refused():
     with pytest.raises(InvalidSettingError, match="at most 4, the number of tokens, got 5"):
         infer_grid(4, None, 5)
     with pytest.raises(InvalidSettingError, match=r"one number or \(height, width\), got \(2,\)"):
@@ -80,7 +80,7 @@ def test_a_seed_draws_the_same_tokens_and_none_draws_others():
 
 
 @pytest.mark.parametrize("seed", [None, 0])
-def test_prefix_tokens_are_kept_and_nobody_is_drawn_twice(seed):
+def test_prefix_tokens_are_kept_and_no_token_is_drawn_twice(seed):
     drawn = random_candidates(20, 18, 2, seed=seed)
     assert drawn.tolist() == list(range(20))
 
@@ -94,12 +94,12 @@ def test_spatial_candidates_are_a_coarser_grid_of_rows_and_columns():
     assert len(found) == 10
 
 
-def test_one_per_side_is_the_middle_and_all_are_all():
+def test_one_candidate_per_side_is_the_center():
     assert spatial_candidates(Grid(3, 3), 1).tolist() == [4]
     assert torch.equal(spatial_candidates(Grid(4, 4), 4), torch.arange(16))
 
 
-def test_more_than_there_are_is_refused():
+def test_too_many_samples_are_refused():
     with pytest.raises(InvalidSettingError, match="`num_samples` must be at most 9, the number"):
         random_candidates(10, 10, 1, seed=0)
     with pytest.raises(InvalidSettingError, match=r"at most 2, the rows or columns.*padding=1"):

@@ -1,4 +1,4 @@
-"""One of every layer, for tests that hold for all."""
+"""One of every layer, for tests that apply to all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Branches of channels, and convolutions of tokens."""
+"""Layers with branches, and convolutions of tokens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from attnknn.vit.layers.branching import count_near_channels
 
 
 @pytest.mark.parametrize(("ratio", "kind"), [(0.0, Attention), (1.0, ConvNNAttention)])
-def test_at_zero_and_one_the_layer_is_one_branch_and_nothing_else(ratio, kind, randn):
+def test_at_zero_and_one_the_layer_is_a_single_branch(ratio, kind, randn):
     layer = BranchingAttention(12, 3, branch_ratio=ratio, n_neighbors=3).double()
     branch = kind(12, 3, **({"n_neighbors": 3} if ratio else {})).double()
     assert [p.shape for p in layer.parameters()] == [p.shape for p in branch.parameters()]
@@ -43,7 +43,7 @@ def test_a_ratio_outside_zero_and_one_is_refused(ratio):
         BranchingConv(12, 3, branch_ratio=ratio)
 
 
-def test_a_single_channel_cannot_be_shared():
+def test_a_single_channel_per_head_cannot_be_split():
     with pytest.raises(InvalidSettingError, match="two channels for each head"):
         BranchingAttention(3, 3, branch_ratio=0.5)
 
@@ -55,7 +55,7 @@ def test_each_branch_sees_its_own_channels(randn):
     torch.testing.assert_close(layer(x), layer.proj(torch.cat([near, other], -1)))
 
 
-def test_convolution_along_the_sequence_is_torchs_and_local(randn):
+def test_convolution_along_the_sequence_equals_torchs_and_is_local(randn):
     layer, x = TokenConv1d(12, 3, kernel_size=5).double(), randn(2, 17, 12)
     heads = layer.value(x).unflatten(-1, (3, 4))
     mixed = [layer.conv(F.pad(heads[:, :, h].mT, (2, 2))).mT for h in range(3)]
@@ -66,7 +66,7 @@ def test_convolution_along_the_sequence_is_torchs_and_local(randn):
     assert moved.nonzero().flatten().tolist() == [0, 1, 2]
 
 
-def test_convolution_over_the_grid_is_torchs_and_prefix_tokens_pass(randn):
+def test_convolution_over_the_grid_equals_torchs_and_keeps_prefix_tokens(randn):
     layer = TokenConv2d(4, 1, kernel_size=3, grid_size=(3, 5), num_prefix_tokens=1).double()
     x = randn(2, 16, 4)
     value = layer.value(x)

@@ -1,4 +1,4 @@
-"""What holds for every layer."""
+"""Tests that apply to every layer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def layer(request) -> nn.Module:
     return LAYERS[request.param](dtype=torch.float64)
 
 
-def test_tokens_go_in_and_as_many_come_out_and_every_parameter_matters(layer, randn):
+def test_the_shape_is_kept_and_every_parameter_has_a_gradient(layer, randn):
     out = layer(randn(2, N, DIM, grad=True))
     assert out.shape == (2, N, DIM)
     out.square().sum().backward()
@@ -28,10 +28,10 @@ def test_tokens_go_in_and_as_many_come_out_and_every_parameter_matters(layer, ra
         assert (parameter.grad != 0).any(), name
 
 
-def test_evaluation_repeats_itself_for_each_image_alone_and_for_a_copy(layer, randn, request):
+def test_evaluation_is_deterministic_per_image_and_for_a_copy(layer, randn, request):
     name = request.node.callspec.id
     if "legacy_random" in name:
-        pytest.skip("the first implementation draws again in evaluation")
+        pytest.skip("the original implementation draws again in evaluation")
     x, other = randn(3, N, DIM), LAYERS[name](dtype=torch.float64).eval()
     other.load_state_dict(layer.eval().state_dict())
     out = layer(x)
@@ -40,18 +40,18 @@ def test_evaluation_repeats_itself_for_each_image_alone_and_for_a_copy(layer, ra
     torch.testing.assert_close(out, other(x))
 
 
-def test_activations_may_be_made_again_instead_of_kept(layer, randn):
+def test_activation_checkpointing_gives_the_same_gradients(layer, randn):
     from torch.utils.checkpoint import checkpoint
 
-    x, slopes = randn(2, N, DIM, grad=True), []
+    x, gradients = randn(2, N, DIM, grad=True), []
     for again in (False, True):
         torch.manual_seed(0)  # of samples that are drawn
         out = checkpoint(layer, x, use_reentrant=False) if again else layer(x)
-        slopes.extend(torch.autograd.grad(out.square().sum(), x))
-    torch.testing.assert_close(*slopes)
+        gradients.extend(torch.autograd.grad(out.square().sum(), x))
+    torch.testing.assert_close(*gradients)
 
 
-def test_every_dtype_is_kept(layer, randn):
+def test_the_dtype_is_kept(layer, randn):
     for dtype in (torch.bfloat16, torch.float32):
         x = randn(2, N, DIM).to(dtype).requires_grad_()
         out = layer.to(dtype)(x)
@@ -68,7 +68,7 @@ def test_autocast_trains(layer, randn):
     assert x.grad.isfinite().all()
 
 
-def test_the_constructor_is_timms():
+def test_the_constructor_accepts_timms_arguments():
     for make in LAYERS.values():
         known = set()
         for kind in type(make()).__mro__[:-2]:
@@ -77,14 +77,14 @@ def test_the_constructor_is_timms():
 
 
 @pytest.mark.parametrize("name", [n for n in LAYERS if n not in ("conv_1d", "conv_2d")])
-def test_what_timm_hands_to_an_attention_is_taken(name):
+def test_further_arguments_of_timm_are_accepted(name):
     layer = LAYERS[name](qk_norm=False, norm_layer=nn.LayerNorm, scale_norm=False, proj_bias=False)
     assert not any(key.endswith("proj.bias") for key in layer.state_dict())
     with pytest.raises(InvalidSettingError, match="must be False"):
         LAYERS["attention"](qk_norm=True)
 
 
-def test_what_are_no_tokens_is_refused(layer, randn):
+def test_other_shapes_than_tokens_are_refused(layer, randn):
     for shape in ((N, DIM), (2, N, DIM + 1)):
         with pytest.raises(InvalidInputError, match="Tokens must be"):
             layer(randn(*shape))
@@ -98,7 +98,7 @@ def test_no_images_give_no_tokens(layer, randn):
 
 
 @pytest.mark.parametrize("name", TAKES_MASK)
-def test_masks_are_booleans_or_floats_of_a_shape_that_fits(name, randn):
+def test_masks_are_booleans_or_floats_that_broadcast(name, randn):
     layer, x = LAYERS[name](dtype=torch.float64).eval(), randn(2, N, DIM)
     allowed = torch.ones(N, 1, dtype=torch.bool)
     torch.testing.assert_close(layer(x, allowed), layer(x))
@@ -121,7 +121,7 @@ def test_masks_are_booleans_or_floats_of_a_shape_that_fits(name, randn):
 
 
 @pytest.mark.parametrize("weights", ["raw", "ones"])
-def test_floats_are_added_only_to_scores_of_a_softmax(weights, randn):
+def test_float_masks_need_softmax_weights(weights, randn):
     layer = LAYERS["convnn"](weights=weights, dtype=torch.float64)
     with pytest.raises(InvalidSettingError, match="needs `weights='softmax'`, got "):
         layer(randn(2, N, DIM), torch.zeros(N, N, dtype=torch.float64))
@@ -148,7 +148,7 @@ def test_dropout_only_acts_in_training(name, randn):
 
 
 @pytest.mark.parametrize("name", TAKES_MASK)
-def test_a_masked_token_changes_nobody_else(name, randn):
+def test_a_masked_token_does_not_affect_others(name, randn):
     layer, x = LAYERS[name](dtype=torch.float64).eval(), randn(2, N, DIM)
     mask = torch.ones(N, N, dtype=torch.bool)
     mask[:, 5] = False
@@ -162,7 +162,7 @@ def test_a_masked_token_changes_nobody_else(name, randn):
 
 
 @pytest.mark.parametrize("name", ["attention", "kvt", "convnn", "local", "branching_attention"])
-def test_causal_attention_never_looks_ahead(name, randn):
+def test_causal_attention_does_not_depend_on_later_tokens(name, randn):
     layer, x = LAYERS[name](dtype=torch.float64).eval(), randn(1, N, DIM)
     changed = x.clone()
     changed[:, 7:] += 1
@@ -174,7 +174,7 @@ def test_causal_attention_never_looks_ahead(name, randn):
     "name", ["attention", "kvt", "convnn", "convnn_cosine", "convnn_euclidean"]
 )
 @pytest.mark.parametrize("heads", [1, 3, 6])
-def test_moving_tokens_around_moves_the_outputs_along(name, heads, randn):
+def test_layers_are_permutation_equivariant(name, heads, randn):
     layer, x = LAYERS[name](num_heads=heads, dtype=torch.float64).eval(), randn(2, N, DIM)
     order = torch.randperm(N)
     torch.testing.assert_close(layer(x)[:, order], layer(x[:, order]))
@@ -191,7 +191,7 @@ def test_a_single_token_is_enough(name, randn):
 @pytest.mark.parametrize("name", [name for name in LAYERS if "legacy" not in name])
 @pytest.mark.parametrize("is_training", [False, True])
 @pytest.mark.filterwarnings("ignore")
-def test_the_whole_layer_is_one_graph_for_the_compiler(name, is_training, randn):
+def test_layers_compile_without_graph_breaks(name, is_training, randn):
     torch.compiler.reset()
     layer, x = LAYERS[name]().train(is_training), randn(2, N, DIM).float().requires_grad_()
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")

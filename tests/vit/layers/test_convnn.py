@@ -16,7 +16,7 @@ def with_weights_of(layer, other):
 
 
 @pytest.mark.parametrize("heads", [1, 3])
-def test_all_neighbors_at_the_start_are_softmax_attention(heads, randn):
+def test_with_all_neighbors_the_initial_layer_is_softmax_attention(heads, randn):
     x, plain = randn(2, 7, 12), Attention(12, heads).double()
     for make in (ConvNNAttention, KvtAttention):
         layer = with_weights_of(make(12, heads, n_neighbors=7), plain)
@@ -24,7 +24,7 @@ def test_all_neighbors_at_the_start_are_softmax_attention(heads, randn):
 
 
 @pytest.mark.parametrize("heads", [1, 3])
-def test_at_the_start_it_is_kvt(heads, randn):
+def test_the_initial_layer_is_kvt(heads, randn):
     x, kvt = randn(2, 7, 12), KvtAttention(12, heads, n_neighbors=3).double()
     layer = with_weights_of(ConvNNAttention(12, heads, n_neighbors=3), kvt)
     torch.testing.assert_close(layer(x), kvt(x))
@@ -35,7 +35,7 @@ def test_at_the_start_it_is_kvt(heads, randn):
 
 @pytest.mark.parametrize("size", [3, 5, 7])
 @pytest.mark.parametrize("grid", [(6, 6), (4, 7)])
-def test_places_and_ones_are_a_convolution_between_two_projections(size, grid, randn):
+def test_positions_and_weights_of_one_are_a_convolution_between_projections(size, grid, randn):
     settings = {"similarity_type": "Loc", "weights": "ones", "convolution_type": "standard"}
     layer = ConvNNAttention(4, n_neighbors=size**2, grid_size=grid, **settings).double()
     x = randn(2, grid[0] * grid[1], 4)
@@ -61,13 +61,13 @@ def test_minus_one_sample_is_all(randn):
         torch.testing.assert_close(with_weights_of(layer, all_of_them)(x), all_of_them(x))
 
 
-def test_any_number_of_tokens_after_another(randn):
+def test_the_number_of_tokens_can_change_between_calls(randn):
     layer = ConvNNAttention(12, 3, n_neighbors=4).double()
     for n_tokens in (4, 197, 65):
         assert layer(randn(1, n_tokens, 12)).shape == (1, n_tokens, 12)
 
 
-def test_the_chosen_tokens_can_be_seen(randn):
+def test_selected_tokens_can_be_inspected(randn):
     layer = ConvNNAttention(4, n_neighbors=3, similarity_type="Loc", grid_size=(2, 2)).double()
     tokens = layer.select_neighbors(randn(1, 4, 4)).tokens()
     assert tokens.shape == (1, 1, 4, 3)
@@ -91,12 +91,12 @@ def test_the_chosen_tokens_can_be_seen(randn):
         ({"sample_padding": -1}, "`sample_padding` must be"),
     ],
 )
-def test_bad_settings_are_refused_when_built(settings, message):
+def test_invalid_settings_are_refused_by_the_constructor(settings, message):
     with pytest.raises(InvalidSettingError, match=message):
         ConvNNAttention(12, **settings)
 
 
-def test_too_many_neighbors_or_a_grid_that_does_not_fit_are_refused_when_called(randn):
+def test_too_many_neighbors_or_a_wrong_grid_are_refused_by_forward(randn):
     with pytest.raises(InvalidSettingError, match="`n_neighbors` must be at most 5"):
         ConvNNAttention(12, n_neighbors=9)(torch.zeros(1, 5, 12))
     layer = ConvNNAttention(12, n_neighbors=2, sampling_type="spatial", num_samples=2)
@@ -104,7 +104,7 @@ def test_too_many_neighbors_or_a_grid_that_does_not_fit_are_refused_when_called(
         layer(torch.zeros(1, 5, 12))
 
 
-def test_the_extra_parameters_are_one_tap_for_each_channel_and_rank():
+def test_the_extra_parameters_are_one_tap_per_channel_and_rank():
     def size(layer):
         return sum(parameter.numel() for parameter in layer.parameters())
 
@@ -113,7 +113,7 @@ def test_the_extra_parameters_are_one_tap_for_each_channel_and_rank():
 
 @pytest.mark.parametrize("magnitude_type", ["cosine", "euclidean"])
 @pytest.mark.parametrize("sampling", [{}, {"sampling_type": "random", "num_samples": 3}])
-def test_a_token_without_direction_has_no_steep_slope(magnitude_type, sampling):
+def test_zero_tokens_have_bounded_gradients(magnitude_type, sampling):
     layer = ConvNNAttention(12, n_neighbors=3, magnitude_type=magnitude_type, **sampling)
     x = torch.randn(2, 5, 12)
     x[0, 2] = 0
@@ -122,7 +122,7 @@ def test_a_token_without_direction_has_no_steep_slope(magnitude_type, sampling):
     assert x.grad.abs().max() < 100
 
 
-def test_tokens_far_from_zero_know_that_they_are_no_way_from_themselves():
+def test_tokens_far_from_the_origin_have_distance_zero_to_themselves():
     layer = ConvNNAttention(
         64, n_neighbors=2, magnitude_type="euclidean", sampling_type="random", num_samples=4
     )
@@ -134,7 +134,7 @@ def test_tokens_far_from_zero_know_that_they_are_no_way_from_themselves():
 
 
 @pytest.mark.parametrize("n_prefix", [1, 2])
-def test_by_place_prefix_tokens_see_patches_spread_over_the_grid(randn, n_prefix):
+def test_by_position_prefix_tokens_attend_to_evenly_spread_patches(randn, n_prefix):
     at = {"grid_size": (6, 6), "num_prefix_tokens": n_prefix, "similarity_type": "Loc"}
     layer = ConvNNAttention(4, n_neighbors=9, **at).double().eval()
     x = randn(1, 36 + n_prefix, 4)

@@ -1,4 +1,4 @@
-"""The numbers of the first implementation, from its formulas, written here in loops."""
+"""Outputs of the original implementation, from its formulas written as loops."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from attnknn.vit.layers import ConvNNAttention, import_convnn
 B, N, D, K, M = 2, 11, 12, 4, 5
 
 
-def first_state(randn, heads, convolution="depthwise", *, is_encoded=False):
+def original_state(randn, heads, convolution="depthwise", *, is_encoded=False):
     """A state dict with its names."""
     width, n_combined = D // heads, D // heads + is_encoded
     state = {f"W_{part}.weight": randn(D, D) / 4 for part in "qkvo"}
@@ -31,7 +31,7 @@ def distance(a, b):
 
 
 def scores(a, b, kind, width):
-    """Scaled by the width of features, whether or not there is a coordinate beside them."""
+    """Scaled by the width of features, without the coordinate."""
     if kind == "euclidean":
         return distance(a, b)
     scale = a.norm() * b.norm() if kind == "cosine" else math.sqrt(width)
@@ -39,12 +39,12 @@ def scores(a, b, kind, width):
 
 
 def and_place(vector, rank, n):
-    """One channel more, that goes from −1 to 1 over n tokens."""
+    """Append a channel that goes from −1 to 1 over n tokens."""
     return torch.cat([vector, vector.new_tensor([-1 + 2 * rank / (n - 1)])])
 
 
-def first_implementation(x, state, heads, kind, candidates, is_softmax, *, is_encoded=False):
-    """Of its formulas, one token of one head at a time; `W_k` makes the queries."""
+def original_implementation(x, state, heads, kind, candidates, is_softmax, *, is_encoded=False):
+    """Its formulas, one token of one head at a time; `W_k` makes the queries."""
     width, is_far = D // heads, kind == "euclidean"
     combined = torch.zeros(B, heads, N, width, dtype=x.dtype)
     for b in range(B):
@@ -53,7 +53,7 @@ def first_implementation(x, state, heads, kind, candidates, is_softmax, *, is_en
             asked, known, value = (x[b] @ state[f"W_{p}.weight"][part].T for p in "kqv")
             pool = list(range(N)) if candidates is None else candidates
             known = known[pool]
-            if is_encoded:  # samples count their own ranks, not where they stand
+            if is_encoded:  # samples count their own ranks, not their positions
                 asked, value, known = (
                     torch.stack([and_place(row, n, len(rows)) for n, row in enumerate(rows)])
                     for rows in (asked, value, known)
@@ -96,10 +96,10 @@ def convolved(gathered, state):
     ("convolution", "is_encoded"),
     [("depthwise", False), ("standard", True), ("depthwise-separable", True)],
 )
-def test_the_numbers_are_those_of_the_first_implementation(
+def test_outputs_match_the_original_implementation(
     randn, kind, sampling, heads, weights, convolution, is_encoded
 ):
-    state, x = first_state(randn, heads, convolution, is_encoded=is_encoded), randn(B, N, D)
+    state, x = original_state(randn, heads, convolution, is_encoded=is_encoded), randn(B, N, D)
     layer = ConvNNAttention(
         D,
         heads,
@@ -120,13 +120,13 @@ def test_the_numbers_are_those_of_the_first_implementation(
     along = torch.linspace(0, N - 1, M).long().tolist()
     candidates = {"all": None, "random": drawn, "spatial": along}[sampling]
     torch.manual_seed(3)
-    expected = first_implementation(
+    expected = original_implementation(
         x, state, heads, kind, candidates, weights == "softmax", is_encoded=is_encoded
     )
     torch.testing.assert_close(layer(x), expected)
 
 
-def test_b6_coordinates_in_a_depthwise_convolution_can_be_built_neither_there_nor_here():
+def test_b6_depthwise_convolutions_with_coordinates_cannot_be_built():
     with pytest.raises(ValueError, match="out_channels must be divisible by groups"):
         torch.nn.Conv1d(D + 1, D, K, stride=K, groups=D + 1, bias=False)
     with pytest.raises(InvalidSettingError, match="the original implementation has no such"):
@@ -134,7 +134,7 @@ def test_b6_coordinates_in_a_depthwise_convolution_can_be_built_neither_there_no
 
 
 @pytest.mark.parametrize("sampling", ["all", "spatial"])
-def test_the_neighbors_that_are_shown_are_those_that_are_combined(randn, sampling):
+def test_selected_neighbors_are_those_that_are_combined(randn, sampling):
     settings = {"sampling_type": sampling, "num_samples": M, "coordinate_encoding": True}
     layer = ConvNNAttention(
         D,
@@ -150,16 +150,16 @@ def test_the_neighbors_that_are_shown_are_those_that_are_combined(randn, samplin
     changed = x.clone()
     changed[:, 3] += 1e-6
     moved = ((layer(changed) - layer(x)).abs() > 1e-12).any(-1)
-    looks = (tokens == 3).any(-1)[:, 0]
-    looks[:, 3] = True
-    assert torch.equal(moved, looks)
+    selects = (tokens == 3).any(-1)[:, 0]
+    selects[:, 3] = True
+    assert torch.equal(moved, selects)
 
 
 @pytest.mark.parametrize("convolution", ["standard", "depthwise-separable"])
 def test_every_convolution_is_imported(randn, convolution):
-    state, x = first_state(randn, 1, convolution), randn(B, N, D)
+    state, x = original_state(randn, 1, convolution), randn(B, N, D)
     settings = {"n_neighbors": K, "convolution_type": convolution, "proj_bias": False}
-    expected = first_implementation(x, state, 1, "matmul", None, True)
+    expected = original_implementation(x, state, 1, "matmul", None, True)
     for legacy in (True, False):  # with one head and all candidates there is no difference
         layer = ConvNNAttention(D, 1, **settings, legacy=legacy, dtype=torch.float64)
         layer.load_state_dict(import_convnn(state))
@@ -167,7 +167,7 @@ def test_every_convolution_is_imported(randn, convolution):
 
 
 def test_biases_are_kept_and_a_foreign_state_is_refused(randn):
-    state = first_state(randn, 1)
+    state = original_state(randn, 1)
     state |= {f"W_{part}.bias": randn(D) for part in "qkvo"}
     layer = ConvNNAttention(D, 1, qkv_bias=True, n_neighbors=K, dtype=torch.float64)
     layer.load_state_dict(import_convnn(state))

@@ -1,4 +1,4 @@
-"""Local, neighborhood and sparse attention: patterns against definitions, and their authors."""
+"""Local, neighborhood and sparse attention against definitions and other packages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def window_of(i, length, size):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 9])
-def test_windows_have_one_size_and_move_in_at_the_borders(size):
+def test_windows_have_one_size_and_move_inwards_at_borders(size):
     found = window_mask(9, size, 1, CPU)
     for i in range(9):
         start, end = window_of(i, 9, size)
@@ -36,7 +36,7 @@ def test_windows_have_one_size_and_move_in_at_the_borders(size):
 
 
 @pytest.mark.parametrize("dilation", [2, 3])
-def test_dilated_windows_are_windows_of_every_so_manieth_token(dilation):
+def test_dilated_windows_are_windows_of_every_dth_token(dilation):
     found = window_mask(11, 3, dilation, CPU)
     for group in range(dilation):
         members = torch.arange(group, 11, dilation)
@@ -61,7 +61,7 @@ def test_windows_on_a_grid_are_windows_of_rows_and_of_columns():
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_token_only_changes_those_that_see_it(layer, sees):
+def test_a_token_only_affects_those_that_attend_to_it(layer, sees):
     x = torch.randn(1, 13, 4)
     changed = x.clone()
     changed[:, 6] += 1
@@ -69,7 +69,7 @@ def test_a_token_only_changes_those_that_see_it(layer, sees):
     assert moved.nonzero().flatten().tolist() == sees
 
 
-def test_prefix_tokens_see_all_and_are_seen_by_all():
+def test_prefix_tokens_attend_to_all_and_all_to_them():
     layer = NeighborhoodAttention2D(4, 1, kernel_size=1, grid_size=(2, 3), num_prefix_tokens=1)
     x = torch.randn(1, 7, 4)
     for token, sees in [(0, list(range(7))), (3, [0, 3])]:
@@ -79,7 +79,7 @@ def test_prefix_tokens_see_all_and_are_seen_by_all():
         assert moved.nonzero().flatten().tolist() == sees
 
 
-def test_rotary_scores_depend_on_steps_alone(randn):
+def test_rotary_scores_depend_only_on_offsets(randn):
     query, key = randn(1, 6), randn(1, 6)
     scores = apply_rotary(query.expand(9, 6)) @ apply_rotary(key.expand(9, 6)).T
     torch.testing.assert_close(scores.diagonal(2), scores[0, 2].expand(7))
@@ -112,12 +112,12 @@ def test_a_full_window_is_softmax_attention(randn):
         (lambda: NeighborhoodAttention2D(4, 1, dilation=(1, 0)), "`dilation` must be"),
     ],
 )
-def test_bad_settings_are_refused_when_built(make, message):
+def test_invalid_settings_are_refused_by_the_constructor(make, message):
     with pytest.raises(InvalidSettingError, match=message):
         make()
 
 
-def test_a_window_larger_than_the_sequence_is_refused_when_called():
+def test_a_window_larger_than_the_sequence_is_refused_by_forward():
     with pytest.raises(InvalidSettingError, match="at most the 5 tokens along an axis, got 9 × 1"):
         NeighborhoodAttention1D(4, 1, kernel_size=9)(torch.zeros(1, 5, 4))
 
@@ -125,7 +125,7 @@ def test_a_window_larger_than_the_sequence_is_refused_when_called():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("size", "dilation"), [(9, 1), (8, 1), (5, 2)])
-def test_neighborhoods_along_a_sequence_are_nattens(size, dilation):
+def test_neighborhoods_along_a_sequence_match_natten(size, dilation):
     natten = pytest.importorskip("natten")
     layer = NeighborhoodAttention1D(16, 2, kernel_size=size, dilation=dilation)
     parts = layer.project(torch.randn(2, 21, 16))
@@ -141,7 +141,7 @@ def test_neighborhoods_along_a_sequence_are_nattens(size, dilation):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("size", "dilation"), [((3, 3), (1, 1)), ((4, 3), (1, 2))])
-def test_neighborhoods_on_a_grid_are_nattens(size, dilation):
+def test_neighborhoods_on_a_grid_match_natten(size, dilation):
     natten = pytest.importorskip("natten")
     layer = NeighborhoodAttention2D(16, 2, kernel_size=size, dilation=dilation, grid_size=(6, 7))
     parts = layer.project(torch.randn(2, 42, 16))
@@ -158,8 +158,8 @@ def test_neighborhoods_on_a_grid_are_nattens(size, dilation):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("is_rotary", [False, True])
-def test_local_attention_is_that_of_its_package(is_rotary):
-    """The package turns queries one window too far if it looks ahead, so rotary ones do not."""
+def test_local_attention_matches_its_package(is_rotary):
+    """The package rotates queries one window too far if it looks ahead, so rotary ones do not."""
     local = pytest.importorskip("local_attention")
     layer = LocalAttention(16, 2, window_size=4, is_rotary=is_rotary)
     x = torch.randn(2, 19, 16)
@@ -180,7 +180,7 @@ def test_local_attention_is_that_of_its_package(is_rotary):
 
 
 @pytest.mark.parametrize("name", ["local", "neighborhood_2d", "sparse_local", "convnn_random"])
-def test_more_prefix_tokens_than_tokens_are_named(name, randn):
+def test_more_prefix_tokens_than_tokens_are_refused(name, randn):
     layer = LAYERS[name](num_prefix_tokens=9)
     with pytest.raises(InvalidSettingError, match="at most 5, the number of tokens, got 9"):
         layer(randn(1, 5, DIM).float())

@@ -1,4 +1,4 @@
-"""OperationCount are those that a person would count."""
+"""Operation counts equal those counted by hand."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def counted(layer: nn.Module):
     return count_operations(layer, torch.randn(B, N, D))
 
 
-def test_attention_has_products_alone():
+def test_attention_counts_only_products():
     count = counted(Attention(D, 1))
     assert (count.products, count.selection) == (PROJECTIONS + 4 * B * N * N * D, 0)
 
 
-def test_few_neighbors_are_chosen_and_collected():
+def test_selection_and_aggregation_are_counted():
     count = counted(KvtAttention(D, 1, n_neighbors=K))
     assert count.products == PROJECTIONS + 2 * B * N * N * D
     assert count.selection == CHOOSING
@@ -39,25 +39,25 @@ def test_few_neighbors_are_chosen_and_collected():
     ("convolution", "extra"),
     [("depthwise", B * N * K * D), ("standard", 2 * B * N * K * D * D)],
 )
-def test_a_kernel_over_ranks_costs_its_table(convolution, extra):
+def test_a_kernel_over_ranks_adds_the_products_of_its_table(convolution, extra):
     layer = ConvNNAttention(D, 1, n_neighbors=K, convolution_type=convolution)
     assert counted(layer).products == PROJECTIONS + 2 * B * N * N * D + extra
 
 
-def test_samples_cost_less():
+def test_samples_need_fewer_operations():
     kwargs = {"n_neighbors": K, "sampling_type": "random"}
     few, more = (counted(ConvNNAttention(D, 1, num_samples=n, **kwargs)) for n in (4, 8))
     assert few.products < more.products
     assert few.selection < more.selection
 
 
-def test_the_plain_way_counts_choosing_too(monkeypatch):
+def test_the_reference_backend_counts_selection_too(monkeypatch):
     assert select_backend(torch.zeros(1)) is not reference
     monkeypatch.setattr("attnknn.vit.functional.attention.select_backend", lambda *_: reference)
     assert counted(KvtAttention(D, 1, n_neighbors=K)).selection == CHOOSING
 
 
-def test_a_model_is_left_as_it_was():
+def test_the_model_is_unchanged():
     model = vit_tiny(depth=1, image_size=32, drop=0.5).train()
     count_operations(model, torch.zeros(1, 3, 32, 32))
     assert model.training

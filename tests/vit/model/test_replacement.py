@@ -1,4 +1,4 @@
-"""A trained model with other attention: the same answers where the layers are the same."""
+"""Replacement of attention: same outputs where the layers are equal, errors elsewhere."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ def images():
         ("sparse", {}),
     ],
 )
-def test_with_all_tokens_as_neighbors_nothing_changes(model, images, layer, settings):
+def test_with_all_tokens_as_neighbors_outputs_stay(model, images, layer, settings):
     before = model(images)
     replace_attention(model, layer, **settings)
     torch.testing.assert_close(model(images), before, atol=1e-5, rtol=0)
 
 
-def test_with_few_neighbors_something_does(model, images):
+def test_with_few_neighbors_outputs_change(model, images):
     before = model(images)
     assert not torch.allclose(replace_attention(model, "convnn", n_neighbors=3)(images), before)
 
 
-def test_only_the_blocks_asked_for_change(model):
+def test_only_the_requested_blocks_change(model):
     replace_attention(model, "kvt", blocks=[1], n_neighbors=3)
     assert [type(block.attn) for block in model.blocks] == [Attention, KvtAttention]
 
@@ -68,7 +68,7 @@ def test_layers_know_the_grid_of_patches(model):
     assert (layer.grid_size, layer.num_prefix_tokens) == ((4, 4), 1)
 
 
-def test_type_and_mode_of_the_model_are_kept(model):
+def test_dtype_and_mode_of_the_model_are_kept(model):
     model = model.double()
     layer = replace_attention(model, "convnn", n_neighbors=3).blocks[0].attn
     assert {p.dtype for p in layer.parameters()} == {torch.float64}
@@ -77,7 +77,7 @@ def test_type_and_mode_of_the_model_are_kept(model):
 
 
 @pytest.mark.slow
-def test_a_hugging_face_model_keeps_its_answers(images):
+def test_a_hugging_face_model_keeps_its_outputs(images):
     transformers = pytest.importorskip("transformers")
     config = transformers.ViTConfig(
         image_size=16, patch_size=4, hidden_size=24, num_attention_heads=3,
@@ -121,7 +121,7 @@ def local_layers(model):
         ("IJepaModel", "IJepaConfig", 0),
     ],
 )
-def test_tokens_before_the_patches_are_counted(images, name, config, n_prefix):
+def test_prefix_tokens_are_counted(images, name, config, n_prefix):
     model = from_hugging_face(name, config)
     n_tokens = model(images).last_hidden_state.shape[1]
     replace_attention(model, "local", window_size=1)
@@ -129,7 +129,7 @@ def test_tokens_before_the_patches_are_counted(images, name, config, n_prefix):
 
 
 @pytest.mark.slow
-def test_of_images_and_texts_only_images_are_touched():
+def test_in_clip_only_the_image_tower_changes():
     transformers = pytest.importorskip("transformers")
     text = {"vocab_size": 50, "max_position_embeddings": 8, **HUGGING_FACE}
     config = transformers.CLIPConfig(text_config=text, vision_config=HUGGING_FACE)
@@ -141,7 +141,7 @@ def test_of_images_and_texts_only_images_are_touched():
 
 @pytest.mark.slow
 def test_prefix_tokens_must_be_stated_where_the_model_does_not_state_them():
-    """It has positions for tokens of a kind that is not known."""
+    """The model has positions for tokens of an unknown kind."""
     model = from_hugging_face("ViTModel", "ViTConfig")
     model.embeddings.position_embeddings = nn.Parameter(torch.zeros(1, 20, 24))
     with pytest.raises(InvalidSettingError, match="set `num_prefix_tokens`"):
@@ -163,7 +163,7 @@ def test_an_attention_without_a_model_needs_the_number_of_prefix_tokens():
 
 
 class Scaled(nn.Module):
-    """Attention as timm's, with a scale of its own."""
+    """Attention as in timm, with a custom scale."""
 
     def __init__(self, scale=0.02):
         super().__init__()
@@ -177,14 +177,14 @@ class Scaled(nn.Module):
 
 
 @pytest.mark.parametrize("scale", [0.02, 0.5, 3.0])
-def test_a_scale_of_scores_is_kept(randn, scale):
+def test_the_scale_of_scores_is_kept(randn, scale):
     old, x = Scaled(scale).double(), 3 * randn(2, 9, 12)
     for name, settings in (("attention", {}), ("convnn", {"n_neighbors": 9})):
         torch.testing.assert_close(replace_attention(old, name, **settings)(x), old(x))
 
 
 @pytest.mark.slow
-def test_a_scale_of_scores_is_kept_in_models_of_hugging_face(images):
+def test_the_scale_of_scores_is_kept_in_hugging_face_models(images):
     model = from_hugging_face("ViTModel", "ViTConfig")
     with torch.no_grad():
         for module in model.modules():
@@ -198,7 +198,7 @@ def test_a_scale_of_scores_is_kept_in_models_of_hugging_face(images):
     torch.testing.assert_close(model(images).last_hidden_state, before, atol=1e-4, rtol=0)
 
 
-def test_what_was_trained_beyond_the_projections_is_kept_or_refused(model, images):
+def test_trained_extras_are_kept_or_refused(model, images):
     replace_attention(model, "convnn", n_neighbors=3)
     with torch.no_grad():
         model.blocks[0].attn.kernel.add_(torch.randn(8, 3))
@@ -219,7 +219,7 @@ def test_frozen_weights_stay_frozen(model):
     assert trained == ["kernel"]
 
 
-def test_each_parameter_stays_frozen_or_not(model):
+def test_each_parameter_keeps_requires_grad(model):
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name.endswith("bias"))
     layer = replace_attention(model, "convnn", n_neighbors=3).blocks[0].attn
@@ -230,7 +230,7 @@ def test_each_parameter_stays_frozen_or_not(model):
 
 
 @pytest.mark.slow
-def test_queries_that_are_frozen_alone_are_refused():
+def test_partly_frozen_projections_are_refused():
     model = from_hugging_face("ViTModel", "ViTConfig")
     frozen = [m for m in model.modules() if hasattr(m, "q_proj")]
     for module in frozen:
@@ -245,17 +245,17 @@ def test_queries_that_are_frozen_alone_are_refused():
 
 
 @pytest.mark.parametrize("blocks", [(n for n in [1]), torch.tensor([1]), range(1, 2)])
-def test_blocks_are_any_numbers(model, blocks):
+def test_blocks_are_any_iterable_of_integers(model, blocks):
     replace_attention(model, "kvt", blocks=blocks, n_neighbors=3)
     assert [type(block.attn) for block in model.blocks] == [Attention, KvtAttention]
 
 
-def test_an_attention_by_itself_is_given_back_replaced():
+def test_a_single_attention_module_is_returned_replaced():
     found = replace_attention(Attention(12, 3), "kvt", n_neighbors=3)
     assert isinstance(found, KvtAttention)
 
 
-def test_branches_are_not_taken_for_blocks():
+def test_branches_are_not_counted_as_blocks():
     model = VisionTransformer(
         **SMALL, layer=["branching_attention", "attention"],
         layer_settings=[{"n_neighbors": 3}, {}],
@@ -266,7 +266,7 @@ def test_branches_are_not_taken_for_blocks():
 
 
 @pytest.mark.slow
-def test_positions_that_turn_queries_are_not_lost_silently():
+def test_rotary_position_inputs_are_refused():
     transformers = pytest.importorskip("transformers")
     config = transformers.DINOv3ViTConfig(
         image_size=16, patch_size=4, hidden_size=24, num_attention_heads=3,
@@ -278,7 +278,7 @@ def test_positions_that_turn_queries_are_not_lost_silently():
 
 
 @pytest.mark.slow
-def test_texts_do_not_look_ahead():
+def test_causal_text_models_stay_causal():
     transformers = pytest.importorskip("transformers")
     config = transformers.CLIPTextConfig(
         vocab_size=50, hidden_size=24, num_attention_heads=3, num_hidden_layers=2,
@@ -296,7 +296,7 @@ def test_a_model_without_attention_is_refused():
         replace_attention(nn.Sequential(nn.Linear(3, 3)))
 
 
-def test_what_would_be_lost_is_named(model):
+def test_parts_that_would_be_lost_are_refused(model):
     model.blocks[1].attn.q_norm = nn.LayerNorm(8)
     with pytest.raises(InvalidInputError, match=r"'blocks.1.attn' has a 'q_norm"):
         replace_attention(model, "kvt", n_neighbors=3)
@@ -312,7 +312,7 @@ def test_what_would_be_lost_is_named(model):
         ("convnn", {"similarity_type": "Loc", "n_neighbors": 9}, "cannot be kept"),
     ],
 )
-def test_what_cannot_be_done_leaves_the_model_as_it_was(model, images, layer, settings, message):
+def test_a_refused_replacement_leaves_the_model_unchanged(model, images, layer, settings, message):
     before = copy.deepcopy(model)
     with pytest.raises(InvalidSettingError, match=message):
         replace_attention(model, layer, **settings)
@@ -320,8 +320,8 @@ def test_what_cannot_be_done_leaves_the_model_as_it_was(model, images, layer, se
 
 
 @pytest.mark.slow
-def test_timm_models_keep_their_answers_and_layers_fit_into_its_blocks():
-    """In an environment of its own, see the Makefile."""
+def test_timm_models_keep_their_outputs_and_blocks_accept_layers():
+    """Runs in a separate environment, see the Makefile."""
     python = os.environ.get("ATTNKNN_IMAGES_PYTHON")
     if not python or not Path(python).exists():
         pytest.skip("ATTNKNN_IMAGES_PYTHON names no environment with timm")
@@ -335,4 +335,4 @@ def test_timm_models_keep_their_answers_and_layers_fit_into_its_blocks():
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "answers kept, blocks work" in done.stdout
+    assert "outputs kept, blocks work" in done.stdout

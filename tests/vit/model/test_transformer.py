@@ -1,4 +1,4 @@
-"""The Vision Transformer: shapes, first weights, layers per block, and what is refused."""
+"""The Vision Transformer: shapes, initial weights, layers per block, and refused settings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OF_LAYER = {
 
 @pytest.mark.parametrize("pool", ["token", "mean"])
 @pytest.mark.parametrize("layer", LAYERS)
-def test_every_layer_makes_a_model_that_trains(layer, pool):
+def test_models_with_every_layer_train(layer, pool):
     model = VisionTransformer(**SMALL, layer=layer, layer_settings=OF_LAYER.get(layer), pool=pool)
     scores = model(torch.randn(3, 3, 8, 12))
     assert scores.shape == (3, 5)
@@ -31,7 +31,7 @@ def test_every_layer_makes_a_model_that_trains(layer, pool):
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 
-def test_blocks_may_attend_each_in_their_own_way():
+def test_each_block_can_have_its_own_layer():
     model = VisionTransformer(
         **SMALL, layer=["attention", "kvt"], layer_settings=[{}, {"n_neighbors": 2}]
     )
@@ -47,7 +47,7 @@ def test_sampled_tokens_differ_between_blocks():
 
 
 def test_sizes_are_those_of_the_papers():
-    """For 1000 classes, as timm's of the same names."""
+    """For 1000 classes, as in timm's models of the same names."""
     assert sum(p.numel() for p in vit_tiny().parameters()) == 5_717_416
     assert sum(p.numel() for p in vit_small().parameters()) == 22_050_664
 
@@ -60,14 +60,14 @@ def test_a_kernel_over_ranks_costs_dim_times_k_parameters():
     assert ours - plain == 12 * 192 * 9
 
 
-def test_nothing_is_decayed_that_zero_is_no_rest_for():
+def test_positions_class_token_and_kernels_have_no_weight_decay():
     model = VisionTransformer(**SMALL, layer="convnn", layer_settings={"n_neighbors": 4})
     assert model.no_weight_decay() == {
         *("pos_embed", "cls_token", "blocks.0.attn.kernel", "blocks.1.attn.kernel"),
     }
 
 
-def test_the_first_weights_are_small_and_biases_zero():
+def test_initial_weights_are_small_and_biases_zero():
     model = VisionTransformer(**SMALL)
     for module in model.modules():
         if isinstance(module, nn.Linear):
@@ -86,7 +86,7 @@ def test_kernels_over_ranks_start_as_in_attention():
     torch.testing.assert_close(model(images), plain(images))
 
 
-def test_without_classes_it_is_an_encoder():
+def test_without_classes_the_model_is_an_encoder():
     assert VisionTransformer(**{**SMALL, "num_classes": 0})(torch.zeros(2, 3, 8, 12)).shape == (
         2,
         12,
@@ -94,7 +94,7 @@ def test_without_classes_it_is_an_encoder():
 
 
 @pytest.mark.parametrize("dim", [12, 13, 6, 3])
-def test_fixed_positions_take_any_width_and_tell_places_apart(dim):
+def test_sinusoidal_positions_have_any_width_and_differ(dim):
     model = VisionTransformer(**{**SMALL, "dim": dim}, num_heads=1, positions="fixed")
     assert "pos_embed" not in model.state_dict()
     places = model.pos_embed[0, 1:]
@@ -103,7 +103,7 @@ def test_fixed_positions_take_any_width_and_tell_places_apart(dim):
     assert (model.pos_embed[0, 0] == 0).all()
 
 
-def test_everything_is_made_in_the_type_asked_for():
+def test_all_parameters_have_the_requested_dtype():
     model = VisionTransformer(**SMALL, dtype=torch.float64, positions="fixed")
     assert {value.dtype for value in model.state_dict().values()} == {torch.float64}
     assert model(torch.zeros(1, 3, 8, 12, dtype=torch.float64)).dtype == torch.float64
@@ -122,7 +122,7 @@ def test_everything_is_made_in_the_type_asked_for():
         ({"depth": 0}, "`depth`"),
     ],
 )
-def test_bad_settings_are_named(settings, message):
+def test_invalid_settings_are_refused(settings, message):
     with pytest.raises(InvalidSettingError, match=message):
         VisionTransformer(**{**SMALL, **settings})
 
@@ -135,7 +135,7 @@ def test_images_of_another_size_are_refused():
 @pytest.mark.slow
 @pytest.mark.parametrize("is_training", [False, True])
 @pytest.mark.parametrize("sampling", [{}, {"sampling_type": "random", "num_samples": 5}])
-def test_a_model_is_compiled_whole(sampling, is_training):
+def test_models_compile_without_graph_breaks(sampling, is_training):
     torch.compiler.reset()
     settings = {"n_neighbors": 4, **sampling}
     model = VisionTransformer(**SMALL, layer="convnn", layer_settings=settings).train(is_training)
@@ -155,7 +155,7 @@ def test_a_model_is_compiled_whole(sampling, is_training):
         ("convnn", {"n_neighbors": 1, "sampling_type": "random", "num_samples": 3}),
     ],
 )
-def test_a_class_token_that_sees_no_patch_is_refused(layer, settings):
+def test_a_class_token_that_attends_to_no_patch_is_refused(layer, settings):
     with pytest.raises(InvalidSettingError, match="The class token does not attend to any patch"):
         VisionTransformer(**SMALL, layer=layer, layer_settings=settings)
     images = torch.randn(2, 3, 8, 12)
@@ -168,7 +168,7 @@ def test_a_class_token_that_sees_no_patch_is_refused(layer, settings):
         assert not torch.allclose(first, second)
 
 
-def test_settings_of_layers_may_be_given_both_ways():
+def test_layer_settings_are_accepted_directly_and_as_a_mapping():
     made = vit_tiny("convnn", depth=1, layer_settings={"magnitude_type": "cosine"}, n_neighbors=3)
     config = made.blocks[0].attn.config
     assert (config.similarity, config.n_neighbors) == ("cosine", 3)
@@ -177,7 +177,7 @@ def test_settings_of_layers_may_be_given_both_ways():
 
 
 @pytest.mark.parametrize("shape", [(3, 8, 12), (2, 1, 8, 12)])
-def test_what_are_no_images_is_refused(shape):
+def test_inputs_of_another_shape_are_refused(shape):
     with pytest.raises(InvalidInputError, match=r"Images must be \(B, 3, 8, 12\)"):
         VisionTransformer(**SMALL)(torch.zeros(shape))
 

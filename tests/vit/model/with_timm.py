@@ -1,4 +1,4 @@
-"""Run where timm is installed: its models keep their answers, our layers drop into its blocks."""
+"""Run where timm is installed: its models keep their outputs, its blocks accept our layers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from attnknn.vit.layers import ConvNNAttention, KvtAttention, NeighborhoodAttent
 from attnknn.vit.model import replace_attention, vit_tiny
 
 
-def keep_answers() -> None:
-    """Our model with timm's weights, and timm's with our layers, answer as timm's does."""
+def keep_outputs() -> None:
+    """Our model with timm's weights and timm's model with our layers give timm's outputs."""
     import timm
 
     images = torch.randn(2, 3, 32, 32)
@@ -28,7 +28,7 @@ def keep_answers() -> None:
 
 
 def fit_blocks() -> None:
-    """In the place of a block's own attention, built with the same arguments."""
+    """Our layers replace the attention of a block, built with the same arguments."""
     from timm.models.vision_transformer import Block
 
     for make in (
@@ -43,6 +43,6 @@ def fit_blocks() -> None:
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    keep_answers()
+    keep_outputs()
     fit_blocks()
-    sys.stdout.write("answers kept, blocks work\n")
+    sys.stdout.write("outputs kept, blocks work\n")

@@ -1,4 +1,4 @@
-"""Trainings of small Vision Transformers: they learn, resume, and choose on validation rows."""
+"""Trainings of small Vision Transformers: they learn, resume, and select on validation rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ QUICK = {"epochs": 3, "batch_size": 32, "lr": 0.01, "device": "cpu"}
 
 
 class Bright:
-    """Images of three classes by how bright they are."""
+    """Images of three classes that differ in brightness."""
 
     def __init__(self, n: int = 120, seed: int = 0) -> None:
         chance = np.random.default_rng(seed)
@@ -104,7 +104,7 @@ def test_a_model_learns(bright, preprocessor, settings):
     assert 1 <= result.best_epoch <= 6
 
 
-def test_the_seed_decides_everything_first_weights_included(bright, preprocessor):
+def test_the_seed_determines_everything_including_initial_weights(bright, preprocessor):
     """B19: weights were made before the seed was set."""
     first, again, other = (
         state_of(trained(bright, preprocessor, epochs=1, augment=True, seed=seed)[0])
@@ -115,9 +115,7 @@ def test_the_seed_decides_everything_first_weights_included(bright, preprocessor
 
 
 @pytest.mark.parametrize("scheduler", ["cosine", "plateau"])
-def test_a_killed_training_goes_on_as_if_nothing_had_been(
-    bright, preprocessor, tmp_path, scheduler
-):
+def test_a_killed_training_resumes_bit_for_bit(bright, preprocessor, tmp_path, scheduler):
     path = tmp_path / "checkpoint"
     dropped = {**SMALL, "drop": 0.2}
     settings = {"scheduler": scheduler, "lr_step": 1, "augment": True}
@@ -135,7 +133,7 @@ def test_a_killed_training_goes_on_as_if_nothing_had_been(
 
 
 @pytest.mark.parametrize("moment", ["reported", "left_out", "saved"])
-def test_who_stops_at_the_end_of_the_first_epoch_keeps_it_and_can_go_on(
+def test_interruption_after_the_first_epoch_keeps_it_and_resumes(
     bright, preprocessor, tmp_path, monkeypatch, moment
 ):
     whole, _ = trained(bright, preprocessor, epochs=2)
@@ -160,7 +158,7 @@ def test_who_stops_at_the_end_of_the_first_epoch_keeps_it_and_can_go_on(
 
 
 def before(stop, usual, skip=0):
-    """`usual`, and `stop` before it, but not the first `skip` times."""
+    """Call `stop` before `usual`, except for the first `skip` times."""
     calls = []
 
     def both(*arguments):
@@ -181,7 +179,7 @@ def test_interruption_before_the_first_validation_keeps_nothing(bright, preproce
     assert (result.best_epoch, result.epochs) == (0, [])
 
 
-def test_the_epoch_is_kept_that_was_most_often_right_on_validation_rows(bright, preprocessor):
+def test_the_epoch_with_the_best_validation_accuracy_is_kept(bright, preprocessor):
     model, result = trained(bright, preprocessor, epochs=4)
     _, apart = split_validation(bright.classes, 0.1, 0)
     kept = evaluate(model, bright, bright.classes, preprocessor, rows=apart).top1
@@ -190,7 +188,7 @@ def test_the_epoch_is_kept_that_was_most_often_right_on_validation_rows(bright, 
 
 
 def test_initial_weights_are_never_kept_and_loss_breaks_ties(bright, preprocessor):
-    """A model that learns nothing is right as often as its first weights."""
+    """A model that learns nothing has the accuracy of its initial weights."""
     _, result = trained(bright, preprocessor, epochs=3, lr=1e-9)
     assert result.best_epoch >= 1
     rights = {epoch.validation_top1 for epoch in result.epochs}
@@ -199,13 +197,13 @@ def test_initial_weights_are_never_kept_and_loss_breaks_ties(bright, preprocesso
     assert losses[result.best_epoch - 1] == min(losses)
 
 
-def test_a_class_for_each_image(bright, preprocessor):
+def test_each_image_needs_a_class(bright, preprocessor):
     with pytest.raises(InvalidInputError, match="but 5 classes"):
         train_vit(lambda: VisionTransformer(**SMALL), bright, bright.classes[:5], preprocessor)
 
 
 def test_validation_rows_are_not_trained_on(bright, preprocessor):
-    """B25: models were chosen on test rows."""
+    """B25: models were selected on test rows."""
     seen: set[int] = set()
 
     class Watched(Bright):
@@ -259,7 +257,7 @@ def test_every_image_counts_once(bright, preprocessor):
     assert (scores.top1, scores.top5, scores.loss, scores.n_rows) == (0.75, 1.0, 0.75, 4)
 
 
-def test_squares_are_taken_of_ones_and_zeros():
+def test_mse_compares_with_one_hot_targets():
     """B18: class numbers were compared with scores."""
     from attnknn.vit.training.evaluation import make_criterion
 
@@ -267,7 +265,7 @@ def test_squares_are_taken_of_ones_and_zeros():
     assert make_criterion("MSE")(outputs, torch.tensor([0])).item() == pytest.approx(0.125)
 
 
-def test_pixels_are_scaled_by_the_training_images(bright, preprocessor):
+def test_images_are_normalized_by_training_statistics(bright, preprocessor):
     seen = preprocessor.transform(torch.from_numpy(bright.images), torch.Generator())
     assert abs(seen.mean((0, 2, 3))).max() < 1e-4
     assert abs(seen.std((0, 2, 3)) - 1).max() < 1e-2
@@ -278,7 +276,7 @@ def test_pixels_are_scaled_by_the_training_images(bright, preprocessor):
     )
 
 
-def test_noise_is_on_pixels_of_training_and_test_alike(bright, preprocessor):
+def test_noise_is_added_in_training_and_evaluation(bright, preprocessor):
     noisy = ImagePreprocessor(preprocessor.size, preprocessor.mean, preprocessor.std, noise=0.2)
     shown = torch.from_numpy(bright.images)
     clean, seen = (
@@ -288,7 +286,7 @@ def test_noise_is_on_pixels_of_training_and_test_alike(bright, preprocessor):
     assert added.std() == pytest.approx(0.2, rel=0.02)
 
 
-def test_a_model_is_stored_whole(bright, preprocessor, tmp_path):
+def test_a_stored_model_gives_the_same_outputs(bright, preprocessor, tmp_path):
     model, _ = trained(bright, preprocessor, epochs=1)
     save_vit(tmp_path / "model", StoredVit(model, SMALL, preprocessor, ("a", "b", "c")))
     stored = load_vit(tmp_path / "model")
@@ -301,7 +299,7 @@ def test_a_model_is_stored_whole(bright, preprocessor, tmp_path):
     assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
 
 
-def test_what_is_no_model_is_named(tmp_path):
+def test_other_files_are_refused(tmp_path):
     from attnknn.training.checkpoints import write_checkpoint
 
     write_checkpoint(tmp_path / "other", {"kind": "else"})
@@ -321,18 +319,18 @@ def test_what_is_no_model_is_named(tmp_path):
         ({"device": "tpu"}, "No device is called"),
     ],
 )
-def test_bad_settings_are_named(settings, message):
+def test_invalid_settings_are_refused(settings, message):
     with pytest.raises(InvalidSettingError, match=message):
         VitTrainConfig(**settings)
 
 
-def test_too_few_images_for_validation_are_named():
+def test_too_few_images_for_validation_are_refused():
     with pytest.raises(InvalidInputError, match="too few"):
         split_validation(torch.tensor([0, 1]), 0.01, 0)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.5])
-def test_each_class_gives_about_the_same_share(share):
+def test_validation_is_stratified_by_class(share):
     classes = torch.arange(1000) % 7
     trained_on, apart = split_validation(classes, share, 0)
     assert sorted(torch.cat([trained_on, apart]).tolist()) == list(range(1000))
@@ -351,7 +349,7 @@ def test_any_module_can_be_trained(bright, preprocessor):
     assert isinstance(model, nn.Sequential)
 
 
-def test_images_that_mean_something_else_mirrored_are_not_mirrored() -> None:
+def test_mirroring_can_be_turned_off() -> None:
     shown = torch.zeros(16, 1, 8, 8, dtype=torch.uint8)
     shown[:, :, :, 6:] = 255  # bright on the right
     preprocessor = ImagePreprocessor((8, 8), (0.0,), (1.0,))
