@@ -282,7 +282,7 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
         )
         self.encoder_: Encoder = encoder
         self.encoder_training_ = taught.outcome
-        self.n_features_in_ = encoder.n_features_in_  # type: ignore[attr-defined]
+        self.n_features_in_ = encoder.n_features_in_
         if hasattr(self, "feature_names_in_") and not hasattr(encoder, "feature_names_in_"):
             del self.feature_names_in_  # a column of paths names no feature
         return taught.embeddings, taught.held_out

@@ -12,21 +12,14 @@ image              `ImageEncoder`: a network trained for the vote           imag
 ================== ======================================================== ========================
 
 `make_encoder` builds one by name; any scikit-learn transformer or function serves as well, through
-`WrappedEncoder`. To write your own, subclass `BaseEncoder` and register it.
+`WrappedEncoder`. To write your own, subclass `Encoder` and register it.
 """
 
 from __future__ import annotations
 
-from attnknn.encoders.base import (
-    BaseEncoder,
-    Encoder,
-    TrainableEncoder,
-    WrappedEncoder,
-    encoder_from_settings,
-    has_views,
-    learns,
-    make_encoder,
-)
+from attnknn.encoders.base import Encoder, WrappedEncoder, encoder_from_settings, make_encoder
+from attnknn.encoders.base import has_views as has_views
+from attnknn.encoders.base import learns as learns
 from attnknn.encoders.identity import IdentityEncoder
 from attnknn.encoders.image import ImageEncoder
 from attnknn.encoders.learned_table import LearnedTableEncoder
@@ -36,7 +29,6 @@ from attnknn.encoders.text_cache import clear_text_cache, forget_texts, text_cac
 from attnknn.encoders.tfidf import TfidfEncoder
 
 __all__ = [
-    "BaseEncoder",
     "Encoder",
     "IdentityEncoder",
     "ImageEncoder",
@@ -44,13 +36,10 @@ __all__ = [
     "TableEncoder",
     "TextEncoder",
     "TfidfEncoder",
-    "TrainableEncoder",
     "WrappedEncoder",
     "clear_text_cache",
     "encoder_from_settings",
     "forget_texts",
-    "has_views",
-    "learns",
     "make_encoder",
     "text_cache_file",
 ]

@@ -1,9 +1,10 @@
-"""The interface of encoders: turn rows into embeddings, as a scikit-learn transformer does."""
+"""The base class of encoders, and encoders made of other code."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +16,8 @@ from attnknn.errors import (
     ModelFolderError,
     NotFittedYetError,
 )
+from attnknn.records import Integers
 from attnknn.registry import Option, find, registered
-
-if TYPE_CHECKING:
-    from attnknn.records import Booleans, Integers
 
 Arrays = dict[str, NDArray[Any]]
 Settings = dict[str, Any]
@@ -29,84 +28,12 @@ EPOCHS = Option("--epochs", "epochs", "Maximum number of training epochs.", int,
 BATCH_SIZE = Option("--batch-size", "batch_size", "Rows per training step.", int, minimum=2)
 
 
-@runtime_checkable
-class Encoder(Protocol):
-    """The methods that every encoder has; `BaseEncoder` has defaults for what is optional.
-
-    `fit` learns from the training rows only and returns the encoder. `transform` returns one
-    float embedding per row, (n, D); a row's embedding depends neither on the other rows nor on
-    the call. `to_settings` returns what `from_settings` needs to rebuild the fitted encoder: a
-    dict that JSON can hold and named arrays, so that nothing is pickled. An encoder that cannot
-    be stored raises `InvalidSettingError` there.
-
-    An encoder with `is_trained = True` learns from labels. The classifier then calls its method
-    `train`, see `TrainableEncoder`, instead of `fit` alone.
-
-    `attnknn.testing.check_encoder` checks all of this.
-    """
-
-    name: str
-
-    def fit(self, X: Any, y: Any = None) -> Self: ...
-
-    def transform(self, X: Any) -> NDArray[Any]: ...
-
-    def to_settings(self) -> tuple[Settings, Arrays]: ...
-
-
-class TrainableEncoder(Encoder, Protocol):
-    """An encoder that is trained on labels: it has `is_trained = True` and brings its trainer.
-
-    Attributes
-    ----------
-    holdout : float
-        Share of the rows that must not be trained on. They are used to validate and to calibrate.
-    """
-
-    is_trained: ClassVar[bool]
-    holdout: float
-
-    def train(
-        self,
-        X: Any,
-        labels: Integers,
-        *,
-        n_classes: int,
-        groups: Integers,
-        is_trained_on: Booleans,
-        random_state: int,
-        verbose: int = 0,
-    ) -> Any:
-        """Train the fitted encoder in place.
-
-        Parameters
-        ----------
-        X : rows as `transform` takes them
-        labels : ndarray of shape (n,)
-            Label codes from 0 to `n_classes` - 1.
-        n_classes : int
-        groups : ndarray of shape (n,)
-            Rows of one group must not vote for each other; -1 is no group.
-        is_trained_on : ndarray of shape (n,)
-            False marks held-out rows, whose labels may be used for validation only.
-        random_state : int
-            Seed; the same seed must give the same encoder.
-        verbose : int, default=0
-            1 shows progress.
-
-        Returns
-        -------
-        TrainResult or None
-            History of the training, kept as `encoder_training_` of the classifier.
-        """
-
-
-class BaseEncoder(TransformerMixin, BaseEstimator):
-    """Base class of encoders that are found by name.
+class Encoder(ABC, TransformerMixin, BaseEstimator):
+    """Base class of encoders: scikit-learn transformers that can be stored without pickle.
 
     A subclass decorated with `@register("encoder", name)` is known to `make_encoder`, to the
-    command line and to model folders. It defines `fit`, `transform`, `to_settings` and the
-    classmethod `from_settings`; the constructor stores its arguments and does nothing else.
+    command line and to model folders. The constructor stores its arguments and does nothing else.
+    `attnknn.testing.check_encoder` checks a subclass.
 
     Attributes
     ----------
@@ -115,13 +42,28 @@ class BaseEncoder(TransformerMixin, BaseEstimator):
     allows_missing : bool
         Whether values of the rows may be missing.
     is_trained : bool
-        Whether the encoder is trained on labels, see `TrainableEncoder`.
+        Whether the encoder is trained on labels: the classifier calls `train` after `fit`.
     options : tuple of Option
         Options of `attnknn fit` that the encoder reads.
     n_features_in_ : int
         Number of columns of the rows; set by `fit`.
     width_ : int
         Size of the embedding; set by `fit`.
+
+    Examples
+    --------
+    >>> class Squares(Encoder):
+    ...     def fit(self, X, y=None):
+    ...         self.n_features_in_ = self.width_ = X.shape[1]
+    ...         return self
+    ...
+    ...     def transform(self, X):
+    ...         return np.square(X)
+    ...
+    ...     def to_settings(self):
+    ...         return {"encoder": self.name, "width": self.width_}, {}
+    >>> Squares().fit_transform(np.array([[1.0, 2.0]]))
+    array([[1., 4.]])
     """
 
     registered_name: ClassVar[str]
@@ -137,18 +79,121 @@ class BaseEncoder(TransformerMixin, BaseEstimator):
         """Name under which the class is registered."""
         return self.registered_name
 
+    @abstractmethod
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit the encoder to training rows.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or list
+            Training rows, of a kind in `accepts`.
+        y : array-like of shape (n_rows,), default=None
+            Labels. Most encoders ignore them.
+
+        Returns
+        -------
+        Encoder
+            The encoder itself.
+        """
+
+    @abstractmethod
+    def transform(self, X: Any) -> NDArray[Any]:
+        """Encode rows.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or list
+            Rows as in `fit`.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, width_)
+            Embeddings, floats. A row's embedding does not depend on the other rows.
+        """
+
+    @abstractmethod
+    def to_settings(self) -> tuple[Settings, Arrays]:
+        """Describe the fitted encoder, so that `from_settings` can rebuild it.
+
+        Returns
+        -------
+        settings : dict
+            Values that JSON can hold, with `name` under the key "encoder".
+        arrays : dict of str to ndarray
+            Arrays of numbers.
+
+        Raises
+        ------
+        InvalidSettingError
+            If the encoder cannot be stored.
+        """
+
+    @classmethod
+    def from_settings(cls, settings: Settings, arrays: Arrays) -> Self:  # noqa: ARG003
+        """Rebuild a fitted encoder.
+
+        Parameters
+        ----------
+        settings : dict
+            Settings that `to_settings` returned; they may come from a hostile file.
+        arrays : dict of str to ndarray
+            Arrays that `to_settings` returned.
+
+        Returns
+        -------
+        Encoder
+            An encoder with the same embeddings, to the last bit.
+
+        Raises
+        ------
+        ModelFolderError
+            If the settings cannot be read.
+        """
+        raise ModelFolderError(f"Encoder `{cls.__name__}` cannot be restored from settings.")
+
+    def train(self, X: Any, labels: Integers, **context: Any) -> Any:  # noqa: ARG002
+        """Train the fitted encoder on labels, in place; called if `is_trained` is True.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or list
+            Rows as in `fit`.
+        labels : ndarray of shape (n_rows,)
+            Label codes from 0 to `n_classes` - 1.
+        **context : dict
+            `n_classes` (int); `groups` (ndarray of shape (n_rows,): rows of one group must not
+            vote for each other, -1 is no group); `is_trained_on` (ndarray of shape (n_rows,):
+            False marks held-out rows, which may be used for validation only); `random_state`
+            (int); `verbose` (int).
+
+        Returns
+        -------
+        TrainResult or None
+            History of the training, kept as `encoder_training_` of the classifier.
+
+        Raises
+        ------
+        InvalidSettingError
+            If the class does not implement it.
+        """
+        raise InvalidSettingError(
+            f"Encoder {self.name!r} has no trainer: implement `train`, or set `is_trained` to "
+            "False."
+        )
+
     @classmethod
     def from_options(cls, **given: Any) -> Self:
-        """Build an unfitted encoder from the command-line options that were given.
+        """Build an unfitted encoder from command-line options.
 
         Parameters
         ----------
         **given : dict
-            Values by `Option.parameter`.
+            Values of the options that were given, by `Option.parameter`.
 
         Returns
         -------
-        BaseEncoder
+        Encoder
+            By default `cls(**given)`.
         """
         return cls(**given)
 
@@ -158,7 +203,7 @@ class BaseEncoder(TransformerMixin, BaseEstimator):
         Parameters
         ----------
         input_features : None
-            Ignored; the parameter of scikit-learn.
+            Ignored; a parameter of scikit-learn.
 
         Returns
         -------
@@ -169,9 +214,67 @@ class BaseEncoder(TransformerMixin, BaseEstimator):
         return np.array([f"{self.name}{place}" for place in range(self.width_)], dtype=object)
 
     def check_fitted(self) -> None:
-        """Raise `NotFittedYetError` unless `fit` was called; it sets `n_features_in_`."""
+        """Raise `NotFittedYetError` unless `fit` was called."""
         if not hasattr(self, "n_features_in_"):
-            raise NotFittedYetError(f"Call `fit` of the encoder {self.name!r} first.")
+            raise NotFittedYetError("Call `fit` before `transform`: the columns are not known yet.")
+
+    def _set_names(self, names: Any) -> None:
+        """Set or remove `feature_names_in_`, scikit-learn's names of the columns."""
+        self.__dict__.pop("feature_names_in_", None)
+        if names is not None:
+            self.feature_names_in_ = np.array(list(names), dtype=object)
+
+    def _names(self) -> list[str] | None:
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else list(names)
+
+
+class WrappedEncoder(Encoder):
+    """A scikit-learn transformer or a function as an encoder; its output is checked.
+
+    It cannot be stored in a model folder, which holds no code.
+
+    Parameters
+    ----------
+    inner : transformer or callable
+        A transformer is cloned and fitted on the training rows and labels. A function maps rows
+        to embeddings.
+
+    Examples
+    --------
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> WrappedEncoder(StandardScaler()).fit_transform([[1.0], [3.0]]).tolist()
+    [[-1.0], [1.0]]
+    """
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    @property
+    def name(self) -> str:
+        """Name of the wrapped class or function."""
+        return getattr(self.inner, "__name__", type(self.inner).__name__)
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        if hasattr(self.inner, "transform"):
+            self.inner_ = clone(self.inner, safe=False).fit(X, y)
+        else:
+            self.inner_ = self.inner
+        return self
+
+    def transform(self, X: Any) -> NDArray[Any]:
+        if not hasattr(self, "inner_"):
+            raise NotFittedYetError("Call `fit` before `transform`.")
+        encode: Callable[[Any], Any] = getattr(self.inner_, "transform", self.inner_)
+        n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
+        return as_embeddings(encode(X), n_rows, f"`{self.name}`")
+
+    def to_settings(self) -> tuple[Settings, Arrays]:
+        raise InvalidSettingError(
+            f"The encoder `{self.name}` is your own code, which a model folder cannot hold. "
+            "Register it, see `attnknn.encoders.Encoder`, or encode the rows yourself and fit with "
+            "`encoder='identity'`."
+        )
 
 
 def make_encoder(encoder: Any) -> Encoder:
@@ -180,17 +283,17 @@ def make_encoder(encoder: Any) -> Encoder:
     Parameters
     ----------
     encoder : str, Encoder, scikit-learn transformer or callable
-        Objects are cloned, so that the object given never changes.
+        A registered name or an object. Objects are cloned, so that the one given never changes.
 
     Returns
     -------
     Encoder
+        The unfitted encoder.
 
     Examples
     --------
     >>> make_encoder("tabular")
     TableEncoder()
-    >>> import numpy as np
     >>> make_encoder(np.sqrt).fit([[4.0]]).transform([[4.0]])
     array([[2.]])
     """
@@ -202,9 +305,8 @@ def make_encoder(encoder: Any) -> Encoder:
             f"Write `{encoder.__name__}()`."
         )
     if isinstance(encoder, Encoder):
-        return clone(encoder, safe=False)
-    is_transformer = hasattr(encoder, "fit") and hasattr(encoder, "transform")
-    if is_transformer or callable(encoder):
+        return clone(encoder)
+    if callable(encoder) or (hasattr(encoder, "fit") and hasattr(encoder, "transform")):
         return WrappedEncoder(encoder)
     raise InvalidSettingError(
         f"`encoder` must be one of {', '.join(registered('encoder'))}, a transformer or a "
@@ -218,11 +320,14 @@ def encoder_from_settings(settings: Settings, arrays: Arrays) -> Encoder:
     Parameters
     ----------
     settings : dict
+        Settings with the name of a registered encoder under the key "encoder".
     arrays : dict of str to ndarray
+        Arrays that `to_settings` returned.
 
     Returns
     -------
     Encoder
+        The fitted encoder.
 
     Raises
     ------
@@ -243,18 +348,8 @@ def encoder_from_settings(settings: Settings, arrays: Arrays) -> Encoder:
     return known[name].from_settings(settings, arrays)
 
 
-def learns(encoder: Encoder) -> bool:
-    """Whether an encoder is trained on labels."""
-    return bool(getattr(encoder, "is_trained", False))
-
-
-def has_views(encoder: Encoder) -> bool:
-    """Whether an encoder shows each query in several views, whose votes are averaged."""
-    return getattr(encoder, "views", None) is not None
-
-
-def as_embeddings(output: Any, n_rows: int, maker: str) -> NDArray[Any]:
-    """What a user's code gave, as a float array (n_rows, D), or an error that names the maker."""
+def as_embeddings(output: Any, n_rows: int, source: str) -> NDArray[Any]:
+    """The output of a user's code as a float array (n_rows, D), or an error that names it."""
     if hasattr(output, "toarray"):  # a sparse matrix
         output = output.toarray()
     array = np.asarray(output)
@@ -262,11 +357,11 @@ def as_embeddings(output: Any, n_rows: int, maker: str) -> NDArray[Any]:
         array = array.astype(np.float64)
     if array.ndim != 2 or len(array) != n_rows:
         raise InvalidInputError(
-            f"{maker} must give one embedding per row, ({n_rows}, D), got shape {array.shape}."
+            f"{source} must return one embedding per row, ({n_rows}, D), got shape {array.shape}."
         )
     if not np.isfinite(array).all():
         row = int(np.flatnonzero(~np.isfinite(array).all(axis=1))[0])
-        raise InvalidInputError(f"{maker} must give finite numbers; row {row} has NaN or inf.")
+        raise InvalidInputError(f"{source} must return finite numbers; row {row} has NaN or inf.")
     return array
 
 
@@ -275,50 +370,11 @@ def damaged(name: str, error: Exception) -> ModelFolderError:
     return ModelFolderError(f"The stored settings of encoder {name!r} cannot be read: {error!r}.")
 
 
-class WrappedEncoder(TransformerMixin, BaseEstimator):
-    """A scikit-learn transformer or a function of rows, with its output checked.
+def learns(encoder: Encoder) -> bool:
+    """Whether an encoder is trained on labels."""
+    return encoder.is_trained
 
-    It cannot be stored in a model folder, which holds no code: `to_settings` says what to do.
 
-    Parameters
-    ----------
-    inner : a transformer, fitted as a copy on the training rows and labels; or a function that
-        turns rows into embeddings and learns nothing
-
-    Examples
-    --------
-    >>> from sklearn.preprocessing import StandardScaler
-    >>> WrappedEncoder(StandardScaler()).fit_transform([[1.0], [3.0]]).tolist()
-    [[-1.0], [1.0]]
-    """
-
-    def __init__(self, inner: Any) -> None:
-        self.inner = inner
-
-    @property
-    def name(self) -> str:
-        """The name of the wrapped class or function."""
-        return getattr(self.inner, "__name__", type(self.inner).__name__)
-
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit a copy of the transformer; a function is taken as it is."""
-        if hasattr(self.inner, "transform"):
-            self.inner_ = clone(self.inner, safe=False).fit(X, y)
-        else:
-            self.inner_ = self.inner
-        return self
-
-    def transform(self, X: Any) -> NDArray[Any]:
-        """The embeddings (n, D) that the wrapped code gives."""
-        if not hasattr(self, "inner_"):
-            raise NotFittedYetError("Call `fit` before `transform`.")
-        encode: Callable[[Any], Any] = getattr(self.inner_, "transform", self.inner_)
-        n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
-        return as_embeddings(encode(X), n_rows, f"`{self.name}`")
-
-    def to_settings(self) -> tuple[Settings, Arrays]:
-        """Always an error: a model folder holds no code."""
-        raise InvalidSettingError(
-            f"The encoder `{self.name}` is your own code, which a model folder cannot hold. "
-            "Encode the rows yourself and fit with `encoder='identity'` to store the classifier."
-        )
+def has_views(encoder: Encoder) -> bool:
+    """Whether an encoder uses test-time augmentation: several views per query."""
+    return getattr(encoder, "views", None) is not None

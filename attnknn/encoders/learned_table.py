@@ -16,7 +16,7 @@ from attnknn.encoders.base import (
     EMBED_DIM,
     EPOCHS,
     Arrays,
-    BaseEncoder,
+    Encoder,
     Settings,
     damaged,
 )
@@ -98,7 +98,7 @@ LEARNING_RATES: dict[NetworkName, float] = {"waves": 8e-3, "deep": 4e-3, "sparin
 
 
 @register("encoder", "learned-tabular")
-class LearnedTableEncoder(BaseEncoder):
+class LearnedTableEncoder(Encoder):
     """Embeddings of table rows by a network that is trained for the vote.
 
     The columns are read as `TableEncoder` reads them (numbers by rank on a bell curve). A network
@@ -190,7 +190,7 @@ class LearnedTableEncoder(BaseEncoder):
 
     @classmethod
     def from_options(cls, **given: Any) -> Self:
-        """Build an encoder from command-line options; see `BaseEncoder.from_options`."""
+        """Build an encoder from command-line options; see `Encoder.from_options`."""
         training = {name: given.pop(name) for name in ("epochs", "batch_size") if name in given}
         return cls(**given, training=TrainConfig(**training) if training else None)
 
@@ -204,7 +204,7 @@ class LearnedTableEncoder(BaseEncoder):
         return self
 
     def train(self, X: Any, labels: Integers, **context: Any) -> Any:
-        """Train the network for the vote; see `TrainableEncoder`."""
+        """Train the network for the vote; see `Encoder.train`."""
         # By name, since the trainers are in a room above the encoders.
         train = pkgutil.resolve_name("attnknn.fitting.tables:train_table")
         return train(self, self.inputs(X), labels, **context)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from attnknn.encoders.base import Arrays, BaseEncoder, Settings, damaged
+from attnknn._validation import check_at_least, check_choice
+from attnknn.encoders.base import Arrays, Encoder, Settings, damaged
 from attnknn.errors import (
     InvalidInputError,
-    InvalidSettingError,
-    NotFittedYetError,
-    unknown_name,
 )
 from attnknn.records import Floats
 from attnknn.registry import register
@@ -24,23 +22,23 @@ Kind = Literal["number", "date", "category"]
 Scaling = Literal["standard", "quantile", "normal"]
 N_KNOTS = 257
 OUTERMOST_RANK = 1e-4
-N_FINE_KNOTS = 1025  # on a bell curve the tails are as wide as the middle
+N_FINE_KNOTS = 1025  # the normal distribution needs a finer resolution in its tails
 
 
 @dataclass(frozen=True)
 class NumericColumn:
-    """A number, or a date in days, brought to mean 0 and variance 1.
+    """A number, or a date in days, scaled to mean 0 and variance 1.
 
     Parameters
     ----------
-    name : of the column
+    name : name of the column
     kind : "number" or "date"
-    fill : the median of the training rows, which stands where a value is missing
-    center, scale : mean and standard deviation, after `knots` where there are any
-    is_constant : whether all present values were equal, so that only the indicator tells anything
-    has_indicator : whether values were missing in training; then one more number says so
-    knots : quantiles of the training rows, through which a value becomes its rank in 0..1
-    is_bell : whether the rank then becomes a place on the bell curve
+    fill : median of the training rows, which replaces missing values
+    center, scale : mean and standard deviation, of the ranks if there are `knots`
+    is_constant : whether all present values were equal, so that only the indicator is used
+    has_indicator : whether values were missing in training; then a second output marks them
+    knots : quantiles of the training rows, which map a value to its rank from 0 to 1
+    is_bell : whether ranks are mapped to quantiles of the normal distribution
     """
 
     name: str
@@ -54,7 +52,7 @@ class NumericColumn:
     is_bell: bool = False
 
     def encode(self, values: pd.Series[Any]) -> Floats:
-        """(n, 1 or 2) numbers."""
+        """Numbers of shape (n, 1 or 2)."""
         numbers = as_numbers(values, self.name, self.kind)
         missing = np.isnan(numbers)
         parts = [] if self.is_constant else [self._scaled(np.where(missing, self.fill, numbers))]
@@ -63,7 +61,7 @@ class NumericColumn:
         return np.column_stack(parts)
 
     def output_names(self) -> list[str]:
-        """A name per number."""
+        """A name per output."""
         value = [] if self.is_constant else [self.name]
         return value + ([f"{self.name} is missing"] if self.has_indicator else [])
 
@@ -76,16 +74,16 @@ class NumericColumn:
 
 @dataclass(frozen=True)
 class CategoryColumn:
-    """A category as a row of zeros with one 1.
+    """A one-hot encoded category.
 
     Parameters
     ----------
-    name : of the column
-    categories : the most frequent ones, most frequent first
-    has_other : whether there were more; then rare and unseen ones share one more place. Without
-        it an unseen category is all zeros
-    has_missing : whether values were missing in training; then missing is a category too. Without
-        it a missing value is an unseen one
+    name : name of the column
+    categories : the most frequent categories, most frequent first
+    has_other : whether there were more; then one output is shared by rare and unseen categories.
+        Without it unseen categories are all zeros
+    has_missing : whether values were missing in training; then missing is a category of its own.
+        Without it a missing value is encoded as an unseen category
     """
 
     name: str
@@ -94,21 +92,21 @@ class CategoryColumn:
     has_missing: bool
 
     def encode(self, values: pd.Series[Any]) -> Floats:
-        """(n, number of places) zeros and ones."""
+        """Zeros and ones of shape (n, n_outputs)."""
         codes, distinct = pd.factorize(values.astype(object), use_na_sentinel=True)
         n_known = len(self.categories)
         width = n_known + self.has_other + self.has_missing
-        other = n_known if self.has_other else width  # the place past the end is cut off below
+        other = n_known if self.has_other else width  # the column past the end is cut off below
         missing = n_known + self.has_other if self.has_missing else other
         place_of = {category: place for place, category in enumerate(self.categories)}
         places = [place_of.get(category_text(value), other) for value in distinct]
-        chosen = np.array([*places, missing])[codes]  # code -1, missing, takes the last
+        chosen = np.array([*places, missing])[codes]  # code -1, missing, takes the last one
         encoded = np.zeros((len(values), width + 1))
         encoded[np.arange(len(values)), chosen] = 1.0
         return encoded[:, :width]
 
     def output_names(self) -> list[str]:
-        """A name per place."""
+        """A name per output."""
         names = [f"{self.name}={category}" for category in self.categories]
         names += [f"{self.name} is other"] if self.has_other else []
         return names + ([f"{self.name} is missing"] if self.has_missing else [])
@@ -120,7 +118,7 @@ Column = NumericColumn | CategoryColumn
 def learn_column(
     values: pd.Series[Any], name: str, *, scaling: Scaling, max_categories: int
 ) -> Column | str:
-    """The record of a column, or the reason to drop it."""
+    """The fitted column, or the reason to drop it."""
     if values.isna().all():
         return "all values are missing"
     kind = kind_of(values)
@@ -128,7 +126,9 @@ def learn_column(
         column: Column = _learn_categories(values, name, max_categories)
     else:
         column = _learn_numbers(as_numbers(values, name, kind), name, kind, scaling)
-    return column if _tells_anything(column) else "all values are equal"
+    n_outputs = len(column.output_names())
+    is_used = n_outputs > (0 if isinstance(column, NumericColumn) else 1)
+    return column if is_used else "all values are equal"
 
 
 def kind_of(values: pd.Series[Any]) -> Kind:
@@ -148,7 +148,7 @@ def kind_of(values: pd.Series[Any]) -> Kind:
 
 
 def as_numbers(values: pd.Series[Any], name: str, kind: Kind) -> Floats:
-    """A column as float64 with NaN for missing; dates are days since 1970, spans are days."""
+    """A column as float64 with NaN for missing; dates are days since 1970, durations are days."""
     try:
         numbers = _days(values) if kind == "date" else pd.to_numeric(values)
         filled = numbers.astype("Float64").to_numpy(dtype=np.float64, na_value=np.nan)
@@ -165,7 +165,7 @@ def as_numbers(values: pd.Series[Any], name: str, kind: Kind) -> Floats:
 
 
 def category_text(value: Any) -> str:
-    """A category as text; whole floats are written as integers, since a gap makes ints floats.
+    """A category as text. Whole floats are written as integers: a missing value makes ints floats.
 
     >>> category_text(3.0), category_text(3), category_text(True)
     ('3', '3', 'True')
@@ -179,7 +179,7 @@ def _days(values: pd.Series[Any]) -> pd.Series[Any]:
     day = pd.Timedelta(days=1)
     if pd.api.types.infer_dtype(values, skipna=True).startswith("timedelta"):
         return pd.to_timedelta(values) / day
-    # In whole seconds, as nanoseconds would end the calendar in 2262.
+    # In seconds, since nanoseconds overflow in 2262.
     return (pd.to_datetime(values, utc=True) - pd.Timestamp(0, tz="UTC").as_unit("s")) / day
 
 
@@ -202,7 +202,7 @@ def _learn_numbers(numbers: Floats, name: str, kind: Kind, scaling: Scaling) -> 
         knots = np.quantile(present, np.linspace(0, 1, n_knots))
         column = replace(column, knots=knots, is_bell=scaling == "normal")
     scaled = column._scaled(present)
-    # Dividing first keeps the square inside the variance from overflowing or vanishing.
+    # Dividing first keeps the squares of the variance from overflow and underflow.
     peak = float(np.abs(scaled).max())
     scale = float(np.std(scaled / peak)) * peak
     return replace(column, center=float(np.mean(scaled / peak)) * peak, scale=scale or 1.0)
@@ -222,14 +222,8 @@ def _learn_categories(values: pd.Series[Any], name: str, max_categories: int) ->
     )
 
 
-def _tells_anything(column: Column) -> bool:
-    if isinstance(column, NumericColumn):
-        return column.has_indicator or not column.is_constant
-    return len(column.output_names()) > 1
-
-
 def _ranks(numbers: Floats, knots: Floats) -> Floats:
-    """Place of each number among the knots in 0..1; the middle where several knots are equal."""
+    """Rank of each number among the knots, 0 to 1; the middle where several knots are equal."""
     grid = np.linspace(0.0, 1.0, len(knots))
     from_below = np.interp(numbers, knots, grid)
     from_above = 1.0 - np.interp(-numbers, -knots[::-1], grid)
@@ -237,36 +231,38 @@ def _ranks(numbers: Floats, knots: Floats) -> Floats:
 
 
 @register("encoder", "tabular")
-class TableEncoder(BaseEncoder):
-    """Rows of a table as vectors; nothing here is trained on labels.
+class TableEncoder(Encoder):
+    """Encode tables: scaled numbers and dates, one-hot categories. Labels are not used.
 
-    - *Numbers* (and dates, in days) are brought to mean 0 and variance 1. Where values were
-      missing in training, the median stands in and one more number, 0 or 1, says so.
-    - *Categories* (text, categories, booleans) become one place each, 0 or 1, for the
-      `max_categories` most frequent; the rest share one place, which unseen ones join (without
-      such a place they are all zeros). Missing is a category of its own.
-    - *Constant* columns and those that are all missing are dropped, see `dropped_`.
+    - *Numbers* (and dates, in days) are scaled to mean 0 and variance 1. A missing value becomes
+      the median; if values were missing in training, a further 0/1 column marks them.
+    - *Categories* (text, categories, booleans) are one-hot encoded. The `max_categories` most
+      frequent have a column each, the rest and unseen ones share one (without rare categories,
+      unseen ones are all zeros). Missing is a category of its own.
+    - Columns that are *constant* or entirely missing are dropped, see `dropped_`.
 
-    Two rows with different categories are then at a squared distance of 2 in that column, which is
-    what two random rows have on average in a numeric one (twice its variance); and a missing
-    number is at 1 + x² from a present one, 2 on average. So every column weighs alike, and a rare
-    category no more than a frequent one.
+    Two rows with different categories are at a squared distance of 2 in that column. Two random
+    rows have the same expected squared distance in a numeric column (twice its variance), and so
+    do a missing and a present number (1 + x²). So all columns have about the same weight.
 
-    Everything is learned from the rows given to `fit`. DataFrames are matched by column name: the
-    order does not matter, more columns are ignored, a missing one is an error. Arrays are matched
-    by position.
+    A DataFrame is matched by column name: the order does not matter, further columns are ignored,
+    a missing column is an error. An array is matched by position.
 
     Parameters
     ----------
-    scaling : "standard", or "quantile" to replace a number by its rank before scaling: outliers
-        lose their pull, and so do real differences in the tail; "normal" then bends the ranks to
-        a bell curve
-    max_categories : more keeps rarer categories apart and makes embeddings wider
+    scaling : {'standard', 'quantile', 'normal'}, default='standard'
+        'quantile' replaces a number by its rank before scaling, which limits outliers; 'normal'
+        then maps the ranks to a normal distribution.
+    max_categories : int, default=32
+        Maximum number of columns per category; more keeps rare categories apart and makes
+        embeddings wider.
 
     Attributes
     ----------
-    columns_ : the columns in use, in the order of the embedding
-    dropped_ : reason by name of each column that is not in use
+    columns_ : list
+        The columns in use, in the order of the embedding.
+    dropped_ : dict of str to str
+        Reason by name of each column that is not in use.
 
     Examples
     --------
@@ -285,17 +281,13 @@ class TableEncoder(BaseEncoder):
         self.scaling = scaling
         self.max_categories = max_categories
 
-    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002  (scikit-learn's signature)
-        """Learn scales and categories from the rows of `X`."""
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002
         self._check_settings()
         table = _as_table(X)
         if not len(table):
             raise InvalidInputError("`X` must have at least one row to learn from, got none.")
         self.n_features_in_ = table.shape[1]
-        if isinstance(X, pd.DataFrame):
-            self.feature_names_in_ = np.array(table.columns, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
+        self._set_names(table.columns if isinstance(X, pd.DataFrame) else None)
         learned = {
             name: learn_column(
                 table[name], name, scaling=self.scaling, max_categories=self.max_categories
@@ -312,19 +304,16 @@ class TableEncoder(BaseEncoder):
         return self
 
     def transform(self, X: Any) -> Floats:
-        """The rows of `X` as vectors (n, D)."""
-        self._check_fitted()
+        self.check_fitted()
         table = self._matched(X)
         return np.hstack([column.encode(table[column.name]) for column in self.columns_])
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:  # noqa: ARG002
-        """A name for each number of an embedding."""
-        self._check_fitted()
+        self.check_fitted()
         return np.array([n for c in self.columns_ for n in c.output_names()], dtype=object)
 
     def to_settings(self) -> tuple[Settings, Arrays]:
-        """What `from_settings` needs: a dict for JSON, and the knots of quantile columns."""
-        self._check_fitted()
+        self.check_fitted()
         columns, arrays = [], {}
         for position, column in enumerate(self.columns_):
             fields = asdict(column)
@@ -333,26 +322,23 @@ class TableEncoder(BaseEncoder):
                 assert column.knots is not None
                 arrays[f"knots_{position}"] = column.knots
             columns.append(fields)
-        names = getattr(self, "feature_names_in_", None)
         return {
             "encoder": self.name,
             "scaling": self.scaling,
             "max_categories": self.max_categories,
             "n_features_in": self.n_features_in_,
-            "feature_names_in": None if names is None else list(names),
+            "feature_names_in": self._names(),
             "columns": columns,
             "dropped": self.dropped_,
         }, arrays
 
     @classmethod
     def from_settings(cls, settings: Settings, arrays: Arrays) -> Self:
-        """The fitted encoder that `to_settings` described."""
         try:
             encoder = cls(settings["scaling"], settings["max_categories"])
             encoder._check_settings()
             encoder.n_features_in_ = int(settings["n_features_in"])
-            if settings["feature_names_in"] is not None:
-                encoder.feature_names_in_ = np.array(settings["feature_names_in"], dtype=object)
+            encoder._set_names(settings["feature_names_in"])
             encoder.columns_ = [
                 _column(fields, arrays.get(f"knots_{position}"))
                 for position, fields in enumerate(settings["columns"])
@@ -363,15 +349,17 @@ class TableEncoder(BaseEncoder):
         return encoder
 
     def _matched(self, X: Any) -> pd.DataFrame:
-        """`X` as a table that has every column in use by name."""
+        """`X` as a table in which every column in use has its name."""
         table = _as_table(X)
         by_name = isinstance(X, pd.DataFrame) and hasattr(self, "feature_names_in_")
         if by_name:
             absent = [column.name for column in self.columns_ if column.name not in table.columns]
             if absent:
+                more = f" and {len(absent) - 5} more" if len(absent) > 5 else ""
+                verb = "is" if len(absent) == 1 else "are"
                 raise InvalidInputError(
-                    f"`X` must have the columns of `fit`, {_listed(absent)} missing. "
-                    f"Got: {', '.join(map(str, table.columns))}."
+                    f"`X` must have the columns of `fit`, {str(absent[:5])[1:-1]}{more} {verb} "
+                    f"missing. Got: {', '.join(map(str, table.columns))}."
                 )
         elif table.shape[1] != self.n_features_in_:
             raise InvalidInputError(
@@ -382,21 +370,12 @@ class TableEncoder(BaseEncoder):
         return table
 
     def _check_settings(self) -> None:
-        known = ("standard", "quantile", "normal")
-        if self.scaling not in known:
-            raise unknown_name("scaling", self.scaling, known)
-        if not isinstance(self.max_categories, int) or self.max_categories < 1:
-            raise InvalidSettingError(
-                f"`max_categories` must be an integer of at least 1, got {self.max_categories!r}."
-            )
-
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "columns_"):
-            raise NotFittedYetError("Call `fit` before `transform`: no columns are known yet.")
+        check_choice("scaling", self.scaling, get_args(Scaling))
+        check_at_least("max_categories", self.max_categories, 1)
 
 
 def _as_table(X: Any) -> pd.DataFrame:
-    """Any table-like input as a new DataFrame frame with text column names; data are not copied."""
+    """Any table-like input as a new DataFrame with text column names; data are not copied."""
     if hasattr(X, "toarray"):
         raise InvalidInputError("`X` must be dense for `encoder='tabular'`, got a sparse matrix.")
     if isinstance(X, pd.DataFrame):
@@ -405,7 +384,7 @@ def _as_table(X: Any) -> pd.DataFrame:
         twice = table.columns[table.columns.duplicated()]
         if len(twice):
             raise InvalidInputError(
-                f"Columns of `X` must have different names, {twice[0]!r} twice."
+                f"Columns of `X` must have different names, {twice[0]!r} occurs twice."
             )
         return table
     array = np.asarray(X) if hasattr(X, "dtype") else np.asarray(X, dtype=object)
@@ -420,14 +399,8 @@ def _numbered(n_columns: int) -> list[str]:
     return [f"x{position}" for position in range(n_columns)]
 
 
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:5])
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return f"{shown}{more} {'is' if len(names) == 1 else 'are'}"
-
-
 def _column(fields: Settings, knots: NDArray[Any] | None) -> Column:
-    """The record of a column from stored settings, which may hold anything."""
+    """A column from stored settings, which may hold anything."""
     if "categories" in fields:
         categories = fields["categories"]
         is_right = isinstance(categories, list) and all(type(c) is str for c in categories)
@@ -441,5 +414,5 @@ def _column(fields: Settings, knots: NDArray[Any] | None) -> Column:
         flags = [fields["is_constant"], fields["has_indicator"], fields["is_bell"]]
         column = NumericColumn(**fields, knots=knots)
     if not (is_right and type(column.name) is str and all(type(flag) is bool for flag in flags)):
-        raise ValueError(f"the column {str(column.name)[:40]!r} makes no sense")
+        raise ValueError(f"the column {str(column.name)[:40]!r} is not valid")
     return column

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from attnknn._validation import check_at_least, check_choice
-from attnknn.encoders.base import Arrays, BaseEncoder, Settings, as_embeddings, damaged
+from attnknn.encoders.base import Arrays, Encoder, Settings, as_embeddings, damaged
 from attnknn.encoders.text_cache import TextCache, Vectors
 from attnknn.encoders.text_model import Encode, TextModel
 from attnknn.errors import (
@@ -26,7 +26,7 @@ from attnknn.registry import Option, register
 from attnknn.training.terminal import progress_bar
 
 
-class TextRows(BaseEncoder):
+class TextRows(Encoder):
     """What encoders of texts share: one column of texts in, `width_` numbers per row out."""
 
     accepts: ClassVar[frozenset[str]] = frozenset({"texts"})

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnknn.encoders import Encoder
-from attnknn.errors import InvalidInputError, InvalidSettingError
+from attnknn.errors import InvalidInputError
 from attnknn.fitting.holdout import trained_rows
 from attnknn.records import Booleans, Integers
 
@@ -48,11 +48,6 @@ def teach_encoder(
     codes : (n,) label codes
     groups : (n,) rows of one group never vote for each other; -1 is no group
     """
-    if not hasattr(encoder, "train"):
-        raise InvalidSettingError(
-            f"Encoder {encoder.name!r} has no trainer: give it a method `train`, "
-            "see `attnknn.encoders.TrainableEncoder`, or set `is_trained` to False."
-        )
     rows = X if hasattr(X, "__len__") else list(X)
     encoder.fit(rows)
     _check_lengths(encoder.name, len(rows), len(codes))

@@ -110,7 +110,7 @@ def _encoder(folder: ModelFolder, stored: Fields) -> Encoder:
     encoder = encoder_from_settings(stored.of("encoder").to_dict(), arrays)
     names = getattr(encoder, "feature_names_in_", None)
     same_names = names is None or names.tolist() == stored.anything("feature_names_in")
-    if not same_names or encoder.n_features_in_ != stored.integer("n_features_in"):  # type: ignore[attr-defined]
+    if not same_names or encoder.n_features_in_ != stored.integer("n_features_in"):
         raise ModelFolderError("The stored encoder must take the columns of the classifier.")
     return encoder
 

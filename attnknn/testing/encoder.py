@@ -83,7 +83,7 @@ def _check_settings(fitted: Encoder, rows: Any, embeddings: NDArray[Any]) -> Non
     restored = json.loads(json.dumps(settings, allow_nan=False))
     _must(all(a.dtype != object for a in arrays.values()), "stored arrays must hold no objects")
     if settings["encoder"] not in registered("encoder"):
-        loaded = type(fitted).from_settings(restored, arrays)  # type: ignore[attr-defined]
+        loaded = type(fitted).from_settings(restored, arrays)
     else:
         loaded = encoder_from_settings(restored, arrays)
     same = np.array_equal(np.asarray(loaded.transform(rows)), embeddings)

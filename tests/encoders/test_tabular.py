@@ -219,7 +219,7 @@ def test_unusable_tables_and_settings_are_refused():
         TableEncoder().fit(pd.DataFrame({"a": [1, 1]}))
     with pytest.raises(InvalidInputError, match="at least one row"):
         TableEncoder().fit(pd.DataFrame({"a": []}))
-    with pytest.raises(InvalidInputError, match="different names, 'a' twice"):
+    with pytest.raises(InvalidInputError, match="different names, 'a' occurs twice"):
         TableEncoder().fit(pd.DataFrame([[1, 2]], columns=["a", "a"]))
     with pytest.raises(InvalidInputError, match="rows and columns"):
         TableEncoder().fit([1, 2, 3])

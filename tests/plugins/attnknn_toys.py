@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from attnknn.encoders import BaseEncoder
+from attnknn.encoders import Encoder
 from attnknn.memory import Memory
 from attnknn.memory.distances import in_order, keys_between
 from attnknn.registry import Option
@@ -24,7 +24,7 @@ toy = attnknn_toys:ToyMemory
 """
 
 
-class ToyEncoder(BaseEncoder):
+class ToyEncoder(Encoder):
     """Columns minus their mean, times a factor."""
 
     options: ClassVar[tuple[Option, ...]] = (

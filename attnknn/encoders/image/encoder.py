@@ -16,7 +16,7 @@ from attnknn.encoders.base import (
     EMBED_DIM,
     EPOCHS,
     Arrays,
-    BaseEncoder,
+    Encoder,
     Settings,
     damaged,
 )
@@ -37,7 +37,7 @@ LARGEST_SIDE = 4096
 
 
 @register("encoder", "image")
-class ImageEncoder(BaseEncoder):
+class ImageEncoder(Encoder):
     """Small images as embeddings of unit length, by a network that learns from labels.
 
     `fit` reads sizes and colors and builds the network at its start; a classifier then trains it
@@ -153,14 +153,14 @@ class ImageEncoder(BaseEncoder):
         return self
 
     def train(self, X: Any, labels: Integers, **context: Any) -> Any:
-        """Train the network for the vote; see `TrainableEncoder`."""
+        """Train the network for the vote; see `Encoder.train`."""
         # By name, since the trainers are in a room above the encoders.
         teach = pkgutil.resolve_name("attnknn.fitting.images:teach_images")
         return teach(self, X, labels, **context)
 
     @classmethod
     def from_options(cls, **given: Any) -> Self:
-        """Build an encoder from command-line options; see `BaseEncoder.from_options`."""
+        """Build an encoder from command-line options; see `Encoder.from_options`."""
         training = {name: given.pop(name) for name in ("epochs", "batch_size") if name in given}
         if training:
             given["training"] = ImageTraining(**training)
