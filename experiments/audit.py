@@ -39,9 +39,9 @@ DATASETS = ("banking77", "letter")
 RATES = (0.05, 0.2, 0.3)
 ATTENTIONS = ("auto", "distance")
 NOTE = """Means over seeds. *Wrong* labels were put in, *expected* is the sum of the probabilities \
-to be wrong, *ECE* how far these are from what came true. *AUROC* is the chance that a wrong label \
-ranks above a right one, beside the best of cleanlab's three rankings by the same probabilities. \
-*Suggested*: wrong labels whose suggestion is the true one \
+to be wrong, *ECE* the calibration error of these probabilities. *AUROC* is the probability that a \
+wrong label ranks above a right one, beside the best of cleanlab's three rankings by the same \
+probabilities. *Suggested*: wrong labels whose suggestion is the true one \
 (`python -m experiments.audit`, then `page`)."""
 RANKINGS = ("self_confidence", "normalized_margin", "confidence_weighted_entropy")
 

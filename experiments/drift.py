@@ -40,7 +40,7 @@ BEFORE = 300  # rows before a change
 NEW_CLASSES, NOISE, FLIPPED = 0.2, 0.5, 0.2
 CASES = ((1, 100), (2, 100), (10, 100), (2, 1000))  # columns and entries of normal rows
 TRIALS, NORMAL_ROWS = 200, 500
-LEVELS = (10, 20)  # capital that at most 10 % and 5 % may ever reach without drift
+LEVELS = (10, 20)  # martingale that at most 10 % and 5 % may ever reach without drift
 
 Rows = tuple[Any, Integers]
 Change = Callable[[Any, Integers, np.random.Generator], Rows]
@@ -94,7 +94,7 @@ def _fitted(X: Any, y: Integers, seed: int) -> AttnKNNClassifier:
 def _quiet(
     clf: AttnKNNClassifier, X: Any, y: Integers, seed: int, turn: int
 ) -> dict[str, float | bool]:
-    """The most that the capital came to over one order of a stream without drift."""
+    """The maximum of the martingale over one order of a stream without drift."""
     generator = np.random.default_rng([seed, turn])
     order = generator.permutation(len(X))
     monitor = DriftMonitor(clf, random_state=int(generator.integers(2**31)))
@@ -132,7 +132,7 @@ def _new_classes(
 
 
 def measure_normal(n_columns: int, n_entries: int, trials: int) -> dict[str, Any]:
-    """The most that the capital came to, ranked among entries and among rows of one's own."""
+    """The maximum of the martingale, ranked among entries and among rows of one's own."""
     most: dict[str, list[float]] = {"entries": [], "own rows": []}
     for seed in range(trials):
         generator = np.random.default_rng([seed, n_columns, n_entries])

@@ -50,8 +50,8 @@ def measures(clf: AttnKNNClassifier, X: Any) -> dict[str, Floats]:
         "nearest distance": distances[:, 0],
         **{f"mean of {k} distances": distances[:, :k].mean(axis=1) for k in MEAN_OF},
         "1 − confidence": 1 - decisions.confidence,
-        "1 − familiarity": 1 - decisions.novelty_p_values,
-        "1 − familiarity, n_nearest=2": 1 - by_two.novelty_p_values,
+        "1 − novelty p-value": 1 - decisions.novelty_p_values,
+        "1 − novelty p-value, n_nearest=2": 1 - by_two.novelty_p_values,
     }
 
 
