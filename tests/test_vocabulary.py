@@ -82,22 +82,16 @@ NOT_CLEAN_YET = {
     "attnknn/testing",
     "attnknn/value_head",
     "attnknn/vote.py",
-<<<<<<< HEAD
     "docs/audit.md",
-=======
     "docs/attention.md",
->>>>>>> 99d4ca4 (Take clean pages off the vocabulary list)
     "docs/claims.md",
     "docs/cli.md",
     "docs/encoders.md",
     "docs/experiments.md",
     "docs/images.md",
     "docs/results.md",
-<<<<<<< HEAD
     "docs/sets.md",
-=======
     "docs/speed.md",
->>>>>>> 99d4ca4 (Take clean pages off the vocabulary list)
     "docs/value-head.md",
     "tests/attention",
     "tests/cli",
