@@ -197,7 +197,7 @@ def _run(options: argparse.Namespace) -> None:
                 for seed in range(options.seeds):
                     stem = f"{name}-{round(100 * rate)}-{attention}-{seed}"
                     asked = (dataset, rate, seed, attention)
-                    leave_report(options.folder / f"{stem}.json", partial(measure, *asked))
+                    leave_report(options.folder, stem, partial(measure, *asked))
 
 
 if __name__ == "__main__":

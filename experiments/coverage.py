@@ -295,7 +295,7 @@ def _run(options: argparse.Namespace) -> None:
         for name in [options.only] if options.only else DATASETS:
             stem = f"{name.replace(', ', '-')}-{options.wrong}-{options.attention}-{seed}"
             make = partial(_measured, name, seed, options)
-            leave_report(options.folder / f"{stem}.json", make)
+            leave_report(options.folder, stem, make)
 
 
 def _measured(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:

@@ -246,13 +246,13 @@ def _run(options: argparse.Namespace) -> None:
         if name == "normal":
             for columns, n in CASES:
                 trials = TRIALS if options.seeds is None else options.seeds
-                path = options.folder / f"normal-{columns}-{n}.json"
-                leave_report(path, partial(measure_normal, columns, n, trials))
+                stem = f"normal-{columns}-{n}"
+                leave_report(options.folder, stem, partial(measure_normal, columns, n, trials))
             continue
         dataset = datasets.load(name)
         for seed in range(options.seeds or SEEDS[name]):
-            path = options.folder / f"{name}-{seed}.json"
-            leave_report(path, partial(measure, dataset, seed))
+            stem = f"{name}-{seed}"
+            leave_report(options.folder, stem, partial(measure, dataset, seed))
 
 
 if __name__ == "__main__":

@@ -144,8 +144,8 @@ def _run(options: argparse.Namespace) -> None:
     for name in [options.only] if options.only else DATASETS:
         dataset = datasets.load(name)
         for seed in range(options.seeds):
-            path = options.folder / f"{name}-{seed}.json"
-            leave_report(path, partial(measure, dataset, seed))
+            stem = f"{name}-{seed}"
+            leave_report(options.folder, stem, partial(measure, dataset, seed))
 
 
 if __name__ == "__main__":

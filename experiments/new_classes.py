@@ -189,8 +189,10 @@ def _run(options: argparse.Namespace) -> None:
     dataset = datasets.load(options.only)
     for attention in [options.attention] if options.attention else ATTENTIONS:
         for seed in range(options.seeds):
-            path = options.folder / f"{dataset.name}-{attention}-{seed}.json"
-            leave_report(path, partial(measure, dataset, options.new, seed, attention))
+            name = f"{dataset.name}-{attention}-{seed}"
+            leave_report(
+                options.folder, name, partial(measure, dataset, options.new, seed, attention)
+            )
 
 
 if __name__ == "__main__":

@@ -162,7 +162,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> None:
     for seed in range(options.seeds):
         make = partial(measure, datasets.load(DATASET), seed)
-        leave_report(options.folder / f"{DATASET}-{seed}.json", make)
+        leave_report(options.folder, f"{DATASET}-{seed}", make)
 
 
 if __name__ == "__main__":

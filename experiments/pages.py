@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from attnknn.research.evaluation.table import Table, joined
+from attnknn.research.evaluation.report import REPORT, read_report
+from attnknn.research.evaluation.table import Table, merged
 
 ROOT = Path(__file__).parent.parent
 COMMAND = "python -m experiments tables"
@@ -37,10 +38,13 @@ def measured(claim: str, chosen: dict[str, Any], results: Path) -> dict[str, Tab
     """The tables of a claim whose seeds have all been run."""
     found = {}
     for name in chosen["datasets"]:
-        folder = results / chosen.get("folder", claim) / name
-        reports = [folder / str(seed) / "report.json" for seed in chosen["seeds"]]
-        if all(report.exists() for report in reports):
-            found[name] = joined([Table.from_json(report) for report in reports])
+        path = results / chosen.get("folder", claim) / name / REPORT
+        tables = read_report(path).tables
+        table = (
+            merged(tables.values()) if chosen.get("kind") == "vit" and tables else tables.get("")
+        )
+        if table is not None and set(chosen["seeds"]) <= set(table.seeds):
+            found[name] = table.with_seeds(chosen["seeds"])
     return found
 
 

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from attnknn.research.evaluation.report import write_json
 from experiments.pages import replace_between
 
 Report = dict[str, Any]
+REPORT = "reports.json"
 
 
 def carry_out(
@@ -41,18 +43,20 @@ def carry_out(
 
 
 def known_reports(folder: Path) -> list[Report]:
-    """The reports that runs left in a folder."""
-    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    """The reports that runs left in the file of a folder, by name."""
+    path = folder / REPORT
+    found = json.loads(path.read_text()) if path.exists() else {}
+    return [found[name] for name in sorted(found)]
 
 
-def leave_report(path: Path, make: Callable[[], Report]) -> None:
-    """Make a report and write it to `path`, unless there is one already."""
-    if path.exists():
+def leave_report(folder: Path, name: str, make: Callable[[], Report]) -> None:
+    """Make a report and add it to the file of `folder`, unless it is there already."""
+    path = folder / REPORT
+    found = json.loads(path.read_text()) if path.exists() else {}
+    if name in found:
         return
-    print(path.stem, file=sys.stderr, flush=True)
-    report = make()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(report, indent=1) + "\n")
+    print(name, file=sys.stderr, flush=True)
+    write_json(path, {**found, name: make()})
 
 
 def succeeded(run: Callable[[], None]) -> bool:

@@ -14,7 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.metrics import row_correct, row_nll, score_all
 from attnknn.research.evaluation.intervals import Interval
-from attnknn.research.evaluation.sheet import Sheet, Sheets
+from attnknn.research.evaluation.measurements import Measurements, MeasurementSet
+from attnknn.research.evaluation.report import add_measurements, add_table, read_report
 from attnknn.research.evaluation.table import Run, Table
 from attnknn.research.experiments.claims import settings_of
 from attnknn.research.experiments.presets import preset_of
@@ -46,7 +47,7 @@ BETTER, WORSE, LEVEL = (
 )
 
 
-# Tables and sheets with the figures that a test needs
+# Tables and measurements with the figures that a test needs
 
 
 def table(n=MANY, sure=0.9, corruption="", **methods) -> Table:
@@ -88,10 +89,10 @@ def sweeps(*pairs):
     return {f"data {n}": {0.0: first, 0.3: last} for n, (first, last) in enumerate(pairs)}
 
 
-def sheets(claim, *by_seed, settings=None) -> Sheets:
-    return Sheets(
+def measurements(claim, *by_seed, settings=None) -> MeasurementSet:
+    return MeasurementSet(
         tuple(
-            Sheet(claim, "fake", "0", "none", seed, settings or {}, {}, tuple(rows))
+            Measurements(claim, "fake", "0", "none", seed, settings or {}, {}, tuple(rows))
             for seed, rows in enumerate(by_seed)
         )
     )
@@ -317,7 +318,7 @@ def test_queries_asked_at_once_and_alone_are_judged_apart():
             ]
             for a, b in zip(at_once, alone, strict=True)
         ]
-        return {"digits": sheets("overhead", *by_seed)}
+        return {"digits": measurements("overhead", *by_seed)}
 
     assert verdict_of("overhead", costs([0.1, 0.2], [0.5, 0.6])) == HOLDS
     assert verdict_of("overhead", costs([0.1, 0.2], [2.0, 3.0])) == PARTLY
@@ -349,7 +350,7 @@ def index_rows(flat, inner, graph):
     ],
 )
 def test_indexes_are_compared_with_each_other(by_seed, verdict):
-    found = {"cifar10": sheets("index", *(index_rows(*times) for times in by_seed))}
+    found = {"cifar10": measurements("index", *(index_rows(*times) for times in by_seed))}
     assert verdict_of("index", found) == verdict
     assert "FAISS HNSW: build" in JUDGES["index"](found).lines[2]
 
@@ -362,7 +363,7 @@ def theory_sheets(norm, k, power):
         *({"what": f"K = {n}", "distance to all": float(n) ** power} for n in (1, 4, 16)),
         {"what": "K = 64", "distance to all": 0.0},
     ]
-    return sheets("theory", rows, rows)
+    return measurements("theory", rows, rows)
 
 
 def test_each_part_of_the_theory_is_judged():
@@ -375,7 +376,7 @@ def test_each_part_of_the_theory_is_judged():
     assert verdict((1.0, 50, -1.0), (3.0, 200, -0.5)) == MIXED
     nowhere = theory_sheets(1.0, 50, -1.0)
     rows = [{**row, "distance to all": 0.0} for row in nowhere.first.rows]
-    nowhere = Sheets((replace(nowhere.first, rows=tuple(rows)),))
+    nowhere = MeasurementSet((replace(nowhere.first, rows=tuple(rows)),))
     assert JUDGES["theory"]({"digits": nowhere}).parts[2].verdict == UNDECIDED
     left_out = JUDGES["theory"]({"digits": theory_sheets(3.0, 50, -0.5)})
     assert [part.verdict for part in left_out.parts] == [FAILS, HOLDS, FAILS]
@@ -424,9 +425,17 @@ def experiment(tmp_path):
             for run in found.runs
             if run.seed == 0
         )
-        path = study.place / str(seed) / "report.json"
-        replace(found, runs=runs, settings=settings).to_json(path)
+        add_table(study.place / "report.json", replace(found, runs=runs, settings=settings))
     return study
+
+
+def rewrite(study, **changed):
+    """Write the report of a study again with some fields of its table changed."""
+    path = study.place / "report.json"
+    found = read_report(path).tables[""]
+    path.unlink()
+    values = {name: change(getattr(found, name)) for name, change in changed.items()}
+    add_table(path, replace(found, **values))
 
 
 @pytest.mark.parametrize(
@@ -435,20 +444,18 @@ def experiment(tmp_path):
     ids=str,
 )
 def test_a_report_that_was_told_something_else_is_refused(experiment, told):
-    path = experiment.place / "1" / "report.json"
-    found = Table.from_json(path)
-    replace(found, settings={**found.settings, **told}).to_json(path)
-    with pytest.raises(InvalidInputError, match=r"1/report\.json was made with other settings"):
+    rewrite(experiment, settings=lambda settings: {**settings, **told})
+    with pytest.raises(InvalidInputError, match=r"report\.json was made with other settings"):
         read(experiment)
 
 
 def test_a_report_with_other_heads_is_refused(experiment):
-    path = experiment.place / "1" / "report.json"
-    found = Table.from_json(path)
     heads = {"attention": "{'n_heads': 2}"}
-    runs = tuple(replace(run, settings={**run.settings, **heads}) for run in found.runs)
-    replace(found, runs=runs).to_json(path)
-    with pytest.raises(InvalidInputError, match=r"1/report\.json was made with other settings"):
+    rewrite(
+        experiment,
+        runs=lambda runs: tuple(replace(r, settings={**r.settings, **heads}) for r in runs),
+    )
+    with pytest.raises(InvalidInputError, match=r"report\.json was made with other settings"):
         read(experiment)
 
 
@@ -456,34 +463,34 @@ def test_a_study_is_measured_when_every_report_is_there(experiment):
     assert not missing(experiment)
     assert read(experiment)[None].seeds == list(experiment.seeds)
     more = replace(experiment, seeds=[*experiment.seeds, 9])
-    assert [path.parent.name for path in missing(more)] == ["9"]
+    assert missing(more) == [("", 9)]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # numpy's open file
 def test_damaged_reports_are_errors_with_their_path(experiment):
-    path = experiment.place / "1" / "report.json"
+    path = experiment.place / "report.json"
     path.with_suffix(".npz").write_bytes(b"PK\x03\x04 and no more")
-    with pytest.raises(InvalidInputError, match=r"1/report\.json is damaged"):
+    with pytest.raises(InvalidInputError, match=r"report\.json .* is damaged"):
         read(experiment)
     path.write_text("{")
-    with pytest.raises(InvalidInputError, match=r"1/report\.json is damaged"):
+    with pytest.raises(InvalidInputError, match=r"report\.json .* is damaged"):
         write_page(list(studies(experiment.folder)), experiment.folder / "claims.md")
 
 
 def test_reports_of_other_settings_or_data_are_refused(experiment):
     with pytest.raises(InvalidInputError, match=r"report\.json was made with other settings"):
         read(replace(experiment, changes={"methods": ["uniform", "distance"]}))
-    path = experiment.place / "1" / "report.json"
-    replace(Table.from_json(path), encoder="another").to_json(path)
-    with pytest.raises(InvalidInputError, match=r"experiment-4/main/cifar10 do not go together"):
-        read(experiment)
+    path = experiment.place / "report.json"
+    other = replace(read_report(path).table("", 1), encoder="another")
+    with pytest.raises(InvalidInputError, match="must have the same `encoder`"):
+        add_table(path, other)
 
 
 def test_sheets_of_other_settings_are_refused(tmp_path):
     study = Study("index", "cifar10", tmp_path, [0])
     written = {**_asked(study), "measure": settings_of("index", {"neighbors": 4})}
-    (sheet,) = sheets("index", index_rows(2, 1, 3), settings=written).sheets
-    sheet.to_json(study.place / "0" / "report.json")
+    (one,) = measurements("index", index_rows(2, 1, 3), settings=written).by_seed
+    add_measurements(study.place / "report.json", one)
     with pytest.raises(InvalidInputError, match="was made with other settings"):
         read(study)
     assert read(replace(study, changes={"neighbors": 4})).seeds == [0]

@@ -13,7 +13,7 @@ from attnknn.cli.separator import separator_option
 if TYPE_CHECKING:
     from attnknn.cli.models import Asked
     from attnknn.records import Floats, Integers
-    from attnknn.research.evaluation.close_up import Mistake
+    from attnknn.research.evaluation.error_analysis import Mistake
 
 FILE = click.Path(path_type=Path)
 SHOWN_CONFUSIONS = 5
@@ -71,9 +71,9 @@ def evaluate(
 def _check_report(report: Path, model: Path) -> None:
     """An error before anything is asked, where the page could not or must not be written."""
     from attnknn.errors import InvalidSettingError
-    from attnknn.research.evaluation.report_files import check_place
+    from attnknn.research.evaluation.report import check_folder
 
-    check_place(report)
+    check_folder(report)
     if model.resolve() in (report.resolve(), *report.resolve().parents):
         raise InvalidSettingError(
             f"--report must not lie in the model folder {model}, which could not be edited any "
@@ -90,7 +90,7 @@ def _write_report(
     title: str,
 ) -> None:
     from attnknn.cli.waiting import patience
-    from attnknn.research.evaluation.close_up import worst_mistakes
+    from attnknn.research.evaluation.error_analysis import worst_mistakes
     from attnknn.research.reports.model import model_sections
     from attnknn.research.reports.writing import write_report
 
@@ -105,7 +105,7 @@ def _write_report(
 def _mistakes(asked: Asked, worst: list[int], codes: Integers, classes: list[str]) -> list[Mistake]:
     """Why each of these rows was answered as it was, in their order."""
     from attnknn.cli.explain import evidence_of_rows
-    from attnknn.research.evaluation.close_up import Mistake, deciding
+    from attnknn.research.evaluation.error_analysis import Mistake, describe_neighbors
 
     if not worst:
         return []
@@ -113,7 +113,7 @@ def _mistakes(asked: Asked, worst: list[int], codes: Integers, classes: list[str
     wanted = sorted(worst)
     rows = evidence_of_rows(asked, wanted, is_asked_for=True)
     for row, (_, name, evidence) in zip(wanted, rows, strict=True):
-        said = deciding(evidence.ids, evidence.labels, evidence.weights)
+        said = describe_neighbors(evidence.ids, evidence.labels, evidence.weights)
         found[row] = Mistake(
             str(name), classes[codes[row]], str(evidence.label), evidence.probability, said
         )

@@ -106,14 +106,14 @@ def experiment(
 def _check_options(study: Study) -> None:
     """Options that mean nothing together, and a folder that cannot be one."""
     from attnknn.errors import InvalidSettingError
-    from attnknn.research.evaluation.report_files import check_place
+    from attnknn.research.evaluation.report import check_folder
     from attnknn.research.experiments.study import check_options
 
     if study.is_full and study.preset is None:
         raise click.UsageError("--full needs --preset.")
     try:
         check_options(study)
-        check_place(study.place)
+        check_folder(study.place)
     except InvalidSettingError as error:
         raise click.UsageError(str(error)) from error
 
@@ -131,8 +131,8 @@ def _changes(path: Path | None) -> dict[str, Any]:
 
 def _lines(outcome: Outcome) -> list[str]:
     lines = [f"{outcome.title}: {outcome.study.dataset}\n"]
-    if outcome.sheets is not None:
-        return [*lines, outcome.sheets.markdown()]
+    if outcome.measurements is not None:
+        return [*lines, outcome.measurements.markdown()]
     for place, table in outcome.tables.items():
         if place is not None:
             lines.append(f"{outcome.study.claim} {place:g}\n")

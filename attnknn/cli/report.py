@@ -37,10 +37,10 @@ def report(folder: Path, out: Path | None, ours: str | None, title: str | None) 
     whole is a PDF too.
     """
     from attnknn.cli.waiting import patience
-    from attnknn.research.evaluation.report_files import check_place
+    from attnknn.research.evaluation.report import check_folder
 
     out = out or Path(f"{folder.resolve().name}-report")
-    check_place(out)
+    check_folder(out)
     with patience("Drawing"):
         made = make_page(folder, out, ours, title or folder.resolve().name, "attnknn report")
     click.echo(str(made.page))
@@ -89,8 +89,8 @@ class _Draft:
 
     def draw(self, found: Collected, ours: str | None) -> None:
         from attnknn.research.reports.curves import curve_section
-        from attnknn.research.reports.model import close_up_sections
-        from attnknn.research.reports.sheets import sheet_section
+        from attnknn.research.reports.model import error_sections
+        from attnknn.research.reports.sheets import measurement_section
         from attnknn.research.reports.sweeps import sweep_section
         from attnknn.research.reports.tables import section_of
 
@@ -99,9 +99,9 @@ class _Draft:
                 own = _ours(table.methods, ours)
                 self.sections.append(section_of(table, name, own, _file_name(name)))
             with self._noting(f"{name}, close-up"):
-                if name in found.close_ups:
-                    self.sections += close_up_sections(
-                        found.close_ups[name], name, _file_name(name)
+                if name in found.error_analyses:
+                    self.sections += error_sections(
+                        found.error_analyses[name], name, _file_name(name)
                     )
         for name, tables in found.sweeps.items():
             across, is_log = AXES.get(name.rpartition("/")[2], (name, False))
@@ -109,9 +109,9 @@ class _Draft:
                 self.sections.append(
                     sweep_section(tables, name, _file_name(name), across=across, is_log=is_log)
                 )
-        for name, sheets in found.sheets.items():
+        for name, measurements in found.measurements.items():
             with self._noting(name):
-                self.sections.append(sheet_section(sheets, _file_name(name)))
+                self.sections.append(measurement_section(measurements, _file_name(name)))
         if found.trainings:
             with self._noting("Trainings"):
                 self.sections.append(curve_section(found.trainings, "Trainings", "trainings"))

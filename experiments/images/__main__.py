@@ -1,7 +1,7 @@
 """`python -m experiments.images` trains an image encoder and compares its votes with its CNN head.
 
 A run that was stopped goes on from its last epoch. The report is written to
-experiments/results/images/<data>-<width>[-<stress>]/<seed>/report.json.
+experiments/results/images/<data>-<width>[-<stress>]/report.json.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     recipe = Recipe(
         chosen.data, chosen.width, chosen.seed, chosen.epochs, chosen.rows, stress=chosen.stress
     )
-    folder = chosen.results / recipe.name / str(chosen.seed)
+    folder = chosen.results / recipe.name
     try:
         table = measure(recipe, datasets.load(recipe.source), folder)
     except AttnKNNError as error:

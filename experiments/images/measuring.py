@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 from dataclasses import asdict, replace
@@ -12,6 +11,7 @@ from typing import Any
 from attnknn.errors import InvalidInputError
 from attnknn.research import datasets
 from attnknn.research.datasets import Dataset
+from attnknn.research.evaluation.report import REPORT, add_table, read_report
 from attnknn.research.evaluation.table import Table, joined
 from attnknn.research.experiments.methods import METHODS, Choices, Stage
 from attnknn.research.experiments.running import losses_of, table_of
@@ -26,17 +26,16 @@ def measure_named(name: str, seeds: list[int], results: Path) -> Table:
     """A recipe on several seeds; a seed that has a report is not run again."""
     tables = []
     for seed in seeds:
-        recipe, folder = Recipe.named(name, seed), results / name / str(seed)
-        path = folder / "report.json"
-        if not path.exists():
-            measure(recipe, datasets.load(recipe.source), folder)
-        tables.append(_read(recipe, path))
+        recipe, folder = Recipe.named(name, seed), results / name
+        table = read_report(folder / REPORT).table("", seed)
+        if table is None:
+            table = measure(recipe, datasets.load(recipe.source), folder)
+        tables.append(_checked(recipe, table, folder / REPORT))
     return joined(tables)
 
 
-def _read(recipe: Recipe, path: Path) -> Table:
-    """A report that is there, if the recipe made it."""
-    table = Table.from_json(path)
+def _checked(recipe: Recipe, table: Table, path: Path) -> Table:
+    """A table that is there, if the recipe made it."""
     found = table.dataset, table.encoder
     asked = recipe.source, network_words(recipe.network, recipe.rows)
     if found != asked:
@@ -48,13 +47,13 @@ def _read(recipe: Recipe, path: Path) -> Table:
 
 
 def measure(recipe: Recipe, data: Dataset, folder: Path) -> Table:
-    """Train or go on, vote, compare; leave `report.json` and `training.json` in the folder."""
+    """Train or go on, vote, compare; add the table to the report in the folder."""
     scene = image_scene(
         data,
         STRESSES[recipe.stress],
         recipe.seed,
         recipe.network,
-        folder,
+        folder / str(recipe.seed),
         n_rows=recipe.rows,
         verbose=1,
     )
@@ -62,8 +61,7 @@ def measure(recipe: Recipe, data: Dataset, folder: Path) -> Table:
     table = table_of(scene, [f for name in COMPARED for f in METHODS[name](stage, Choices())])
     if recipe.stress == "worst":
         table = replace(table, corruption=WORST)
-    table.to_json(folder / "report.json")
-    (folder / "training.json").write_text(json.dumps(_training(recipe, scene), indent=1) + "\n")
+    add_table(folder / REPORT, table, training=_training(recipe, scene))
     return table
 
 

@@ -19,7 +19,7 @@ from attnknn.research.evaluation.intervals import (
     mean_interval,
     paired_interval,
 )
-from attnknn.research.evaluation.sheet import Sheets
+from attnknn.research.evaluation.measurements import MeasurementSet
 from attnknn.research.evaluation.table import Table
 from attnknn.research.experiments.presets import PRESETS
 from attnknn.research.experiments.study import Study
@@ -286,14 +286,14 @@ def _behind_cnn(found: Mapping[str, Tables]) -> LeaveOneOutBatch:
     return LeaveOneOutBatch(lines, parts)
 
 
-def _overhead(found: Mapping[str, Sheets]) -> LeaveOneOutBatch:
+def _overhead(found: Mapping[str, MeasurementSet]) -> LeaveOneOutBatch:
     """What weights and vote take beyond the search; uniform ones are shown and not judged."""
     lines, parts = [], []
     for how in ("at once", "alone"):
         costs = []
-        for name, sheets in found.items():
+        for name, numbers in found.items():
             for what in ("uniform", "distance", "learned"):
-                cost = _seed_range(sheets.values(what, f"overhead {how}"))
+                cost = _seed_range(numbers.values(what, f"overhead {how}"))
                 costs += [] if what == "uniform" else [cost]
                 lines.append(f"{name}, {what}: {cost:.4f} ms for each query asked {how}")
         parts.append(by_region(f"asked {how}", costs, BELOW_1_MS))
@@ -311,38 +311,38 @@ FASTER_PAIRS = {
 }
 
 
-def _index(found: Mapping[str, Sheets]) -> LeaveOneOutBatch:
+def _index(found: Mapping[str, MeasurementSet]) -> LeaveOneOutBatch:
     """Times of one machine are compared with each other, seed by seed."""
     lines = [
-        f"{name}, {what}: build {sheets.cell(what, 'build s')} s, search "
-        f"{sheets.cell(what, 'ms per query')} ms a query, recall {sheets.cell(what, 'recall')}, "
-        f"{sheets.cell(what, 'MB')} MB"
-        for name, sheets in found.items()
-        for what in sheets.rows
+        f"{name}, {what}: build {numbers.cell(what, 'build s')} s, search "
+        f"{numbers.cell(what, 'ms per query')} ms a query, recall {numbers.cell(what, 'recall')}, "
+        f"{numbers.cell(what, 'MB')} MB"
+        for name, numbers in found.items()
+        for what in numbers.rows
     ]
     parts = []
     for about, (column, first, second) in FASTER_PAIRS.items():
-        ratios = [_ratio(sheets, column, first, second) for sheets in found.values()]
+        ratios = [_ratio(numbers, column, first, second) for numbers in found.values()]
         parts.append(by_region(about, ratios, FASTER))
     return LeaveOneOutBatch(lines, parts)
 
 
-def _ratio(sheets: Sheets, column: str, first: str, second: str) -> Interval:
-    pairs = zip(sheets.values(first, column), sheets.values(second, column), strict=True)
+def _ratio(numbers: MeasurementSet, column: str, first: str, second: str) -> Interval:
+    pairs = zip(numbers.values(first, column), numbers.values(second, column), strict=True)
     return _seed_range([ours / theirs for ours, theirs in pairs])
 
 
-def _theory(found: Mapping[str, Sheets]) -> LeaveOneOutBatch:
+def _theory(found: Mapping[str, MeasurementSet]) -> LeaveOneOutBatch:
     """Norms, K against √n, and how the shares of K neighbors approach those of all in sight."""
     lines = []
     norms, sizes, powers = [], [], []
-    for name, sheets in found.items():
-        norms.append(_norms(sheets))
+    for name, numbers in found.items():
+        norms.append(_norms(numbers))
         used, root = (
-            sheets.values("K of distance attention", column) for column in ("value", "√n")
+            numbers.values("K of distance attention", column) for column in ("value", "√n")
         )
         sizes.append(_seed_range([k / r for k, r in zip(used, root, strict=True)]))
-        powers.append(_powers(sheets))
+        powers.append(_powers(numbers))
         lines += [
             f"{name}: norms from {norms[-1].lower:.4f} to {norms[-1].upper:.4f}",
             f"{name}: K in use {_seed_range(used):.0f}, √n {np.mean(root):.0f}",
@@ -360,16 +360,19 @@ def _theory(found: Mapping[str, Sheets]) -> LeaveOneOutBatch:
     )
 
 
-def _powers(sheets: Sheets) -> Interval:
+def _powers(numbers: MeasurementSet) -> Interval:
     """The power of K on each seed; not a number, which decides nothing, where one has none."""
-    found = [falling_power(Sheets((sheet,))) for sheet in sheets.sheets]
+    found = [falling_power(MeasurementSet((one,))) for one in numbers.by_seed]
     return _seed_range([math.nan if power is None else power for power in found])
 
 
-def _norms(sheets: Sheets) -> Interval:
+def _norms(numbers: MeasurementSet) -> Interval:
     what = "norm of embeddings"
-    least, largest = min(sheets.values(what, "least")), max(sheets.values(what, "largest"))
-    return Interval(sheets.mean(what, "value"), least, largest)
+    least, largest = (
+        min(numbers.values(what, "least")),
+        max(numbers.values(what, "largest")),
+    )
+    return Interval(numbers.mean(what, "value"), least, largest)
 
 
 def _as_often_right(found: Mapping[str, Tables]) -> LeaveOneOutBatch:

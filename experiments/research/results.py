@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 from attnknn.errors import InvalidInputError
 from attnknn.research.datasets import SOURCES
-from attnknn.research.evaluation.sheet import Sheet, Sheets
-from attnknn.research.evaluation.table import Table, joined
-from attnknn.research.experiments.claims import SHEETS, Cell, cells_of, settings_of
+from attnknn.research.evaluation.measurements import MeasurementSet
+from attnknn.research.evaluation.report import REPORT, Report, read_report
+from attnknn.research.evaluation.table import Table
+from attnknn.research.experiments.claims import MEASURED, Cell, cells_of, settings_of
 from attnknn.research.experiments.kept import methods_of, plain
 from attnknn.research.experiments.measures.index import QUERIES
 from attnknn.research.experiments.methods import Choices
@@ -23,7 +23,6 @@ from attnknn.research.experiments.study import Study, network_for
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results" / "research"
 ASKED: list[dict[str, Any]] = tomllib.loads((HERE / "studies.toml").read_text())["study"]
-DAMAGE = (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile)
 ASKED_ROWS = {
     "index": f"{QUERIES} queries",
     "overhead": "{queries} queries",
@@ -32,7 +31,7 @@ ASKED_ROWS = {
 STAND_INS = {"head", "logistic"}  # one of them answers, the other does not
 
 Tables = Mapping[float | None, Table]
-Found = Tables | Sheets
+Found = Tables | MeasurementSet
 
 
 def studies(folder: Path = RESULTS) -> Iterator[Study]:
@@ -59,33 +58,46 @@ def words(study: Study) -> str:
     return " ".join(filter(None, [study.preset, study.claim, study.dataset]))
 
 
-def missing(study: Study) -> list[Path]:
-    """The reports of a study that are not there: one is asked for of every cell and seed."""
-    return [path for paths in _paths(study).values() for path in paths if not path.exists()]
+def missing(study: Study) -> list[tuple[str, int]]:
+    """The cells and seeds of a study that its report does not have."""
+    report = _report(study)
+    if study.claim in MEASURED:
+        return [("", seed) for seed in _seeds(study) if seed not in report.measurements]
+    return [
+        (cell.name, seed)
+        for cell in _cells(study)
+        for seed in _seeds(study)
+        if report.table(cell.name, seed) is None
+    ]
 
 
 def missing_words(study: Study) -> str:
     """The name of a study that is not measured, and how much of it is missing."""
-    n_asked = sum(len(paths) for paths in _paths(study).values())
+    n_cells = 1 if study.claim in MEASURED else len(_cells(study))
+    n_asked = n_cells * len(_seeds(study))
     return f"{words(study)} ({len(missing(study))} of {n_asked} reports missing)"
 
 
 def read(study: Study) -> Found:
-    """The reports of a study that is measured; damaged ones are errors."""
-    paths = _paths(study)
-    if study.claim in SHEETS:
-        sheets = [_sheet(study, path) for path in paths[""]]
-        return _together(study.place, lambda: Sheets(tuple(sheets)))
-    found = {}
+    """What a complete study measured; settings other than asked for are errors."""
+    report, path = _report(study), study.place / REPORT
+    if study.claim in MEASURED:
+        asked = _asked(study) | plain({"measure": _settings(study)})
+        found = [report.measurements[seed] for seed in _seeds(study)]
+        for one in found:
+            _check_settings(path, one.settings, asked)
+        return MeasurementSet(tuple(found))
+    tables = {}
     for cell in _cells(study):
-        tables = [_table(study, cell, path) for path in paths[cell.name]]
-        found[cell.place] = _together(study.place / cell.name, partial(joined, tables))
-    return found
+        table = report.tables[cell.name].with_seeds(_seeds(study))
+        _check_table(study, cell, table)
+        tables[cell.place] = table
+    return tables
 
 
 def size_words(study: Study, found: Found) -> str:
     """What a verdict rests on: data, rows, seeds."""
-    if isinstance(found, Sheets):
+    if isinstance(found, MeasurementSet):
         rows, seeds = ASKED_ROWS[study.claim].format(**found.first.settings["measure"]), found.seeds
     else:
         table = next(iter(found.values()))
@@ -110,53 +122,34 @@ def _asked(study: Study) -> dict[str, Any]:
     return plain({**told, "network": None if network is None else network.settings})
 
 
-def _paths(study: Study) -> dict[str, list[Path]]:
-    """Where the reports of each cell are, or will be."""
-    names = [""] if study.claim in SHEETS else [cell.name for cell in _cells(study)]
-    seeds = study.seeds or SEEDS
-    return {
-        name: [study.place / name / str(seed) / "report.json" for seed in seeds] for name in names
-    }
+def _seeds(study: Study) -> list[int]:
+    return list(study.seeds or SEEDS)
 
 
-def _together(place: Path, join: Callable[[], Any]) -> Any:
-    try:
-        return join()
-    except InvalidInputError as error:
-        raise InvalidInputError(f"The seeds below {place} do not go together: {error}") from error
+@cache
+def _read_once(path: Path, _changed: int) -> Report:
+    return read_report(path)
 
 
-def _table(study: Study, cell: Cell, path: Path) -> Table:
-    try:
-        table = Table.from_json(path)
-        found = methods_of(table)
-    except DAMAGE as error:
-        raise _damaged(path, error) from error
-    methods = cell.methods()
-    same = found.items() <= methods.items() and methods.keys() - found.keys() <= STAND_INS
+def _report(study: Study) -> Report:
+    path = study.place / REPORT
+    return _read_once(path, path.stat().st_mtime_ns) if path.exists() else Report()
+
+
+def _check_table(study: Study, cell: Cell, table: Table) -> None:
+    found, methods = methods_of(table), cell.methods()
+    path = study.place / REPORT
+    is_same = found.items() <= methods.items() and methods.keys() - found.keys() <= STAND_INS
     asked = _asked(study) | plain(cell.settings)
-    return table if same and _holds(table.settings, asked) else _refuse(path)
+    _check_settings(path, table.settings, asked, is_same=is_same)
 
 
-def _sheet(study: Study, path: Path) -> Sheet:
-    try:
-        sheet = Sheet.from_json(path)
-    except DAMAGE as error:
-        raise _damaged(path, error) from error
-    asked = _asked(study) | plain({"measure": _settings(study)})
-    return sheet if _holds(sheet.settings, asked) else _refuse(path)
-
-
-def _holds(settings: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
-    return all(name in settings and settings[name] == value for name, value in asked.items())
-
-
-def _refuse(path: Path) -> Any:
-    raise InvalidInputError(
-        f"{path} was made with other settings than studies.toml asks for. Remove it, and measure "
-        "again."
-    )
-
-
-def _damaged(path: Path, error: Exception) -> InvalidInputError:
-    return InvalidInputError(f"{path} is damaged ({error}). Remove it, and measure again.")
+def _check_settings(
+    path: Path, settings: Mapping[str, Any], asked: Mapping[str, Any], *, is_same: bool = True
+) -> None:
+    holds = all(name in settings and settings[name] == value for name, value in asked.items())
+    if not (is_same and holds):
+        raise InvalidInputError(
+            f"{path} was made with other settings than studies.toml asks for. Remove it, and "
+            "measure again."
+        )

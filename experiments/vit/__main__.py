@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
         data = datasets.load("cifar10")
         for seed in chosen.seed or [0, 1, 2]:
             for layer in chosen.layer or LAYERS:
-                table = measure_layer(layer, seed, data, RESULTS / str(seed))
+                table = measure_layer(layer, seed, data, RESULTS)
                 print(f"{layer}, seed {seed}: accuracy {table.mean('accuracy', layer):.4f}")
     except AttnKNNError as error:
         print(error, file=sys.stderr)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,8 @@ from attnknn.metrics import row_correct, row_nll, score_all
 from attnknn.research import datasets
 from attnknn.research.datasets import Dataset
 from attnknn.research.evaluation.protocol import versions
-from attnknn.research.evaluation.table import Run, Table, joined
+from attnknn.research.evaluation.report import REPORT, add_table, read_report
+from attnknn.research.evaluation.table import Run, Table, merged
 from attnknn.vit.training import (
     EpochMetrics,
     ImagePreprocessor,
@@ -49,36 +48,39 @@ class Arrays:
 
 def measure_vits(name: str, seeds: list[int], results: Path) -> Table:
     """All layers on several seeds; what has a report is not run again."""
-    tables = []
-    for seed in seeds:
-        path = results / name / str(seed) / "report.json"
-        if not path.exists():
-            data = datasets.load("cifar10")
-            parts = [measure_layer(layer, seed, data, path.parent) for layer in LAYERS]
-            runs = tuple(run for part in parts for run in part.runs)
-            replace(parts[0], runs=runs).to_json(path)
-        tables.append(Table.from_json(path))
-    return joined(tables)
+    folder = results / name
+    report = read_report(folder / REPORT)
+    missing = [
+        (seed, layer)
+        for seed in seeds
+        for layer in LAYERS
+        if report.table(slug(layer), seed) is None
+    ]
+    data = datasets.load("cifar10") if missing else None
+    for seed, layer in missing:
+        assert data is not None
+        measure_layer(layer, seed, data, folder)
+    return merged(read_report(folder / REPORT).tables.values()).with_seeds(seeds)
 
 
 def measure_layer(layer: str, seed: int, data: Dataset, folder: Path) -> Table:
-    """Train one model, or read what an earlier run left in `folder`/<layer>."""
-    folder = folder / slug(layer)
-    path = folder / "report.json"
-    if path.exists():
-        return Table.from_json(path)
+    """Train one model, or read what an earlier run left; each layer is a cell of the report."""
+    known = read_report(folder / REPORT).table(slug(layer), seed)
+    if known is not None:
+        return known
+    checkpoint = folder / slug(layer) / str(seed) / "checkpoint"
     training = VitTrainConfig(**SETTINGS["training"], seed=seed)
     settings = {**SETTINGS["model"], **LAYERS[layer], "num_classes": len(data.classes)}
     images, asked = Arrays(data.X_train), Arrays(data.X_test)
     pixels = ImagePreprocessor.from_images(images, (settings["image_size"],) * 2)
-    folder.mkdir(parents=True, exist_ok=True)
+    checkpoint.parent.mkdir(parents=True, exist_ok=True)
     model, result = train_vit(
         lambda: build_vit(settings),
         images,
         data.y_train,
         pixels,
         training,
-        checkpoint=folder / "checkpoint",
+        checkpoint=checkpoint,
         on_epoch=lambda epoch: print(line(layer, seed, epoch), flush=True),
     )
     started = time.perf_counter()
@@ -86,9 +88,8 @@ def measure_layer(layer: str, seed: int, data: Dataset, folder: Path) -> Table:
     outputs = torch.cat(found.outputs).double()
     seconds = time.perf_counter() - started
     table = _table(layer, seed, data, outputs.softmax(1).numpy(), (result.seconds, seconds))
-    table.to_json(path)
-    (folder / "training.json").write_text(json.dumps(_course(settings, result), indent=1) + "\n")
-    (folder / "checkpoint").unlink()
+    add_table(folder / REPORT, table, slug(layer), training=_course(settings, result))
+    checkpoint.unlink()
     return table
 
 

@@ -30,11 +30,10 @@ def test_a_claim_leaves_reports_and_a_page(tmp_path, few):
     assert "Which votes are best on the same embeddings: iris" in done.output
     assert "| distance | 0.9" in done.output
     assert "iris: distance, seed 1" in done.output
-    for seed in ("0", "1"):
-        report = json.loads((out / "main" / "iris" / seed / "report.json").read_text())
-        assert report["runs"][0]["seed"] == int(seed)
-        assert report["checksum"]
-        assert report["versions"]["attnknn"]
+    table = json.loads((out / "main" / "iris" / "report.json").read_text())["tables"][""]
+    assert {run["seed"] for run in table["runs"]} == {0, 1}
+    assert table["checksum"]
+    assert table["versions"]["attnknn"]
     page = (out / "main" / "iris" / "page" / "index.html").read_text()
     assert "<h1>main, iris</h1>" in page
 
@@ -47,8 +46,8 @@ def test_the_page_looks_closely_at_our_mistakes(tmp_path, few):
     done = run("experiment", "main", *asked)
     assert done.exit_code == 0, done.output
     place = out / "main" / "iris"
-    seen = json.loads((place / "0" / "close-up.json").read_text())
-    table = json.loads((place / "0" / "report.json").read_text())
+    report = json.loads((place / "report.json").read_text())
+    seen, table = report["error_analyses"][""]["0"], report["tables"][""]
     right = sum(seen["confusions"][code][code] for code in range(3))
     assert right / 30 == pytest.approx(table["runs"][1]["scores"]["accuracy"])
     assert len(seen["mistakes"]) == 30 - right

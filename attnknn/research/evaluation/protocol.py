@@ -21,6 +21,7 @@ from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.metrics import row_correct, row_nll, score_all
 from attnknn.records import Floats, Integers
 from attnknn.research.datasets import Dataset
+from attnknn.research.evaluation.report import REPORT, Report, add_table, read_report
 from attnknn.research.evaluation.table import Run, Table, joined
 
 Corrupt = Callable[[Integers, int], Integers]
@@ -67,7 +68,7 @@ def run(
     corrupt : from training labels and seed to new training labels, e.g. `stress.LabelNoise(0.3)`
     encoder : what `make_encoder` takes, fitted on the training rows; "auto" means the table
         encoder for tables, pixels / 255 for images, vectors as they are; None hands out raw rows
-    folder : where each seed leaves `<seed>/report.json`; a seed that has one is not run again
+    folder : where `report.json` is written; seeds that it has are not run again
     progress : told which method of which seed runs next
 
     Examples
@@ -87,16 +88,17 @@ def run(
             f"of two others could not be told apart; got {corrupt!r}."
         )
     tables: list[Table] = []
+    path = None if folder is None else Path(folder) / REPORT
+    report = Report() if path is None else read_report(path)
     for seed in seeds:
-        report = None if folder is None else Path(folder) / str(seed) / "report.json"
-        if report is not None and report.exists():
-            table = Table.from_json(report)
-            _check_same(table, dataset, methods, corrupt, encoder, seed, report)
+        table = report.table("", seed)
+        if table is not None and path is not None:
+            _check_same(table, dataset, methods, corrupt, encoder, seed, path)
         else:
             known = () if corrupt is not None or not tables else tables[0].runs
             table = _run_seed(dataset, methods, seed, corrupt, encoder, progress, known)
-            if report is not None:
-                table.to_json(report)
+            if path is not None:
+                add_table(path, table)
         tables.append(table)
     if not tables:
         raise InvalidSettingError("`seeds` must hold at least one seed, got none.")

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
-import zipfile
-import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from pathlib import Path
-from typing import Any, Self
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -91,6 +86,11 @@ class Table:
         """The seeds, in the order in which they ran."""
         return list(dict.fromkeys(run.seed for run in self.runs))
 
+    def with_seeds(self, seeds: Sequence[int]) -> Table:
+        """The same table with the runs of these seeds, in their order."""
+        runs = tuple(run for seed in seeds for run in self.runs if run.seed == seed)
+        return replace(self, runs=runs)
+
     def of(self, method: str) -> list[Run]:
         """The runs of a method, one per seed."""
         if method not in self.methods:
@@ -164,49 +164,6 @@ class Table:
         body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         return f"{body}\n\n{self.caption(metrics)}\n"
 
-    def to_json(self, path: str | os.PathLike[str]) -> None:
-        """Write a report: `path` and, next to it, an npz file with the numbers of the rows."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        arrays, runs = {}, []
-        for place, run in enumerate(self.runs):
-            record = asdict(run)
-            for name in ROW_FIELDS:
-                values = record.pop(name)
-                arrays[f"{name}_{place}"] = values.astype(
-                    np.float32 if values.dtype.kind == "f" else bool
-                )
-            runs.append(record)
-        left_out = {"runs"} if self.settings else {"runs", "settings"}
-        content = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in left_out}
-        np.savez_compressed(path.with_suffix(".npz"), **arrays)
-        unfinished = path.with_suffix(".unfinished")
-        unfinished.write_text(
-            json.dumps({**content, "runs": runs}, indent=1, allow_nan=False) + "\n"
-        )
-        unfinished.replace(path)  # last and at once: where there is a report it is whole
-
-    @classmethod
-    def from_json(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `to_json` wrote; a file that is damaged or of something else is named."""
-        path = Path(path)
-        content = _content(path)
-        try:
-            records = content.pop("runs")
-            with (  # opened here, since `np.load` leaves half an archive open
-                path.with_suffix(".npz").open("rb") as file,
-                np.load(file, allow_pickle=False) as arrays,
-            ):
-                runs = [_run(record, arrays, place) for place, record in enumerate(records)]
-            return cls(**content, runs=tuple(runs))
-        except FileNotFoundError as error:
-            raise InvalidInputError(
-                f"{path} has lost its rows: {path.with_suffix('.npz').name} is not beside it. "
-                "Put it back, or remove the report and run the experiment again."
-            ) from error
-        except UNREADABLE as error:
-            raise _unreadable(path, error) from error
-
     def cell(self, metric: str, method: str) -> str:
         """A mean over seeds, with its interval where rows allow one."""
         if metric in BY_ROW:
@@ -231,40 +188,6 @@ class Table:
 
 
 TIMES = ("fit", "predict")
-UNREADABLE = (  # what half a file, or one of something else, raises on the way to a table
-    *(OSError, EOFError, zipfile.BadZipFile, zlib.error),
-    *(ValueError, KeyError, TypeError, AttributeError),
-)
-
-
-def _content(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise _unreadable(path, error) from error
-    if not isinstance(content, dict) or not isinstance(content.get("runs"), list):
-        raise InvalidInputError(
-            f"{path} is no report of an experiment: it lists no `runs`. "
-            "Remove it, or name another folder."
-        )
-    return content
-
-
-def _run(record: dict[str, Any], arrays: Mapping[str, Any], place: int) -> Run:
-    return Run(
-        **{**record, "scores": Scores(**record["scores"])},
-        row_nll=arrays[f"row_nll_{place}"].astype(np.float64),
-        row_correct=arrays[f"row_correct_{place}"],
-        row_confidence=arrays[f"row_confidence_{place}"].astype(np.float64),
-    )
-
-
-def _unreadable(path: Path, error: Exception) -> InvalidInputError:
-    return InvalidInputError(
-        f"{path} is no report of an experiment, or it or the npz file beside it is damaged "
-        f"({type(error).__name__}: {error}). Remove both and run the experiment again."
-    )
-
 
 SHARED = ("dataset", "checksum", "n_train", "corruption", "encoder", "methods", "settings")
 
@@ -286,6 +209,14 @@ def joined(tables: Iterable[Table]) -> Table:
                 f"got {_choices(first)!r} and {_choices(table)!r}."
             )
     return replace(first, runs=tuple(run for table in tables for run in table.runs))
+
+
+def merged(tables: Iterable[Table]) -> Table:
+    """Tables of other methods of the same experiment as one, with the seeds that all have."""
+    tables = list(tables)
+    seeds = [seed for seed in tables[0].seeds if all(seed in table.seeds for table in tables)]
+    chosen = [table.with_seeds(seeds) for table in tables]
+    return replace(chosen[0], runs=tuple(run for table in chosen for run in table.runs))
 
 
 def _choices(table: Table) -> dict[str, dict[str, str]]:

@@ -16,7 +16,7 @@ from attnknn.research.experiments.stresses import NO_SHIFT, Shift, Stress
 CLAIMS: dict[str, dict[str, Any]] = tomllib.loads(
     (files("attnknn.research.experiments") / "claims.toml").read_text(encoding="utf-8")
 )
-SHEETS = ("index", "theory", "overhead")  # claims of numbers, not of answers
+MEASURED = ("index", "theory", "overhead")  # claims of numbers, not of answers
 
 
 @dataclass(frozen=True)

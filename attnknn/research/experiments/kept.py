@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from attnknn.errors import InvalidInputError
-from attnknn.research.evaluation.report_files import readable
-from attnknn.research.evaluation.sheet import Sheet
+from attnknn.research.evaluation.measurements import Measurements
 from attnknn.research.evaluation.table import Table
 
 
@@ -23,20 +22,17 @@ def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     return back
 
 
-def table_there(path: Path, asked: Mapping[str, Any]) -> Table:
-    """The table of a report, if it is one of what is asked for."""
-    with readable(path):
-        table = Table.from_json(path)
-        found = {
-            "data": (table.dataset, table.checksum),
-            "seeds": table.seeds,
-            "damage": table.corruption,
-            "encoder": table.encoder,
-            "methods": methods_of(table),
-            "settings": table.settings,
-        }
+def check_table(path: Path, table: Table, asked: Mapping[str, Any]) -> None:
+    """An error for a table that was made with other settings than asked for."""
+    found = {
+        "data": (table.dataset, table.checksum),
+        "seeds": table.seeds,
+        "damage": table.corruption,
+        "encoder": table.encoder,
+        "methods": methods_of(table),
+        "settings": table.settings,
+    }
     _check_same(path, found, asked)
-    return table
 
 
 def methods_of(table: Table) -> dict[str, str]:
@@ -44,17 +40,16 @@ def methods_of(table: Table) -> dict[str, str]:
     return {run.settings.get("asked", run.method): _choices(run.settings) for run in table.runs}
 
 
-def sheet_there(path: Path, asked: Mapping[str, Any]) -> Sheet:
-    """The sheet of a report, if it is one of what is asked for."""
-    sheet = Sheet.from_json(path)
+def check_same_measurements(
+    path: Path, measurements: Measurements, asked: Mapping[str, Any]
+) -> None:
+    """An error for measurements that were made with other settings than asked for."""
     found = {
-        "data": (sheet.dataset, sheet.checksum),
-        "seeds": [sheet.seed],
-        "encoder": sheet.encoder,
-        "settings": sheet.settings,
+        "data": (measurements.dataset, measurements.checksum),
+        "encoder": measurements.encoder,
+        "settings": measurements.settings,
     }
     _check_same(path, found, asked)
-    return sheet
 
 
 def _check_same(path: Path, found: Mapping[str, Any], asked: Mapping[str, Any]) -> None:

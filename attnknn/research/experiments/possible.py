@@ -40,7 +40,7 @@ def check_cells(bench: Bench, cells: Sequence[Cell]) -> None:
         check_neighbors(max(asked), bench.n_entries(cell.stress) - 1, bench.data.name)
 
 
-def check_sheet(bench: Bench, claim: str, settings: Mapping[str, Any]) -> None:
+def check_measurements(bench: Bench, claim: str, settings: Mapping[str, Any]) -> None:
     """An error for numbers of neighbors that a bench does not have."""
     n_entries, asked = bench.n_entries(Stress()), settings["neighbors"]
     largest = n_entries - 1

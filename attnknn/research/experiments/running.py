@@ -9,51 +9,63 @@ from typing import Any
 
 from attnknn.metrics import confusion_matrix, row_correct, row_nll, score_all
 from attnknn.pipeline import Answer
-from attnknn.research.evaluation.close_up import CloseUp, Mistake, deciding, worst_mistakes
-from attnknn.research.evaluation.report_files import write_whole
-from attnknn.research.evaluation.sheet import Sheet, Sheets
+from attnknn.research.evaluation.error_analysis import (
+    ErrorAnalysis,
+    Mistake,
+    describe_neighbors,
+    worst_mistakes,
+)
+from attnknn.research.evaluation.measurements import Measurements, MeasurementSet
+from attnknn.research.evaluation.report import (
+    REPORT,
+    add_measurements,
+    add_table,
+    read_report,
+)
 from attnknn.research.evaluation.table import Run, Table, joined
 from attnknn.research.experiments.bench import Bench, surroundings
 from attnknn.research.experiments.claims import Ask, Cell
 from attnknn.research.experiments.clock import Clock
 from attnknn.research.experiments.found import Found
-from attnknn.research.experiments.kept import plain, sheet_there, table_there
+from attnknn.research.experiments.kept import check_same_measurements, check_table, plain
 from attnknn.research.experiments.methods import METHODS, Stage
-from attnknn.research.experiments.possible import answering, check_cells, check_sheet
+from attnknn.research.experiments.possible import answering, check_cells, check_measurements
 from attnknn.research.experiments.scenes import Scene
 from attnknn.research.experiments.stresses import Stress
 from attnknn.training.config import TrainResult
 
-REPORT, CLOSE_UP, TRAINING = "report.json", "close-up.json", "training.json"
-LOOKED_AT, SHOWN_MISTAKES = "attnknn", 10
+ANALYZED, N_MISTAKES = "attnknn", 10
 
 
 def run_cells(
     bench: Bench, claim: str, cells: Sequence[Cell], seeds: Sequence[int]
 ) -> dict[float | None, Table]:
-    """Every cell on every seed; what has a report is read instead, if it says the same.
+    """Every cell on every seed; what the report has already is read, if it has the same settings.
 
-    What cannot be, and reports of something else, are said before anything runs.
+    Impossible cells and reports of something else are errors before anything runs.
     """
     check_cells(bench, cells)
-    tables = {
-        (cell.name, seed): _table_there(bench, claim, cell, seed)
-        for cell in cells
-        for seed in seeds
-        if _path(bench, claim, cell, seed).exists()
-    }
+    path = report_path(bench, claim)
+    report = read_report(path)
+    tables = {}
+    for cell in cells:
+        for seed in seeds:
+            table = report.table(cell.name, seed)
+            if table is not None:
+                check_table(path, table, _asked(bench, claim, cell, seed))
+                tables[cell.name, seed] = table
     for seed in seeds:
         missing = [cell for cell in cells if (cell.name, seed) not in tables]
         for group in _sharing(missing):
             stage = Stage(bench.scene(group[0].stress, seed, group[0].shift))
             for cell in group:
-                _run_cell(bench, claim, stage, cell)
-                tables[cell.name, seed] = _table_there(bench, claim, cell, seed)
+                tables[cell.name, seed] = _run_cell(bench, claim, stage, cell)
     return {cell.place: joined([tables[cell.name, seed] for seed in seeds]) for cell in cells}
 
 
-def _path(bench: Bench, claim: str, cell: Cell, seed: int) -> Path:
-    return bench.folder / claim / bench.data.name / cell.name / str(seed) / REPORT
+def report_path(bench: Bench, claim: str) -> Path:
+    """The report of a claim on the data set of a bench."""
+    return bench.folder / claim / bench.data.name / REPORT
 
 
 def _settings(bench: Bench, claim: str, cell: Cell) -> dict[str, Any]:
@@ -61,8 +73,8 @@ def _settings(bench: Bench, claim: str, cell: Cell) -> dict[str, Any]:
     return plain({"claim": claim, **bench.settings, **cell.settings})
 
 
-def _table_there(bench: Bench, claim: str, cell: Cell, seed: int) -> Table:
-    asked = {
+def _asked(bench: Bench, claim: str, cell: Cell, seed: int) -> dict[str, Any]:
+    return {
         "data": (bench.data.name, bench.data.checksum),
         "seeds": [seed],
         "damage": bench.damage(cell.stress, cell.shift),
@@ -70,25 +82,26 @@ def _table_there(bench: Bench, claim: str, cell: Cell, seed: int) -> Table:
         "methods": cell.methods(answering(bench, cell)),
         "settings": _settings(bench, claim, cell),
     }
-    return table_there(_path(bench, claim, cell, seed), asked)
 
 
-def _run_cell(bench: Bench, claim: str, stage: Stage, cell: Cell) -> None:
-    """Leaves a report; the files beside it come first, so that none is missing beside a report."""
+def _run_cell(bench: Bench, claim: str, stage: Stage, cell: Cell) -> Table:
+    """Run the methods of a cell, and add what they predicted to the report."""
     scene = stage.scene
-    path = _path(bench, claim, cell, scene.seed)
-    found = []
+    found, analysis = [], None
     for ask in answering(bench, cell):
         where = f", {cell.name}" if cell.name else ""
         bench.progress(f"{scene.data.name}{where}: {ask.name or ask.method}, seed {scene.seed}")
         for answers in METHODS[ask.method](stage, ask.choices):
-            if answers.method == LOOKED_AT and answers.answer is not None and not cell.name:
-                close_up_of(scene, answers, answers.answer).to_json(path.with_name(CLOSE_UP))
+            if answers.method == ANALYZED and answers.answer is not None and not cell.name:
+                analysis = error_analysis_of(scene, answers, answers.answer)
             found.append(_named(ask, answers))
+    training = None
     if scene.training is not None:
-        story = {"encoder": scene.encoder, **losses_of(scene.training)}
-        write_whole(path.with_name(TRAINING), story)
-    table_of(scene, found, _settings(bench, claim, cell)).to_json(path)
+        training = {"encoder": scene.encoder, **losses_of(scene.training)}
+    table = table_of(scene, found, _settings(bench, claim, cell))
+    path = report_path(bench, claim)
+    add_table(path, table, cell.name, training=training, error_analysis=analysis)
+    return table
 
 
 def table_of(
@@ -108,11 +121,11 @@ def table_of(
     )
 
 
-def close_up_of(scene: Scene, found: Found, answer: Answer) -> CloseUp:
+def error_analysis_of(scene: Scene, found: Found, answer: Answer) -> ErrorAnalysis:
     """Where a vote was wrong, and whose say made its most confident mistakes."""
     classes = tuple(str(name) for name in scene.data.classes)
     mistakes = []
-    for row in worst_mistakes(scene.truth, found.probabilities, SHOWN_MISTAKES).tolist():
+    for row in worst_mistakes(scene.truth, found.probabilities, N_MISTAKES).tolist():
         voters = answer.neighbors.rows(row)
         names = [f"row {position}" for position in voters.positions[voters.mask]]
         labels = [classes[code] for code in voters.labels[voters.mask]]
@@ -124,11 +137,11 @@ def close_up_of(scene: Scene, found: Found, answer: Answer) -> CloseUp:
                 classes[scene.truth[row]],
                 classes[int(sure.argmax())],
                 float(sure.max()),
-                deciding(names, labels, weights.tolist()),
+                describe_neighbors(names, labels, weights.tolist()),
             )
         )
     matrix = confusion_matrix(scene.truth, found.probabilities)
-    return CloseUp(found.method, scene.seed, classes, matrix, tuple(mistakes))
+    return ErrorAnalysis(found.method, scene.seed, classes, matrix, tuple(mistakes))
 
 
 def _run(scene: Scene, found: Found) -> Run:
@@ -173,64 +186,51 @@ def losses_of(training: TrainResult) -> dict[str, Any]:
     """How a training went, as its file tells it."""
     return {
         "seconds": round(training.seconds, 1),
-        "train losses": training.train_losses,
-        "judged losses": training.validation_losses,
+        "train_losses": training.train_losses,
+        "validation_losses": training.validation_losses,
         "tolerance": training.tolerance,
     }
 
 
-def run_sheets(
+def run_measurements(
     bench: Bench, claim: str, settings: Mapping[str, Any], seeds: Sequence[int]
-) -> Sheets:
-    """The numbers of a claim on every seed; a seed that has a sheet is not measured again."""
-    check_sheet(bench, claim, settings)
-    sheets = {
-        seed: _sheet_there(bench, claim, settings, seed)
-        for seed in seeds
-        if _sheet_path(bench, claim, seed).exists()
-    }
-    for seed in seeds:
-        if seed not in sheets:
-            _run_sheet(bench, claim, settings, seed)
-            sheets[seed] = _sheet_there(bench, claim, settings, seed)
-    return Sheets(tuple(sheets[seed] for seed in seeds))
-
-
-def _sheet_path(bench: Bench, claim: str, seed: int) -> Path:
-    return bench.folder / claim / bench.data.name / str(seed) / REPORT
-
-
-def _sheet_settings(bench: Bench, claim: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    return plain({"claim": claim, **bench.settings, "measure": dict(settings)})
-
-
-def _sheet_there(bench: Bench, claim: str, settings: Mapping[str, Any], seed: int) -> Sheet:
+) -> MeasurementSet:
+    """The numbers of a claim on every seed; seeds that the report has are not measured again."""
+    check_measurements(bench, claim, settings)
+    path = report_path(bench, claim)
+    known = read_report(path).measurements
     asked = {
         "data": (bench.data.name, bench.data.checksum),
-        "seeds": [seed],
         "encoder": bench.encoder_words,
-        "settings": _sheet_settings(bench, claim, settings),
+        "settings": plain({"claim": claim, **bench.settings, "measure": dict(settings)}),
     }
-    return sheet_there(_sheet_path(bench, claim, seed), asked)
+    for seed in seeds:
+        if seed in known:
+            check_same_measurements(path, known[seed], asked)
+    missing = {
+        seed: _measure_seed(bench, claim, settings, seed) for seed in seeds if seed not in known
+    }
+    return MeasurementSet(tuple({**known, **missing}[seed] for seed in seeds))
 
 
-def _run_sheet(bench: Bench, claim: str, settings: Mapping[str, Any], seed: int) -> None:
+def _measure_seed(bench: Bench, claim: str, settings: Mapping[str, Any], seed: int) -> Measurements:
     from attnknn.research.experiments.measures import MEASURES
 
     scene = bench.scene(Stress(), seed)
     bench.progress(f"{bench.data.name}: {claim}, seed {seed}")
     clock = Clock()
     found = MEASURES[claim](Stage(scene), settings)
-    sheet = Sheet(
+    measurements = Measurements(
         claim=claim,
         dataset=bench.data.name,
         checksum=bench.data.checksum,
         encoder=scene.encoder,
         seed=seed,
-        settings=_sheet_settings(bench, claim, settings),
+        settings=plain({"claim": claim, **bench.settings, "measure": dict(settings)}),
         versions=surroundings(),
         rows=found.rows,
         notes=found.notes,
         seconds=round(clock.lap(), 2),
     )
-    sheet.to_json(_sheet_path(bench, claim, seed))
+    add_measurements(report_path(bench, claim), measurements)
+    return measurements

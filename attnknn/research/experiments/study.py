@@ -10,16 +10,16 @@ from typing import Any
 from attnknn.errors import InvalidSettingError
 from attnknn.research import datasets
 from attnknn.research.datasets.base import Source
-from attnknn.research.evaluation.report_files import check_place
-from attnknn.research.evaluation.sheet import Sheets
+from attnknn.research.evaluation.measurements import MeasurementSet
+from attnknn.research.evaluation.report import check_folder
 from attnknn.research.evaluation.table import Table
 from attnknn.research.experiments.bench import Bench
-from attnknn.research.experiments.claims import SHEETS, cells_of, settings_of
+from attnknn.research.experiments.claims import MEASURED, cells_of, settings_of
 from attnknn.research.experiments.methods import Choices
 from attnknn.research.experiments.networks import Network, network_of
 from attnknn.research.experiments.pictures import is_pictures
 from attnknn.research.experiments.presets import SEEDS, Preset, preset_of
-from attnknn.research.experiments.running import run_cells, run_sheets
+from attnknn.research.experiments.running import run_cells, run_measurements
 
 Progress = Callable[[str], None]
 
@@ -68,12 +68,12 @@ class Study:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What was measured: tables by their place on the claim's axis, or a sheet of numbers."""
+    """What was measured: tables by their place on the claim's axis, or a measured_ of numbers."""
 
     study: Study
     title: str
     tables: Mapping[float | None, Table]
-    sheets: Sheets | None = None
+    measurements: MeasurementSet | None = None
 
 
 def measure(study: Study, progress: Progress = lambda _: None) -> Outcome:
@@ -87,11 +87,11 @@ def measure(study: Study, progress: Progress = lambda _: None) -> Outcome:
     """
     settings = settings_of(study.claim, study.changes)
     check_options(study)
-    check_place(study.place)
+    check_folder(study.place)
     bench, choices, seeds = _set_up(study, progress)
-    if study.claim in SHEETS:
-        sheets = run_sheets(bench, study.claim, settings, seeds)
-        return Outcome(study, settings["title"], {}, sheets)
+    if study.claim in MEASURED:
+        measurements = run_measurements(bench, study.claim, settings, seeds)
+        return Outcome(study, settings["title"], {}, measurements)
     cells = cells_of(study.claim, settings, choices)
     return Outcome(study, settings["title"], run_cells(bench, study.claim, cells, seeds))
 
@@ -151,10 +151,10 @@ def _check_preset(study: Study, preset: Preset, data: datasets.Dataset | Source)
         raise InvalidSettingError(
             f"The preset {study.preset!r} trains an image encoder; {study.dataset!r} has none."
         )
-    if study.claim not in preset.claims and study.claim not in SHEETS:
+    if study.claim not in preset.claims and study.claim not in MEASURED:
         raise InvalidSettingError(
             f"With the preset {study.preset!r} one can measure "
-            f"{', '.join((*preset.claims, *SHEETS))}; got {study.claim!r}."
+            f"{', '.join((*preset.claims, *MEASURED))}; got {study.claim!r}."
         )
 
 

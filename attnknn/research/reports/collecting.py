@@ -1,23 +1,20 @@
-"""What experiments left in a folder: tables, tables along an axis, and sheets of numbers."""
+"""What experiments left in a folder: tables, tables along an axis, and measurements of numbers."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from attnknn.errors import InvalidInputError
-from attnknn.research.evaluation.close_up import CloseUp
-from attnknn.research.evaluation.sheet import Sheet, Sheets
-from attnknn.research.evaluation.table import UNREADABLE, Table, joined
+from attnknn.research.evaluation.error_analysis import ErrorAnalysis
+from attnknn.research.evaluation.measurements import MeasurementSet
+from attnknn.research.evaluation.report import REPORT, read_report
+from attnknn.research.evaluation.table import Table
 from attnknn.training.config import TrainResult
 
-REPORT, TRAINING, CLOSE_UP = "report.json", "training.json", "close-up.json"
-T = TypeVar("T")
 ON_AXIS = re.compile(r"(?P<word>(.*/)?[A-Za-z]+)-(?P<place>\d+(\.\d+)?)")
 
 
@@ -29,98 +26,69 @@ class Collected:
     ----------
     sweeps : tables by their place on an axis; the path ends in the word for the axis
     trainings : of the tables whose encoders were trained, by path and seed
-    close_ups : of the tables that have them, one for each seed
+    error_analyses : of the tables that have them, one for each seed
     unread : what could not be read, and why
     """
 
     tables: Mapping[str, Table] = field(default_factory=dict)
     sweeps: Mapping[str, Mapping[float, Table]] = field(default_factory=dict)
-    sheets: Mapping[str, Sheets] = field(default_factory=dict)
+    measurements: Mapping[str, MeasurementSet] = field(default_factory=dict)
     trainings: Mapping[str, TrainResult] = field(default_factory=dict)
-    close_ups: Mapping[str, list[CloseUp]] = field(default_factory=dict)
+    error_analyses: Mapping[str, list[ErrorAnalysis]] = field(default_factory=dict)
     unread: Sequence[str] = ()
 
     def __len__(self) -> int:
-        return len(self.tables) + len(self.sweeps) + len(self.sheets)
+        return len(self.tables) + len(self.sweeps) + len(self.measurements)
 
     @property
     def n_runs(self) -> int:
         """How many methods ran on how many seeds, in all."""
         swept = [table for sweep in self.sweeps.values() for table in sweep.values()]
         in_tables = sum(len(table.runs) for table in [*self.tables.values(), *swept])
-        return in_tables + sum(len(sheets.sheets) for sheets in self.sheets.values())
+        return in_tables + sum(len(found.by_seed) for found in self.measurements.values())
 
 
 def collected(folder: str | Path) -> Collected:
-    """Every report below `folder`; seeds of one experiment are one table."""
+    """Read every report below `folder`; what cannot be read is named in `unread`."""
     folder = Path(folder)
-    basket = _Basket()
-    for place, paths in _by_experiment(folder).items():
-        name = _name(place, folder)
-        with basket.noting(name):
-            basket.take(name, paths)
-    single, sweeps = _along_axes(basket.tables)
-    found = Collected(
-        single, sweeps, basket.sheets, basket.trainings, basket.close_ups, basket.unread
-    )
+    paths = sorted(folder.rglob(REPORT))
+    if not paths:
+        raise InvalidInputError(f"There is no {REPORT} below {folder}.")
+    tables: dict[str, Table] = {}
+    measurements: dict[str, MeasurementSet] = {}
+    trainings: dict[str, TrainResult] = {}
+    error_analyses: dict[str, list[ErrorAnalysis]] = {}
+    unread: list[str] = []
+    for path in paths:
+        name = _name(path.parent, folder)
+        try:
+            report = read_report(path)
+            together = report.measurement_set
+        except InvalidInputError as error:
+            unread.append(f"{name}: {error}")
+            continue
+        if together is not None:
+            measurements[name] = together
+        for cell, table in report.tables.items():
+            if table.runs:
+                tables[_below(name, cell)] = table
+            else:
+                unread.append(f"{path} holds no runs. Remove it and run the experiment again.")
+        for cell, by_seed in report.trainings.items():
+            for seed, stored in by_seed.items():
+                if "train_losses" in stored:
+                    trainings[f"{_below(name, cell)}, seed {seed}"] = _outcome(stored)
+        for cell, analyses in report.error_analyses.items():
+            error_analyses[_below(name, cell)] = list(analyses.values())
+    single, sweeps = _along_axes(tables)
+    found = Collected(single, sweeps, measurements, trainings, error_analyses, unread)
     if not len(found):
         raise InvalidInputError(f"Nothing below {folder} can be read. {' '.join(found.unread)}")
     return found
 
 
-@dataclass
-class _Basket:
-    """What is read while it is read."""
-
-    tables: dict[str, Table] = field(default_factory=dict)
-    sheets: dict[str, Sheets] = field(default_factory=dict)
-    trainings: dict[str, TrainResult] = field(default_factory=dict)
-    close_ups: dict[str, list[CloseUp]] = field(default_factory=dict)
-    unread: list[str] = field(default_factory=list)
-
-    @contextmanager
-    def noting(self, name: str = "") -> Iterator[None]:
-        """What cannot be read is noted, and the rest goes on."""
-        try:
-            yield
-        except InvalidInputError as error:
-            self.unread.append(f"{name}: {error}" if name else str(error))
-
-    def take(self, name: str, paths: Sequence[Path]) -> None:
-        tables: dict[Path, Table] = {}
-        sheets: list[Sheet] = []
-        for path in paths:
-            with self.noting():
-                if "sheet" in _content(path):
-                    sheets.append(_read(path, Sheet.from_json))
-                else:
-                    tables[path] = _table(path)
-        if sheets:
-            self.sheets[name] = Sheets(tuple(sheets))
-        if tables:
-            self.tables[name] = joined(tables.values())
-        for path in tables:
-            self._take_beside(name, path)
-
-    def _take_beside(self, name: str, path: Path) -> None:
-        """The training and the close-up that lie beside a report."""
-        training, close_up = path.with_name(TRAINING), path.with_name(CLOSE_UP)
-        if training.exists():
-            with self.noting():
-                self.trainings[f"{name}, seed {path.parent.name}"] = _training(training)
-        if close_up.exists():
-            with self.noting():
-                self.close_ups.setdefault(name, []).append(_close_up(close_up))
-
-
-def _by_experiment(folder: Path) -> dict[Path, list[Path]]:
-    found: dict[Path, list[Path]] = {}
-    for path in sorted(folder.rglob(REPORT)):
-        is_seed = path.parent.name.isdecimal() and path.parent != folder
-        found.setdefault(path.parent.parent if is_seed else path.parent, []).append(path)
-    if not found:
-        raise InvalidInputError(f"There is no {REPORT} below {folder}.")
-    return {place: sorted(paths, key=_seed) for place, paths in found.items()}
+def _below(name: str, cell: str) -> str:
+    return f"{name}/{cell}" if cell else name
 
 
 def _along_axes(
@@ -147,53 +115,10 @@ def _is_axis(group: Mapping[str, float], tables: Mapping[str, Table]) -> bool:
     return len(group) > 1 and len(set(group.values())) == len(group) and len(data) == 1
 
 
-def _content(path: Path) -> dict[str, Any]:
-    content = _read(path, lambda path: json.loads(path.read_text(encoding="utf-8")))
-    return content if isinstance(content, dict) else {}
-
-
-def _read(path: Path, read: Callable[[Path], T]) -> T:
-    """What a file holds, or an error that names it."""
-    try:
-        return read(path)
-    except InvalidInputError:
-        raise
-    except UNREADABLE as error:
-        raise InvalidInputError(
-            f"{path} is damaged, or no file of an experiment ({type(error).__name__}: {error}). "
-            "Remove it and run the experiment again."
-        ) from error
-
-
-def _table(path: Path) -> Table:
-    table = _read(path, Table.from_json)
-    if not table.runs:
-        raise InvalidInputError(
-            f"{path} holds no runs: nothing was measured. Remove it and run the experiment again."
-        )
-    return table
-
-
-def _close_up(path: Path) -> CloseUp:
-    found = _read(path, CloseUp.from_json)
-    n_classes = len(found.classes)
-    if found.confusions.shape != (n_classes, n_classes):
-        raise InvalidInputError(
-            f"{path} must count {n_classes} x {n_classes} confusions, got the shape "
-            f"{found.confusions.shape}. Remove it and run the experiment again."
-        )
-    return found
-
-
-def _training(path: Path) -> TrainResult:
-    """The losses of a training by epoch."""
-    return _read(path, lambda path: _outcome(_content(path)))
-
-
 def _outcome(content: Mapping[str, Any]) -> TrainResult:
     return TrainResult(
-        content["train losses"],
-        content["judged losses"],
+        content["train_losses"],
+        content["validation_losses"],
         seconds=content["seconds"],
         tolerance=content.get("tolerance", 0.0),
     )
@@ -201,8 +126,3 @@ def _outcome(content: Mapping[str, Any]) -> TrainResult:
 
 def _name(place: Path, folder: Path) -> str:
     return folder.resolve().name if place == folder else place.relative_to(folder).as_posix()
-
-
-def _seed(path: Path) -> tuple[int, str]:
-    name = path.parent.name
-    return (int(name), name) if name.isdecimal() else (0, name)

@@ -19,7 +19,7 @@ from attnknn.metrics import (
     smooth_ece,
 )
 from attnknn.records import Floats, Integers
-from attnknn.research.evaluation.close_up import CloseUp, Mistake
+from attnknn.research.evaluation.error_analysis import ErrorAnalysis, Mistake
 from attnknn.research.reports import figures
 from attnknn.research.reports.page import Drawing, Grid, Section
 from attnknn.research.reports.score_intervals import score_intervals
@@ -55,11 +55,11 @@ def model_sections(
     ]
 
 
-def close_up_sections(close_ups: Sequence[CloseUp], title: str, name: str) -> list[Section]:
+def error_sections(error_analyses: Sequence[ErrorAnalysis], title: str, name: str) -> list[Section]:
     """Where a method was wrong over all seeds, and why on the first."""
-    first = close_ups[0]
-    matrix = np.sum([found.confusions for found in close_ups], axis=0)
-    seeds = "one seed" if len(close_ups) == 1 else f"{len(close_ups)} seeds"
+    first = error_analyses[0]
+    matrix = np.sum([found.confusions for found in error_analyses], axis=0)
+    seeds = "one seed" if len(error_analyses) == 1 else f"{len(error_analyses)} seeds"
     where = _where(matrix, first.classes, f"{name}-confusions")
     heading = f"{title}: where {first.method} is wrong, {seeds}"
     sections = [replace(where, title=heading)]
@@ -156,11 +156,11 @@ def _where(matrix: Integers, classes: Sequence[str], name: str = "confusions") -
 
 
 def _why(mistakes: Sequence[Mistake], name: str = "mistakes") -> Section:
-    rows = [[m.row, m.truth, m.answer, f"{m.confidence:.4f}", m.evidence] for m in mistakes]
+    rows = [[m.row, m.truth, m.predicted, f"{m.confidence:.4f}", m.evidence] for m in mistakes]
     head = ["row", "truth", "answer", "confidence", "who decided"]
     most = mistakes[0]
     sentence = (
-        f"The most confident mistake is row {most.row}: “{most.answer}” at "
+        f"The most confident mistake is row {most.row}: “{most.predicted}” at "
         f"{most.confidence:.4f}, in truth “{most.truth}”."
     )
     return Section("The most confident mistakes", [sentence], [Grid(name, head, rows)])

@@ -17,8 +17,9 @@ from attnknn.research import datasets
 from attnknn.research.datasets import Dataset
 from attnknn.research.evaluation.baselines import LinearProbe, UniformKNN
 from attnknn.research.evaluation.protocol import Method, run
+from attnknn.research.evaluation.report import add_table, read_report
 from attnknn.research.evaluation.stress import LabelNoise
-from attnknn.research.evaluation.table import Table, joined
+from attnknn.research.evaluation.table import joined
 
 UNIFORM = Method("uniform", lambda seed: UniformKNN(max_neighbors=8))
 BAYES = Method("bayes", lambda seed: GaussianNB())
@@ -124,8 +125,8 @@ def test_settings_choices_versions_and_times_are_recorded():
 
 def test_a_table_survives_its_report(tmp_path):
     table = run(WINE, [UNIFORM, BAYES], [0, 1], corrupt=LabelNoise(0.2))
-    table.to_json(tmp_path / "report.json")
-    loaded = Table.from_json(tmp_path / "report.json")
+    add_table(tmp_path / "report.json", table)
+    loaded = read_report(tmp_path / "report.json").tables[""]
     assert loaded.corruption == "LabelNoise(rate=0.2, kind='symmetric')"
     assert [r.scores for r in loaded.runs] == [r.scores for r in table.runs]
     assert loaded.markdown(against="bayes") == table.markdown(against="bayes")
@@ -134,12 +135,13 @@ def test_a_table_survives_its_report(tmp_path):
 
 def test_a_report_holds_what_is_needed_to_repeat_it(tmp_path):
     run(WINE, [UNIFORM], [7], folder=tmp_path)
-    report = json.loads((tmp_path / "7" / "report.json").read_text())
+    report = json.loads((tmp_path / "report.json").read_text())["tables"][""]
     assert sorted(report) == [
         *("checksum", "corruption", "dataset", "encoder", "n_test", "n_train", "runs", "versions"),
     ]
     assert sorted(report["runs"][0]) == [
-        *("chosen", "fit_seconds", "method", "predict_seconds", "scores", "seed", "settings"),
+        *("chosen", "fit_seconds", "method", "predict_seconds"),
+        *("rows", "scores", "seed", "settings"),
     ]
 
 

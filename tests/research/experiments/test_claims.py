@@ -10,7 +10,7 @@ import pytest
 from attnknn.attention import LearnedAttention
 from attnknn.cli import experiment as command
 from attnknn.errors import InvalidSettingError
-from attnknn.research.experiments.claims import CLAIMS, SHEETS, cells_of, settings_of
+from attnknn.research.experiments.claims import CLAIMS, MEASURED, cells_of, settings_of
 from attnknn.research.experiments.measures import MEASURES
 from attnknn.research.experiments.methods import METHODS, Choices
 from attnknn.research.experiments.presets import PRESETS
@@ -19,10 +19,10 @@ from attnknn.research.experiments.presets import PRESETS
 def test_the_command_names_all_claims_and_presets():
     assert set(command.CLAIMS) == set(CLAIMS)
     assert set(command.PRESETS) == set(PRESETS)
-    assert set(SHEETS) == set(MEASURES)
+    assert set(MEASURED) == set(MEASURES)
 
 
-@pytest.mark.parametrize("claim", sorted(set(CLAIMS) - set(SHEETS)))
+@pytest.mark.parametrize("claim", sorted(set(CLAIMS) - set(MEASURED)))
 def test_every_claim_has_cells_of_known_methods(claim):
     cells = cells_of(claim, settings_of(claim), Choices())
     assert len({cell.name for cell in cells}) == len(cells)

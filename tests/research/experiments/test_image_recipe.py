@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -17,8 +16,8 @@ from attnknn.research.datasets import Dataset
 from attnknn.research.evaluation.baselines import UniformKNN
 from attnknn.research.evaluation.protocol import Method
 from attnknn.research.evaluation.protocol import run as run_methods
+from attnknn.research.evaluation.report import add_table, read_report
 from attnknn.research.evaluation.stress import symmetric_noise
-from attnknn.research.evaluation.table import Table
 from attnknn.research.experiments.heads import head_with_noise
 from attnknn.research.experiments.networks import KNOWN, network_of
 from experiments.images import __main__ as experiment
@@ -48,35 +47,35 @@ METHODS = ["CNN head", "uniform", "distance", "learned", "attnknn"]
 def test_the_recipe_leaves_a_report_and_does_not_train_twice(small_data, tmp_path, capsys):
     arguments = ["--width", "narrow", "--epochs", "3", "--results", str(tmp_path)]
     assert experiment.main(arguments) == 0
-    folder = tmp_path / "cifar10-narrow" / "0"
-    first = Table.from_json(folder / "report.json")
+    path = tmp_path / "cifar10-narrow" / "report.json"
+    report = read_report(path)
+    first = report.tables[""]
     assert first.methods == [name + views for name in METHODS for views in ("", ", views")]
     for run in first.runs:
         assert 0 <= run.scores.accuracy <= 1
         assert np.isfinite([run.scores.nll, run.scores.ece]).all()
         assert len(run.row_nll) == 80
-    training = json.loads((folder / "training.json").read_text())
+    training = report.trainings[""][0]
     assert training["rows"] == {"trained": 256, "held_out": 64}
     assert "learned, views" in capsys.readouterr().out
     assert experiment.main(arguments) == 0
-    again = Table.from_json(folder / "report.json")
-    assert [run.scores for run in again.runs] == [run.scores for run in first.runs]
-    assert json.loads((folder / "training.json").read_text()) == training
+    again = read_report(path)
+    assert [r.scores for r in again.tables[""].runs] == [r.scores for r in first.runs]
+    assert again.trainings[""][0] == training
 
 
 @pytest.mark.slow
 def test_the_damage_is_told_in_the_report(small_data, tmp_path):
     arguments = ["--width", "narrow", "--epochs", "1", "--results", str(tmp_path)]
     assert experiment.main([*arguments, "--stress", "noise"]) == 0
-    table = Table.from_json(tmp_path / "cifar10-narrow-noise" / "0" / "report.json")
+    table = read_report(tmp_path / "cifar10-narrow-noise" / "report.json").tables[""]
     assert table.corruption == "30 % symmetric noise"
     assert "CNN head, noise model" in table.methods
 
 
 def test_a_report_of_another_network_is_not_taken(tmp_path):
-    folder = tmp_path / "cifar10-narrow" / "0"
     iris = run_methods(datasets.load("iris"), [Method("uniform", lambda _: UniformKNN())], [0])
-    iris.to_json(folder / "report.json")
+    add_table(tmp_path / "cifar10-narrow" / "report.json", iris)
     with pytest.raises(InvalidInputError, match="made with other data or another network"):
         measure_named("cifar10-narrow", [0], tmp_path)
 

@@ -10,46 +10,46 @@ import pytest
 from attnknn.errors import InvalidInputError
 from attnknn.research.experiments.measures import timing
 from attnknn.research.experiments.study import Study, measure
-from attnknn.research.reports.sheets import falling_power, places, sheet_section
+from attnknn.research.reports.sheets import falling_power, measurement_section, places
 
 
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("sheets")
+    folder = tmp_path_factory.mktemp("measurements")
     return Study("theory", "digits", folder, [0, 1], network="none", n_rows=400)
 
 
 @pytest.fixture(scope="module")
 def theory(asked):
-    return measure(asked).sheets
+    return measure(asked).measurements
 
 
 def test_indexes_are_built_searched_and_compared(asked):
     pytest.importorskip("faiss")
-    sheets = measure(replace(asked, claim="index")).sheets
-    assert len(sheets.rows) == 6
-    for what in sheets.rows:
-        assert sheets.mean(what, "recall") > 0.9
-        assert sheets.mean(what, "ms per query") > 0
-    sizes = {what: sheets.mean(what, "MB") for what in sheets.rows}
+    measurements = measure(replace(asked, claim="index")).measurements
+    assert len(measurements.rows) == 6
+    for what in measurements.rows:
+        assert measurements.mean(what, "recall") > 0.9
+        assert measurements.mean(what, "ms per query") > 0
+    sizes = {what: measurements.mean(what, "MB") for what in measurements.rows}
     assert sizes["ours, exact, Euclidean"] == pytest.approx(400 * 64 * 4 / 1e6)
     assert sizes["FAISS HNSW"] > sizes["FAISS flat, Euclidean"] > sizes["ours, exact, Euclidean"]
-    (note,) = sheets.first.notes
+    (note,) = measurements.first.notes
     assert "each of 360 queries asked at once" in note  # as many as there are
-    assert sheets.first.versions["faiss"]
-    assert sheets.first.seconds > 0
-    assert "answers fastest" in sheet_section(sheets, "index").sentences[0]
+    assert measurements.first.versions["faiss"]
+    assert measurements.first.seconds > 0
+    assert "answers fastest" in measurement_section(measurements, "index").sentences[0]
 
 
 def test_the_cost_of_weights_is_beside_that_of_the_search(asked):
     changes = {"neighbors": 8, "queries": 32, "repeats": 2}
     few = replace(asked, claim="overhead", seeds=[0], n_rows=150, changes=changes)
-    sheets = measure(few).sheets
-    assert sheets.rows == ["search", "uniform", "distance", "learned"]
-    for what in sheets.rows[1:]:
-        gap = sheets.mean(what, "ms alone") - sheets.mean("search", "ms alone")
-        assert sheets.mean(what, "overhead alone") == pytest.approx(gap)
-    assert len(sheet_section(sheets, "overhead").sentences) == 3
+    measurements = measure(few).measurements
+    assert measurements.rows == ["search", "uniform", "distance", "learned"]
+    for what in measurements.rows[1:]:
+        gap = measurements.mean(what, "ms alone") - measurements.mean("search", "ms alone")
+        assert measurements.mean(what, "overhead alone") == pytest.approx(gap)
+    assert len(measurement_section(measurements, "overhead").sentences) == 3
 
 
 def test_theory_is_measured(theory):
@@ -66,7 +66,7 @@ def test_votes_of_more_neighbors_come_nearer_to_those_of_all(theory):
     assert gaps == sorted(gaps, reverse=True)
     assert gaps[-1] == 0.0
     assert falling_power(theory) < 0
-    section = sheet_section(theory, "theory")
+    section = measurement_section(theory, "theory")
     assert f"to the power of {falling_power(theory):.2f}" in section.sentences[-1]
     assert len(section.drawings) == 2
 

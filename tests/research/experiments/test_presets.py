@@ -80,4 +80,4 @@ def test_presets_run_in_small(name, tmp_path, monkeypatch):
     for method in ("uniform", "distance", "learned", "learned, views"):
         assert chosen[method]["n_neighbors"] == n_neighbors
     assert "for resnet" in table.encoder
-    assert (tmp_path / name / "main" / "digits" / "0" / "report.json").exists()
+    assert (tmp_path / name / "main" / "digits" / "report.json").exists()

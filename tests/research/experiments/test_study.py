@@ -11,10 +11,9 @@ import pytest
 
 from attnknn.errors import AttnKNNError, InvalidInputError, InvalidSettingError
 from attnknn.research import datasets
+from attnknn.research.evaluation import report as report_module
 from attnknn.research.evaluation.baselines import UniformKNN
-from attnknn.research.evaluation.close_up import CloseUp
-from attnknn.research.evaluation.sheet import Sheet
-from attnknn.research.evaluation.table import Table
+from attnknn.research.evaluation.report import read_report
 from attnknn.research.experiments import networks, running
 from attnknn.research.experiments.bench import Bench
 from attnknn.research.experiments.fewer_rows import drawn_rows, fewer_rows
@@ -63,13 +62,14 @@ def test_a_stopped_claim_goes_on_with_what_is_missing(tmp_path):
     changes = {"methods": ["uniform"], "levels": [1, 10]}
     study = Study("imbalance", "iris", tmp_path, [0], changes=changes)
     measure(study)
-    report = study.place / "ratio-10" / "0" / "report.json"
-    kept = study.place / "ratio-1" / "0" / "report.json"
-    before, times = report.read_text(), kept.stat().st_mtime_ns
-    report.unlink()
+    path = study.place / "report.json"
+    before = json.loads(path.read_text())
+    stopped = {**before, "tables": {"ratio-1": before["tables"]["ratio-1"]}}
+    path.write_text(json.dumps(stopped))
     measure(study)
-    assert kept.stat().st_mtime_ns == times
-    scores = [json.loads(text)["runs"][0]["scores"] for text in (before, report.read_text())]
+    after = json.loads(path.read_text())
+    assert after["tables"]["ratio-1"] == before["tables"]["ratio-1"]  # with its times
+    scores = [found["tables"]["ratio-10"]["runs"][0]["scores"] for found in (before, after)]
     assert scores[0] == scores[1]
 
 
@@ -100,7 +100,7 @@ def test_reports_hold_what_they_were_made_with(tmp_path, tiny_network):
     study = Study("noise", "digits", tmp_path, [0], n_rows=400)
     study = replace(study, changes={"methods": ["uniform"], "levels": [0.1]})
     measure(study)
-    told = json.loads((study.place / "rate-0.1" / "0" / "report.json").read_text())
+    told = json.loads((study.place / "report.json").read_text())["tables"]["rate-0.1"]
     settings = told["settings"]
     assert (settings["claim"], settings["preset"], settings["rows"]) == ("noise", None, 400)
     assert settings["stress"] == {"kind": "symmetric", "level": 0.1}
@@ -153,9 +153,9 @@ def test_reports_of_something_else_are_found_before_anything_runs(tmp_path, monk
 def test_a_report_without_settings_is_not_taken(tmp_path):
     study = Study("main", "iris", tmp_path, [0], changes={"methods": ["uniform"]})
     measure(study)
-    path = study.place / "0" / "report.json"
+    path = study.place / "report.json"
     told = json.loads(path.read_text())
-    del told["settings"]
+    del told["tables"][""]["settings"]
     path.write_text(json.dumps(told))
     with pytest.raises(InvalidInputError, match="other settings: claim not told, asked for main"):
         measure(study)
@@ -175,31 +175,43 @@ def test_a_report_without_settings_is_not_taken(tmp_path):
 def test_damaged_reports_are_named(tmp_path, name, content):
     study = Study("main", "iris", tmp_path, [0], changes={"methods": ["uniform"]})
     measure(study)
-    path = study.place / "0" / name
+    path = study.place / name
     path.unlink() if content is None else path.write_bytes(content)
     with pytest.raises(InvalidInputError, match=r"report\.json .*[Rr]emove"):
         measure(study)
 
 
-def test_damaged_sheets_and_close_looks_are_named(tmp_path):
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"measurements": [{}]},
+        {"measurements": [3]},
+        {"tables": {}, "error_analyses": {"": {"0": {}}}},
+        {"tables": {}, "error_analyses": {"": {"0": {"classes": ["a"], "confusions": [1, 2]}}}},
+    ],
+    ids=str,
+)
+def test_damaged_measurements_and_error_analyses_are_named(tmp_path, content):
     path = tmp_path / "some.json"
-    for content in ("{}", '{"sheet": {}}', "[", "3"):
-        path.write_text(content)
-        for kind in (Sheet, CloseUp):
-            with pytest.raises(InvalidInputError, match=r"some\.json is no .* to run again"):
-                kind.from_json(path)
+    path.write_text(json.dumps(content))
+    with pytest.raises(InvalidInputError, match=r"some\.json is no report .* again"):
+        read_report(path)
 
 
-def test_the_report_is_written_last(tmp_path, tiny_network, monkeypatch):
+def test_the_report_is_written_last_and_whole(tmp_path, tiny_network, monkeypatch):
     def stopped(*_):
         raise KeyboardInterrupt
 
     study = Study("main", "digits", tmp_path, [0], n_rows=300, changes={"methods": ["attnknn"]})
-    monkeypatch.setattr(Table, "to_json", stopped)
+    measure(study)
+    before = (study.place / "report.json").read_text()
+    monkeypatch.setattr(report_module, "write_json", stopped)
     with pytest.raises(KeyboardInterrupt):
-        measure(study)
-    found = {path.name for path in (study.place / "0").iterdir()}
-    assert found == {"close-up.json", "training.json"}
+        measure(replace(study, seeds=[0, 1]))
+    assert (study.place / "report.json").read_text() == before
+    assert read_report(study.place / "report.json").tables[""].seeds == [0]
+    assert read_report(study.place / "report.json").error_analyses[""].keys() == {0}
+    assert read_report(study.place / "report.json").trainings[""].keys() == {0}
 
 
 def test_a_full_preset_has_a_folder_of_its_own(tmp_path):
@@ -210,11 +222,10 @@ def test_a_full_preset_has_a_folder_of_its_own(tmp_path):
 def test_reports_of_other_choices_are_not_taken(tmp_path):
     study = Study("k-sweep", "iris", tmp_path, [0], changes={"methods": ["uniform"]})
     measure(study)
-    other = study.place / "K-3" / "0"
-    for ending in ("json", "npz"):
-        (other / f"report.{ending}").write_bytes(
-            (study.place / "K-5" / "0" / f"report.{ending}").read_bytes()
-        )
+    path = study.place / "report.json"
+    told = json.loads(path.read_text())
+    told["tables"]["K-3"] = told["tables"]["K-5"]
+    path.write_text(json.dumps(told))
     with pytest.raises(InvalidInputError, match="made with other methods: uniform Choices"):
         measure(study)
 
@@ -261,8 +272,8 @@ def test_images_are_trained_once_for_all_claims(tmp_path, tiny_network):
     )
     assert checkpoint.stat().st_mtime_ns == written
     assert sweep.tables[3].methods == ["uniform", "uniform, views"]
-    training = json.loads((study.place / "0" / "training.json").read_text())
-    assert len(training["judged losses"]) == len(training["train losses"]) + 1 == 2
+    training = read_report(study.place / "report.json").trainings[""][0]
+    assert len(training["validation_losses"]) == len(training["train_losses"]) + 1 == 2
 
 
 def test_damage_that_leaves_all_rows_needs_no_training_of_its_own(tmp_path):

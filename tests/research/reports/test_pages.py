@@ -11,7 +11,8 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from attnknn.errors import InvalidInputError
-from attnknn.research.evaluation.close_up import Mistake, worst_mistakes
+from attnknn.research.evaluation.error_analysis import Mistake, worst_mistakes
+from attnknn.research.evaluation.report import add_table
 from attnknn.research.reports.collecting import collected
 from attnknn.research.reports.model import model_sections
 from attnknn.research.reports.page import Drawing, Grid, Section, html_page
@@ -197,19 +198,19 @@ def test_sheets_of_a_report_cut_nothing_off(table):
     section = section_of(table, "A title of many words " * 6, "attnknn", "digits")
     wide = Grid("t", ["row", "why"], [["7", "W" * 300]], note="many words " * 40)
     sections = [section, Section("Wide", ["many words " * 40], [wide])]
-    for sheet in _sheets(_text("A title of many words " * 6, sections, ["many words " * 40])):
-        canvas = FigureCanvasAgg(sheet)
+    for measured_ in _sheets(_text("A title of many words " * 6, sections, ["many words " * 40])):
+        canvas = FigureCanvasAgg(measured_)
         canvas.draw()
-        box = sheet.get_tightbbox(canvas.get_renderer())
-        assert box.x1 <= sheet.get_size_inches()[0]
+        box = measured_.get_tightbbox(canvas.get_renderer())
+        assert box.x1 <= measured_.get_size_inches()[0]
         assert box.y0 >= 0
 
 
 def test_tables_are_not_torn_where_they_fit_on_a_sheet():
     blocks = [[(f"{name}{i}", {}) for i in range(n)] for name, n in (("a", 3), ("b", 4), ("c", 9))]
-    sheets = [[line for line, _ in sheet] for sheet in _paged(blocks, 5)]
-    assert [len(sheet) for sheet in sheets] == [3, 5, 5, 3]
-    assert sheets[1][:4] == ["b0", "b1", "b2", "b3"]
+    measurements = [[line for line, _ in measured_] for measured_ in _paged(blocks, 5)]
+    assert [len(measured_) for measured_ in measurements] == [3, 5, 5, 3]
+    assert measurements[1][:4] == ["b0", "b1", "b2", "b3"]
 
 
 def test_figures_have_the_size_they_were_drawn_in(section):
@@ -243,10 +244,9 @@ def test_risk_is_that_of_all_seeds(table):
 
 
 def test_tables_are_found_by_their_seeds(table, tmp_path):
-    for seed, run in zip((0, 1), (table.runs[:2], table.runs[2:]), strict=True):
-        type(table)(**{**vars(table), "runs": run}).to_json(
-            tmp_path / "claim" / "digits" / str(seed) / "report.json"
-        )
+    for run in (table.runs[:2], table.runs[2:]):
+        part = type(table)(**{**vars(table), "runs": run})
+        add_table(tmp_path / "claim" / "digits" / "report.json", part)
     found = collected(tmp_path).tables
     assert list(found) == ["claim/digits"]
     assert found["claim/digits"].seeds == [0, 1]
@@ -256,7 +256,7 @@ def test_folders_are_an_axis_only_where_they_can_be_one(table, tmp_path):
     other = replace(table, checksum="other")
     places = {"K-1": table, "K-2": table, "run-1": table, "run-01": table, "own-1": table}
     for name, found in {**places, "own-2": other, "left-07": table}.items():
-        found.to_json(tmp_path / name / "report.json")
+        add_table(tmp_path / name / "report.json", found)
     found = collected(tmp_path)
     assert {word: list(places) for word, places in found.sweeps.items()} == {"K": [1.0, 2.0]}
     assert sorted(found.tables) == ["left-07", "own-1", "own-2", "run-01", "run-1"]

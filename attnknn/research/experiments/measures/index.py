@@ -11,7 +11,7 @@ import numpy as np
 from attnknn._optional import require
 from attnknn.memory import FaissMemory, TorchMemory, make_entries
 from attnknn.memory.base import Memory
-from attnknn.research.evaluation.sheet import Row
+from attnknn.research.evaluation.measurements import Row
 from attnknn.research.experiments.measures.measured import Measured
 from attnknn.research.experiments.measures.timing import medians
 from attnknn.research.experiments.methods import Stage

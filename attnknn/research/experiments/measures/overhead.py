@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from attnknn.attention import DistanceAttention, LearnedAttention, UniformAttention
-from attnknn.research.evaluation.sheet import Row
+from attnknn.research.evaluation.measurements import Row
 from attnknn.research.experiments.measures.measured import Measured
 from attnknn.research.experiments.measures.timing import medians
 from attnknn.research.experiments.methods import Stage

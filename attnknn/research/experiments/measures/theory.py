@@ -11,7 +11,7 @@ from attnknn.attention import DistanceAttention, KEnsembleAttention, LearnedAtte
 from attnknn.memory import TorchMemory, make_entries
 from attnknn.pipeline import Parts
 from attnknn.records import Floats
-from attnknn.research.evaluation.sheet import Row
+from attnknn.research.evaluation.measurements import Row
 from attnknn.research.experiments.measures.measured import Measured
 from attnknn.research.experiments.methods import Stage
 

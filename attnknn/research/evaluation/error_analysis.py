@@ -1,0 +1,100 @@
+"""Confusions of a method, and the neighbors behind its most confident mistakes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from attnknn.errors import InvalidInputError
+from attnknn.records import Floats, Integers
+
+N_NAMED = 3  # neighbors
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A wrong prediction: its row, true and predicted class, and the neighbors behind it."""
+
+    row: str
+    truth: str
+    predicted: str
+    confidence: float
+    evidence: str
+
+
+def worst_mistakes(codes: Integers, probabilities: Floats, n: int) -> Integers:
+    """Rows of the most confident wrong predictions, most confident first.
+
+    >>> p = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
+    >>> worst_mistakes(np.array([1, 1, 1]), p, 5).tolist()
+    [0, 2]
+    """
+    wrong = np.flatnonzero(probabilities.argmax(axis=1) != codes)
+    order = np.argsort(-probabilities[wrong].max(axis=1), kind="stable")
+    return wrong[order[:n]]
+
+
+def describe_neighbors(
+    names: Iterable[object], labels: Iterable[object], weights: Iterable[float]
+) -> str:
+    """The neighbors with the largest weights, and the summed weights of the others by class.
+
+    >>> describe_neighbors([7, 3], ["cat", "dog"], [0.1, 0.62])
+    '3 (dog) 0.62; 7 (cat) 0.10'
+    >>> describe_neighbors(range(6), list("aaabab"), [0.004, 0.3, 0.3, 0.2, 0.1, 0.09])
+    '1 (a) 0.30; 2 (a) 0.30; 3 (b) 0.20; 3 more: a 0.10, b 0.09'
+    """
+    voters = sorted(zip(names, labels, weights, strict=True), key=lambda voter: -voter[2])
+    parts = [f"{name} ({label}) {_rounded(weight)}" for name, label, weight in voters[:N_NAMED]]
+    others: dict[object, float] = {}
+    for _, label, weight in voters[N_NAMED:]:
+        others[label] = others.get(label, 0.0) + weight
+    if others:
+        largest = sorted(others.items(), key=lambda item: -item[1])[:2]
+        by_class = ", ".join(f"{label} {_rounded(weight)}" for label, weight in largest)
+        parts.append(f"{len(voters) - N_NAMED:,} more: {by_class}")
+    return "; ".join(parts)
+
+
+def _rounded(weight: float) -> str:
+    return f"{weight:.2f}" if weight >= 0.01 else f"{weight:.2g}"
+
+
+@dataclass(frozen=True, eq=False)
+class ErrorAnalysis:
+    """The errors of one method on one seed.
+
+    Parameters
+    ----------
+    confusions : ndarray of shape (n_classes, n_classes)
+        Number of rows by true and predicted class.
+    mistakes : tuple of Mistake
+        The most confident ones.
+    """
+
+    method: str
+    seed: int
+    classes: tuple[str, ...]
+    confusions: Integers
+    mistakes: tuple[Mistake, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The analysis as JSON stores it."""
+        return {**asdict(self), "confusions": self.confusions.tolist()}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Self:
+        """Restore what `to_dict` gave."""
+        confusions = np.array(stored["confusions"])
+        n_classes = len(stored["classes"])
+        if confusions.shape != (n_classes, n_classes):
+            raise InvalidInputError(
+                f"`confusions` must have the shape ({n_classes}, {n_classes}), got "
+                f"{confusions.shape}."
+            )
+        mistakes = tuple(Mistake(**mistake) for mistake in stored["mistakes"])
+        classes = tuple(stored["classes"])
+        return cls(stored["method"], stored["seed"], classes, confusions, mistakes)
