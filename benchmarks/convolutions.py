@@ -70,7 +70,7 @@ def epochs(batch_size: int) -> Work:
     X, y = rng.integers(0, 256, (n, 32, 32, 3), dtype=np.uint8), rng.integers(0, 10, n)
 
     def epoch() -> None:
-        training = ImageTraining(epochs=1, batch_size=batch_size, judge_entries=64)
+        training = ImageTraining.of(epochs=1, batch_size=batch_size, validation_entries=64)
         encoder = ImageEncoder("resnet9", widths=WIDTHS, training=training).fit(X)
         train_images(
             encoder,

@@ -140,7 +140,7 @@ def _image_encoder(options: EncoderOptions) -> Any:
     asked = _given(**{name: getattr(options, name) for name in names})
     training = _given(epochs=options.epochs, batch_size=options.batch_size)
     if training:
-        asked["training"] = ImageTraining(**training)
+        asked["training"] = ImageTraining.of(**training)
     if options.views is not None:
         from attnknn.training.views import Views
 

@@ -20,7 +20,7 @@ from attnknn.cli.files.images import ImageSource
 from attnknn.encoders import ImageEncoder
 from attnknn.encoders.image import ImageTraining, read_image_folder
 from attnknn.encoders.image.networks import NETWORKS
-from tests.fitting.images.shapes import shapes
+from tests.fitting.shapes import shapes
 from tests.storage.samples import change_settings
 
 from .samples import QUICK, animals, refused, run, write
@@ -80,7 +80,7 @@ def chances(answers: list[dict[str, Any]]) -> np.ndarray:
 def test_a_classifier_learns_images_and_comes_back_from_its_folder(tmp_path: Path) -> None:
     images, codes = shapes(200)
     queries, truth = shapes(60, seed=5)
-    training = ImageTraining(epochs=8, batch_size=32, learning_rate=0.05)
+    training = ImageTraining.of(epochs=8, batch_size=32, learning_rate=0.05)
     classifier = AttnKNNClassifier(encoder=ImageEncoder(training=training), random_state=0)
     groups = np.repeat(np.arange(100), 2)
     names = [f"{row}.png" for row in range(200)]
@@ -101,14 +101,16 @@ def test_a_classifier_learns_images_and_comes_back_from_its_folder(tmp_path: Pat
 def test_a_column_of_paths_is_learned_and_stored_too(tmp_path: Path) -> None:
     folder = read_image_folder(write_images(tmp_path / "train"))
     table = pd.DataFrame({"path": [str(path) for path in folder.paths]})
-    encoder = ImageEncoder(training=ImageTraining(epochs=1))
+    encoder = ImageEncoder(training=ImageTraining.of(epochs=1))
     classifier = AttnKNNClassifier(encoder=encoder, random_state=0).fit(table, folder.labels)
     classifier.save(tmp_path / "model")
     loaded = AttnKNNClassifier.load(tmp_path / "model")
     assert loaded.predict(table).tolist() == classifier.predict(folder.paths).tolist()
 
 
-@pytest.mark.parametrize("change", [{"epochs": 0}, {"epochs": "many"}, {"mixing": 3}, {"more": 1}])
+@pytest.mark.parametrize(
+    "change", [{"config": {"epochs": 0}}, {"window": "many"}, {"mixing": 3}, {"more": 1}]
+)
 def test_a_stored_training_is_checked(change: dict[str, Any], model: Path, tmp_path: Path) -> None:
     shutil.copytree(model, tmp_path / "model")
 
@@ -141,7 +143,7 @@ def test_the_settings_reach_the_encoder(tmp_path: Path) -> None:
     assert isinstance(encoder, ImageEncoder)
     assert (encoder.embed_dim, encoder.image_size) == (8, (20, 24))
     assert encoder.training is not None
-    assert (encoder.training.epochs, encoder.training.batch_size) == (1, 16)
+    assert (encoder.training.config.epochs, encoder.training.config.batch_size) == (1, 16)
     assert encoder.views is not None
     assert (encoder.views.kinds, encoder.views.count) == (("original", "flip"), 2)
     assert encoder.workers == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.fitting.images.shapes import shapes
 
 from attnknn import AttnKNNClassifier
 from attnknn.encoders import ImageEncoder
@@ -12,7 +13,6 @@ from attnknn.errors import InvalidSettingError
 from attnknn.fitting.views import left_out_shares, views_factor
 from attnknn.training.views import Views
 from attnknn.vote import class_prior
-from tests.fitting.images.shapes import shapes
 
 VIEWS = Views(("original", "flip", "shift"), count=4)
 
@@ -22,7 +22,7 @@ def fitted(views: Views | None, **settings: object) -> AttnKNNClassifier:
     encoder = ImageEncoder(
         widths=(8, 16, 16),
         views=views,
-        training=ImageTraining(epochs=2, batch_size=32, patience=2),
+        training=ImageTraining.of(epochs=2, batch_size=32, patience=2),
         holdout=0.4,
     )
     settings = {"attention": "distance", "random_state": 0, "n_neighbors": 16} | settings

@@ -2,6 +2,13 @@
 
 from attnknn.encoders.image.encoder import ImageEncoder
 from attnknn.encoders.image.folder import ImageFolder, read_image_folder
-from attnknn.encoders.image.training import ImageTraining
+from attnknn.encoders.image.training import ImageLoss, ImageTraining, ImageVoters
 
-__all__ = ["ImageEncoder", "ImageFolder", "ImageTraining", "read_image_folder"]
+__all__ = [
+    "ImageEncoder",
+    "ImageFolder",
+    "ImageLoss",
+    "ImageTraining",
+    "ImageVoters",
+    "read_image_folder",
+]

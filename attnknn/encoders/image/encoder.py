@@ -25,6 +25,7 @@ from attnknn.encoders.image.training import ImageTraining
 from attnknn.errors import InvalidInputError, InvalidSettingError, NotFittedYetError
 from attnknn.records import Integers
 from attnknn.registry import Option, register
+from attnknn.training.config import TrainConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -155,15 +156,15 @@ class ImageEncoder(Encoder):
     def train(self, X: Any, labels: Integers, **context: Any) -> Any:
         """Train the network for the vote; see `Encoder.train`."""
         # By name, since the trainers are in a room above the encoders.
-        teach = pkgutil.resolve_name("attnknn.fitting.images:teach_images")
-        return teach(self, X, labels, **context)
+        train = pkgutil.resolve_name("attnknn.fitting.images:train_images")
+        return train(self, X, labels, **context).result
 
     @classmethod
     def from_options(cls, **given: Any) -> Self:
         """Build an encoder from command-line options; see `Encoder.from_options`."""
         training = {name: given.pop(name) for name in ("epochs", "batch_size") if name in given}
         if training:
-            given["training"] = ImageTraining(**training)
+            given["training"] = ImageTraining(TrainConfig(**training))
         if "image_size" in given:
             given["image_size"] = _parse_size(given["image_size"])
         n_views = given.pop("n_views", None)

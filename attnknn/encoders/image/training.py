@@ -1,40 +1,109 @@
-"""How an image encoder is trained: every setting of it, as a person may write it."""
+"""Settings of the training of an image encoder."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Self
 
 from attnknn._validation import Limits, check_choice, check_limits
+from attnknn.errors import InvalidSettingError, unknown_name
+from attnknn.training.config import TrainConfig, epochs_for
 
 if TYPE_CHECKING:
     from attnknn.training.augmentation import Augmentation, Mixing
     from attnknn.training.devices import Precision
 
-Average = Literal["none", "lookahead", "moving"]
-AVERAGES = ("none", "lookahead", "moving")
-WHOLE, SHARE, POSITIVE = Limits(least=1, is_whole=True), Limits(least=0, below=1), Limits(above=0)
-NOT_NEGATIVE, COUNT = Limits(least=0), Limits(least=0, is_whole=True)
-EPOCHS, MOST_EPOCHS, BATCH, LEAST_BATCH = 10, 40, 256, 16
-N_STEPS = 200  # that even few images should get
-LIMITS = {
-    **dict.fromkeys(("epochs", "batch_size"), Limits(least=1, is_whole=True, may_be_none=True)),
-    **dict.fromkeys(("patience", "n_negatives", "refresh_every"), WHOLE),
-    **dict.fromkeys(("queue_size", "whitening_epochs", "window_epochs"), COUNT),
-    **dict.fromkeys(("average_every", "judge_entries"), WHOLE),
-    **dict.fromkeys(("warmup", "label_smoothing", "boundary_share", "average_decay"), SHARE),
-    **dict.fromkeys(("learning_rate", "bias_lr_scale", "temperature", "head_scale"), POSITIVE),
-    **dict.fromkeys(("contrastive_temperature",), POSITIVE),
-    **dict.fromkeys(
-        ("weight_decay", "backbone_lr_scale", "vote_weight", "head_weight"), NOT_NEGATIVE
-    ),
-    **dict.fromkeys(("contrastive_weight", "contrastive_margin", "entropy_weight"), NOT_NEGATIVE),
-    **dict.fromkeys(("calibration_weight", "negatives_weight"), NOT_NEGATIVE),
-    "prior_score": Limits(),
-    "window": Limits(least=1, is_whole=True, may_be_none=True),
-    "clip": Limits(above=0, may_be_none=True),
-}
+POSITIVE, NOT_NEGATIVE = Limits(above=0), Limits(least=0)
+WHOLE, COUNT = Limits(least=1, is_whole=True), Limits(least=0, is_whole=True)
+MAX_BATCH, MIN_BATCH = 256, 16
+N_STEPS, EPOCHS = 200, (10, 40)  # as many epochs as make so many steps, within bounds
+DEFAULTS = TrainConfig(
+    learning_rate=0.25,
+    weight_decay=0.001,
+    optimizer="sgd",
+    schedule="linear",
+    warmup=0.25,
+    patience=5,
+    label_smoothing=0.2,
+    average=0.0,
+    lookahead=5,
+)
+
+
+@dataclass(frozen=True)
+class ImageLoss:
+    """Terms of the loss of an image encoder and their weights; a weight of 0 leaves a term out.
+
+    Parameters
+    ----------
+    vote_weight : float, default=1.0
+        Weight of the log-loss of the vote.
+    temperature, prior_score : float, default=0.1 and -4.0
+        Initial values of the learned temperature and prior score.
+    head_weight : float, default=1.0
+        Weight of the cross-entropy of a linear head on the features.
+    head_scale : float, default=1/9
+        Factor of the head's logits; small ones start with even probabilities.
+    contrastive_weight : float, default=0.0
+        Weight of the supervised contrastive loss, which needs two views of each image.
+    contrastive_temperature, contrastive_margin : float, default=0.1 and 0.0
+        As in `attnknn.training.losses.contrastive_loss`.
+    entropy_weight : float, default=0.0
+        Weight of the entropy of the vote's weights, which is maximized.
+    calibration_weight : float, default=0.0
+        Weight of the calibration error of the vote, by soft bins.
+    """
+
+    vote_weight: float = 1.0
+    temperature: float = 0.1
+    prior_score: float = -4.0
+    head_weight: float = 1.0
+    head_scale: float = 1 / 9
+    contrastive_weight: float = 0.0
+    contrastive_temperature: float = 0.1
+    contrastive_margin: float = 0.0
+    entropy_weight: float = 0.0
+    calibration_weight: float = 0.0
+
+    def __post_init__(self) -> None:
+        positive = ("temperature", "head_scale", "contrastive_temperature")
+        limits = {f.name: POSITIVE if f.name in positive else NOT_NEGATIVE for f in fields(self)}
+        check_limits(self, {**limits, "prior_score": Limits()})
+
+
+@dataclass(frozen=True)
+class ImageVoters:
+    """Which images vote on the images of a batch, beside the batch itself.
+
+    Parameters
+    ----------
+    queue_size : int, default=2048
+        Embeddings of the last batches that vote.
+    negatives_weight : float, default=0.0
+        Weight of a hard negative in the vote, a near row of another class found by a search of all
+        training rows; 2 counts as two rows, 0 switches the search off.
+    n_negatives : int, default=8
+        Maximum number of hard negatives per row.
+    boundary_share : float, default=0.0
+        Share of the rows of an epoch that is drawn from those whose neighbors have other labels.
+    refresh_every : int, default=1
+        Epochs between two searches for hard negatives and boundary rows.
+    validation_entries : int, default=4096
+        Training rows that vote on the validation rows after each epoch.
+    """
+
+    queue_size: int = 2048
+    negatives_weight: float = 0.0
+    n_negatives: int = 8
+    boundary_share: float = 0.0
+    refresh_every: int = 1
+    validation_entries: int = 4096
+
+    def __post_init__(self) -> None:
+        limits = dict.fromkeys(("n_negatives", "refresh_every", "validation_entries"), WHOLE)
+        limits |= {"queue_size": COUNT, "negatives_weight": NOT_NEGATIVE}
+        check_limits(self, {**limits, "boundary_share": Limits(least=0, below=1)})
 
 
 def _augmentation() -> Augmentation:
@@ -59,126 +128,180 @@ def _precision() -> Precision:
 class ImageTraining:
     """How an image encoder learns from labels.
 
-    Each image of a batch is judged by the others and by a queue of recent ones, never by itself,
-    by another view of itself or by its group: the loss is −log of the share that its label gets.
-    Further terms are added by their weights; a weight of 0 leaves a term out.
+    The other images of a batch and a queue of recent ones vote on the label of each image; the
+    image itself, its other view and its group are left out. The loss is the log-loss of the vote
+    plus further terms.
 
     Parameters
     ----------
-    epochs, batch_size : None fits them to the number of images: 10 and 256, more epochs for
-        fewer than about 4,900, up to 40, and smaller batches for fewer than 2,048
-    learning_rate, weight_decay, optimizer, schedule, warmup, clip : as in
-        `attnknn.training.course.Course`; `clip` is the largest norm of a gradient
-    patience : epochs without a better judgment after which training stops
-    bias_lr_scale : factor of the learning rate for the biases of 'resnet9', which start at zero and
-        have far to go
-    backbone_lr_scale : factor of the learning rate for a pretrained network
-    whitening_epochs : epochs in which the bias of the whitening layer is learned
-    vote_weight : of the vote itself
-    temperature, prior_score : where the learned temperature and the prior's score start
-    queue_size : embeddings of the last batches that vote beside the batch
-    head_weight : of the cross-entropy of a linear head on the features
-    label_smoothing : the share of each label that this cross-entropy spreads over all classes
-    head_scale : factor of the head's outputs; small ones start unsure and learn evenly
-    contrastive_weight : of the supervised contrastive loss, for which images are seen twice
-    contrastive_temperature, contrastive_margin : as in `learning.contrastive.contrastive_loss`
-    entropy_weight : of the entropy of the votes' weights, which is made large
-    calibration_weight : of the calibration error of the votes, by soft bins
-    negatives_weight : the say of a hard negative: a row of another class among the nearest that a
-        search of the memory finds; it votes beside the batch, and 2 counts as two rows
-    n_negatives : hard negatives per row, at most
-    boundary_share : share of the rows of an epoch that is drawn from those whose neighbors
-        disagree, instead of one after the other
-    refresh_every : epochs after which hard negatives and boundary rows are looked for again
-    judge_entries : rows that vote when rows not trained on are judged after each epoch
-    average : 'lookahead' or 'moving' averages weights over the steps
-    average_every : steps between two looks of 'lookahead'
-    average_decay : of the 'moving' average
-    augmentation, mixing, precision : see `attnknn.training`
-    window, window_epochs : in the first epochs each batch shows only a window of so many pixels a
-        side, anywhere in the images: fewer pixels are faster, and the start needs no detail
-    checkpoint : file from which an interrupted training goes on
-    device : 'auto', 'cpu', 'cuda' or 'mps'
+    config : TrainConfig, optional
+        Defaults: SGD with a learning rate of 0.25 and a weight decay of 0.001, a linear schedule
+        with a warmup of 0.25, a patience of 5, label smoothing of 0.2 (in the head's
+        cross-entropy), lookahead every 5 steps, batches of 256 (fewer below 2,048 images) and 10
+        epochs (up to 40 below about 4,900 images).
+    loss : ImageLoss, optional
+        Terms of the loss.
+    voters : ImageVoters, optional
+        Which images vote.
+    augmentation : Augmentation, default=Augmentation(crop=2)
+        Random changes of the images.
+    mixing : Mixing, optional
+        MixUp and CutMix; none by default.
+    precision : Precision, default=Precision(is_channels_last=True)
+        Numeric precision and compilation.
+    bias_lr_scale : float, default=8.0
+        Factor of the learning rate for the biases of 'resnet9', which start at zero.
+    backbone_lr_scale : float, default=0.1
+        Factor of the learning rate for a pretrained network.
+    whitening_epochs : int, default=3
+        Epochs in which the bias of the whitening layer is trained.
+    window : tuple of int, optional
+        `(pixels, epochs)`: in the first epochs each batch shows a random window of so many pixels a
+        side, which is faster.
+    checkpoint : str, optional
+        File from which an interrupted training resumes.
+    device : {"auto", "cpu", "cuda", "mps"}, default="auto"
+        Where to train.
 
-    >>> ImageTraining(epochs=0)
-    Traceback (most recent call last):
-    attnknn.errors.InvalidSettingError: `epochs` must be an integer of at least 1 or None, got 0.
+    Examples
+    --------
+    >>> from attnknn.training import TrainConfig
+    >>> training = ImageTraining(TrainConfig(epochs=3), ImageLoss(contrastive_weight=0.5))
+    >>> training.config_for(n_rows=200).batch_size
+    25
     """
 
-    epochs: int | None = None
-    batch_size: int | None = None
-    learning_rate: float = 0.25
-    weight_decay: float = 0.001
-    optimizer: str = "sgd"
-    schedule: str = "linear"
-    warmup: float = 0.25
-    clip: float | None = None
-    patience: int = 5
-    bias_lr_scale: float = 8.0
-    backbone_lr_scale: float = 0.1
-    whitening_epochs: int = 3
-    vote_weight: float = 1.0
-    temperature: float = 0.1
-    prior_score: float = -4.0
-    queue_size: int = 2048
-    head_weight: float = 1.0
-    label_smoothing: float = 0.2
-    head_scale: float = 1 / 9
-    contrastive_weight: float = 0.0
-    contrastive_temperature: float = 0.1
-    contrastive_margin: float = 0.0
-    entropy_weight: float = 0.0
-    calibration_weight: float = 0.0
-    negatives_weight: float = 0.0
-    n_negatives: int = 8
-    boundary_share: float = 0.0
-    refresh_every: int = 1
-    judge_entries: int = 4096
-    average: Average = "lookahead"
-    average_every: int = 5
-    average_decay: float = 0.99
+    config: TrainConfig = field(default_factory=TrainConfig)
+    loss: ImageLoss = field(default_factory=ImageLoss)
+    voters: ImageVoters = field(default_factory=ImageVoters)
     augmentation: Augmentation = field(default_factory=_augmentation)
     mixing: Mixing = field(default_factory=_mixing)
     precision: Precision = field(default_factory=_precision)
-    window: int | None = None
-    window_epochs: int = 0
+    bias_lr_scale: float = 8.0
+    backbone_lr_scale: float = 0.1
+    whitening_epochs: int = 3
+    window: tuple[int, int] | None = None
     checkpoint: str | None = None
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        from attnknn.training.config import OPTIMIZERS, SCHEDULES
         from attnknn.training.devices import DEVICES
 
-        check_limits(self, LIMITS)
-        check_choice("average", self.average, AVERAGES)
-        check_choice("optimizer", self.optimizer, OPTIMIZERS)
-        check_choice("schedule", self.schedule, SCHEDULES)
+        for name, record in _records().items():
+            if not isinstance(getattr(self, name), record):
+                raise InvalidSettingError(
+                    f"`{name}` must be a `{record.__name__}`, got {getattr(self, name)!r}."
+                )
+        limits = {"bias_lr_scale": POSITIVE, "backbone_lr_scale": NOT_NEGATIVE}
+        check_limits(self, {**limits, "whitening_epochs": COUNT})
         check_choice("device", self.device, DEVICES)
+        if self.window is not None and not (
+            len(self.window) == 2 and all(WHOLE.allow(size) for size in self.window)
+        ):
+            raise InvalidSettingError(
+                f"`window` must be (pixels, epochs), both at least 1, got {self.window!r}."
+            )
 
-    def sized(self, n_rows: int) -> Self:
-        """The same with numbers of epochs and of rows in a batch, for `n_rows` to train on.
+    @classmethod
+    def of(cls, **settings: Any) -> Self:
+        """Build from settings by name, whichever of `config`, `loss` and `voters` they belong to.
 
-        >>> small = ImageTraining().sized(200)
-        >>> small.batch_size, small.epochs
-        (25, 25)
+        Parameters
+        ----------
+        **settings : Any
+            Settings of this class, of `TrainConfig`, `ImageLoss` or `ImageVoters`.
+
+        Returns
+        -------
+        ImageTraining
+            The settings.
+
+        Examples
+        --------
+        >>> ImageTraining.of(epochs=3, queue_size=512, device="cpu").voters.queue_size
+        512
         """
-        batch_size = self.batch_size or min(BATCH, max(LEAST_BATCH, n_rows // 8))
-        fewest = -(-N_STEPS // -(-n_rows // batch_size))
-        epochs = self.epochs or max(EPOCHS, min(fewest, MOST_EPOCHS))
-        return replace(self, batch_size=batch_size, epochs=epochs)
+        groups: dict[str, type[Any]] = {
+            "config": TrainConfig,
+            "loss": ImageLoss,
+            "voters": ImageVoters,
+        }
+        own = {setting.name for setting in fields(cls)}
+        names = {part: {f.name for f in fields(record)} for part, record in groups.items()}
+        for name in settings:
+            if name not in own.union(*names.values()):
+                raise unknown_name("setting", name, sorted(own.union(*names.values())))
+        made = {
+            part: record(**{name: settings[name] for name in names[part] & set(settings)})
+            for part, record in groups.items()
+        }
+        given = {name: settings[name] for name in own & set(settings)}
+        if given.get("window") is not None:
+            given["window"] = tuple(given["window"])
+        return cls(**{**made, **given})
+
+    def config_for(self, n_rows: int) -> TrainConfig:
+        """Return all settings of the loop, those left open fitted to the number of images.
+
+        Parameters
+        ----------
+        n_rows : int
+            Number of training images.
+
+        Returns
+        -------
+        TrainConfig
+            Complete settings.
+        """
+        size = self.config.batch_size or min(MAX_BATCH, max(MIN_BATCH, n_rows // 8))
+        epochs = epochs_for(n_rows, size, N_STEPS, EPOCHS)
+        return self.config.filled(TrainConfig(epochs=epochs, batch_size=size)).filled(DEFAULTS)
 
     def to_dict(self) -> dict[str, Any]:
-        """Every setting as JSON can hold it."""
-        return asdict(self)
+        """Return every setting by name, as JSON can hold it.
+
+        Returns
+        -------
+        dict
+            Settings by name; records are dicts.
+        """
+        return {**asdict(self), "config": self.config.to_dict()}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
-        """The settings that `to_dict` gave; unknown names and wrong values are errors."""
-        from attnknn.training.augmentation import Augmentation, Mixing
-        from attnknn.training.devices import Precision
+        """Restore settings from what `to_dict` returned.
 
+        Parameters
+        ----------
+        stored : mapping
+            All settings by name.
+
+        Returns
+        -------
+        ImageTraining
+            The settings.
+
+        Raises
+        ------
+        ValueError
+            If a name is missing or unknown, or a value is out of range.
+        """
         if set(stored) != {setting.name for setting in fields(cls)}:
             raise ValueError("the settings of the training must be those of this version")
-        parts = {"augmentation": Augmentation, "mixing": Mixing, "precision": Precision}
-        made = {name: parts[name](**stored[name]) for name in parts}
-        return cls(**{**stored, **made})
+        made = {name: record(**stored[name]) for name, record in _records().items()}
+        window = None if stored["window"] is None else tuple(stored["window"])
+        return cls(**{**stored, **made, "window": window})
+
+
+def _records() -> dict[str, type[Any]]:
+    from attnknn.training.augmentation import Augmentation, Mixing
+    from attnknn.training.devices import Precision
+
+    return {
+        "config": TrainConfig,
+        "loss": ImageLoss,
+        "voters": ImageVoters,
+        "augmentation": Augmentation,
+        "mixing": Mixing,
+        "precision": Precision,
+    }

@@ -66,7 +66,7 @@ class Network:
     def settings(self) -> dict[str, Any]:
         """Everything that training and views depend on, for reports.
 
-        >>> network_of("mnist").settings["training"]["learning_rate"]
+        >>> network_of("mnist").settings["training"]["config"]["learning_rate"]
         0.5
         """
         written = {"training", "mixing", "flip", "crop", "epochs"}  # in the words of the training
@@ -91,7 +91,7 @@ class Network:
         from attnknn.encoders.image import ImageTraining
         from attnknn.training.augmentation import Augmentation, Mixing
 
-        return ImageTraining(
+        return ImageTraining.of(
             **{
                 **KNOWN["training"],
                 **self.training,

@@ -17,7 +17,7 @@ from attnknn.research.experiments.networks import Network
 
 if TYPE_CHECKING:
     from attnknn.encoders.image import ImageEncoder
-    from attnknn.fitting.images import HeadBaseline, Lesson
+    from attnknn.fitting.images import HeadBaseline, ImageTrainResult
 
 SIDES = {"digits": (8, 8)}  # data sets whose vectors are images
 BRIGHTEST = {"digits": 16.0}
@@ -28,7 +28,7 @@ class Trained:
     """What a training leaves: the encoder, its head, and which rows it did not see."""
 
     encoder: ImageEncoder
-    lesson: Lesson
+    training: ImageTrainResult
     images: NDArray[Any]
     codes: Integers
     held_out: Booleans
@@ -36,8 +36,8 @@ class Trained:
     @property
     def baseline(self) -> HeadBaseline:
         """The CNN head of the same training."""
-        assert self.lesson.baseline is not None
-        return self.lesson.baseline
+        assert self.training.baseline is not None
+        return self.training.baseline
 
 
 def pictures(data: Dataset, X: NDArray[Any]) -> NDArray[np.uint8]:
@@ -79,7 +79,7 @@ def trained_encoder(
     held_out[np.random.default_rng(seed).choice(len(codes), n_held_out, replace=False)] = True
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     encoder = network.encoder(checkpoint, seed).fit(images[~held_out])
-    lesson = train_images(
+    training = train_images(
         encoder,
         images,
         codes,
@@ -89,4 +89,4 @@ def trained_encoder(
         random_state=seed,
         verbose=verbose,
     )
-    return Trained(encoder, lesson, images, codes, held_out)
+    return Trained(encoder, training, images, codes, held_out)

@@ -138,7 +138,7 @@ def image_scene(
         seen=encoder.embed(seen),
         truth=data.y_test,
         heads=tuple(head_answers(trained, asked, seen, has_noise=has_noise)),
-        training=trained.lesson.outcome,
+        training=trained.training.result,
     )
 
 

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from attnknn.encoders.image import ImageEncoder, ImageTraining
 from attnknn.errors import InvalidInputError, InvalidSettingError, ModelFolderError
-from attnknn.fitting.images import teach_images
+from attnknn.fitting.images import train_images
 
 MODELS = ("test_resnet", "test_vit")
 
@@ -37,8 +37,8 @@ def message_of(error: type[Exception], encoder: ImageEncoder, X: np.ndarray) -> 
     raise AssertionError(f"{error.__name__} was expected")
 
 
-def teach(encoder: ImageEncoder, X: np.ndarray, codes: np.ndarray) -> list[float]:
-    return teach_images(
+def train(encoder: ImageEncoder, X: np.ndarray, codes: np.ndarray) -> list[float]:
+    return train_images(
         encoder,
         X,
         codes,
@@ -46,7 +46,7 @@ def teach(encoder: ImageEncoder, X: np.ndarray, codes: np.ndarray) -> list[float
         groups=np.full(len(codes), -1),
         is_trained_on=np.arange(len(codes)) // 2 % 4 != 0,
         random_state=0,
-    ).validation_losses
+    ).result.validation_losses
 
 
 def check_model(name: str, folder: Path, X: np.ndarray, codes: np.ndarray) -> None:
@@ -57,12 +57,12 @@ def check_model(name: str, folder: Path, X: np.ndarray, codes: np.ndarray) -> No
     path = folder / f"{name}.safetensors"
     save_file(model.state_dict(), path)
     torch.save(model.state_dict(), folder / f"{name}.pt")
-    training = ImageTraining(
+    training = ImageTraining.of(
         epochs=3,
         batch_size=16,
         optimizer="adamw",
         learning_rate=3e-3,
-        average="none",
+        lookahead=0,
         device="cpu",
     )
     settings = {"weights": path, "training": training, "device": "cpu"}
@@ -77,15 +77,15 @@ def check_model(name: str, folder: Path, X: np.ndarray, codes: np.ndarray) -> No
     assert np.array_equal(by_pt.transform(X), encoder.transform(X))
 
     start = {key: value.clone() for key, value in encoder.module_.network.state_dict().items()}
-    left_out = teach(encoder, X, codes)
-    assert len(set(left_out)) > 1
+    losses = train(encoder, X, codes)
+    assert len(set(losses)) > 1
 
     again = ImageEncoder.from_settings(*encoder.to_settings())
     assert np.array_equal(again.transform(X), encoder.transform(X))
 
     frozen = ImageEncoder(f"timm:{name}", embed_dim=8, backbone="frozen", **settings).fit(X)
-    left_out = teach(frozen, X, codes)
-    assert len(set(left_out)) > 1
+    losses = train(frozen, X, codes)
+    assert len(set(losses)) > 1
     kept = frozen.module_.network.state_dict()
     assert all(torch.equal(kept[key], value) for key, value in start.items())
     assert frozen.transform(X).shape == (len(X), 8)

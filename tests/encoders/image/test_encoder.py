@@ -61,7 +61,7 @@ def test_every_parameter_that_is_trained_gets_a_gradient(network, images):
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_stored_encoders_give_the_same_bytes(network, images):
-    encoder = small(network, embed_dim=3, image_size=(16, 14), training=ImageTraining(epochs=2))
+    encoder = small(network, embed_dim=3, image_size=(16, 14), training=ImageTraining.of(epochs=2))
     encoder.fit(images)
     again = restored(encoder)
     assert np.array_equal(again.transform(images), encoder.transform(images))
@@ -70,7 +70,7 @@ def test_stored_encoders_give_the_same_bytes(network, images):
 
 
 def test_settings_of_the_training_come_back_whole(images):
-    training = ImageTraining(augmentation=Augmentation(rotation=5.0), clip=1.0, average="moving")
+    training = ImageTraining.of(augmentation=Augmentation(rotation=5.0), clip=1.0, average=0.9)
     assert restored(small(training=training).fit(images)).training == training
 
 
@@ -169,7 +169,7 @@ def test_views_give_one_set_of_embeddings_each_and_no_chance(images):
 
 
 def test_encoders_clone_and_pickle(images):
-    encoder = small(training=ImageTraining(epochs=1)).fit(images)
+    encoder = small(training=ImageTraining.of(epochs=1)).fit(images)
     assert not hasattr(clone(encoder), "module_")
     again = pickle.loads(pickle.dumps(encoder))
     assert np.array_equal(again.transform(images), encoder.transform(images))
@@ -222,9 +222,17 @@ def test_timm_is_named_where_it_is_missing(images, monkeypatch):
 
 
 def test_every_setting_of_the_training_is_checked():
-    for name, value in (("warmup", 1.0), ("average", "ema"), ("optimizer", "lion"), ("clip", 0)):
+    for name, value in (
+        ("warmup", 1.0),
+        ("average", 1.0),
+        ("window", (0, 1)),
+        ("queue_size", -1),
+        ("head_scale", 0),
+        ("optimizer", "lion"),
+        ("clip", 0),
+    ):
         with pytest.raises(InvalidSettingError, match=name):
-            ImageTraining(**{name: value})
+            ImageTraining.of(**{name: value})
 
 
 def test_the_encoder_keeps_the_contract(folder):

@@ -23,7 +23,7 @@ from attnknn.research.experiments.networks import KNOWN, network_of
 from experiments.images import __main__ as experiment
 from experiments.images.measuring import measure_named
 from experiments.images.recipe import STRESSES, Recipe
-from tests.fitting.images.shapes import shapes
+from tests.fitting.shapes import shapes
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_a_head_that_knows_of_noise_finds_how_much(rng):
 def test_every_network_can_be_made(data, tmp_path):
     for name in KNOWN[data]:
         network = network_of(data, name, epochs=1)
-        assert network.image_training(tmp_path).epochs == 1
+        assert network.image_training(tmp_path).config.epochs == 1
         network.encoder(tmp_path, 0).check_settings()
         assert len(network.views) == (3 if data in ("mnist", "digits") else 6)
         assert data == "cifar100" or data in datasets.names()

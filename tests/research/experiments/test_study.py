@@ -28,7 +28,7 @@ TINY = {
     "held_out": 60,
     "flip": "none",
     "crop": 1,
-    "training": {"batch_size": 64, "queue_size": 64, "judge_entries": 64},
+    "training": {"batch_size": 64, "queue_size": 64, "validation_entries": 64},
 }
 
 
@@ -105,7 +105,7 @@ def test_reports_hold_what_they_were_made_with(tmp_path, tiny_network):
     assert (settings["claim"], settings["preset"], settings["rows"]) == ("noise", None, 400)
     assert settings["stress"] == {"kind": "symmetric", "level": 0.1}
     assert settings["network"]["held_out"] == 60
-    assert settings["network"]["training"]["label_smoothing"] == 0.2
+    assert settings["network"]["training"]["config"]["label_smoothing"] == 0.2
     assert settings["network"]["training"]["augmentation"]["horizontal_flip"] == "none"
     assert settings["network"]["views"]["kinds"] == ["original", "shift"]
     assert int(told["versions"]["threads"]) >= 1
@@ -122,7 +122,7 @@ def test_reports_hold_what_they_were_made_with(tmp_path, tiny_network):
         ({"flip": "random"}, "horizontal_flip none, asked for random"),
         (
             {"training": {**TINY["training"], "label_smoothing": 0.1}},
-            "network.training.label_smoothing 0.2, asked for 0.1",
+            "network.training.config.label_smoothing 0.2, asked for 0.1",
         ),
     ],
 )
@@ -421,6 +421,6 @@ def test_settings_of_networks_are_all_read():
     made = Network("x", 3, mixing={"mixup": 0.5}, training={"clip": 1.0}, crop=3, embed_dim=32)
     training = made.image_training(Path("there"))
     assert (training.mixing.mixup, training.clip, training.augmentation.crop) == (0.5, 1.0, 3)
-    assert (training.epochs, training.checkpoint) == (3, "there")
+    assert (training.config.epochs, training.checkpoint) == (3, "there")
     assert made.encoder(Path("there"), 7).embed_dim == 32
     assert "32 numbers, 3 epochs" in made.words

@@ -11,19 +11,31 @@ import pytest
 import torch
 from torch import nn
 
-from attnknn.encoders.image import ImageEncoder
+from attnknn.encoders.image import ImageEncoder, ImageLoss, ImageTraining, ImageVoters
 from attnknn.errors import InvalidInputError
-from attnknn.fitting.images import ImageTraining, teach_images, train_images
+from attnknn.fitting.images import train_images
+from attnknn.training import TrainConfig
 from attnknn.training.augmentation import Augmentation, Mixing
 from attnknn.training.devices import Precision
 from attnknn.training.views import Views
-from tests.fitting.images.shapes import shapes
+from tests.fitting.shapes import shapes
 
 N_ROWS = 240
 IMAGES, CODES = shapes(N_ROWS)
 IS_TRAINED_ON = np.arange(N_ROWS) // 4 % 5 != 0  # four fifths, all classes alike
 NO_GROUPS = np.full(N_ROWS, -1)
-QUICK = ImageTraining(epochs=10, batch_size=32, learning_rate=0.05, queue_size=96, device="cpu")
+SETTINGS = {
+    "epochs": 10,
+    "batch_size": 32,
+    "learning_rate": 0.05,
+    "queue_size": 96,
+    "device": "cpu",
+}
+QUICK = ImageTraining.of(**SETTINGS)
+
+
+def changed(**changes):
+    return ImageTraining.of(**SETTINGS | changes)
 
 
 def encoder_of(training=QUICK, X=IMAGES, **settings):
@@ -31,7 +43,7 @@ def encoder_of(training=QUICK, X=IMAGES, **settings):
     return ImageEncoder(training=training, device="cpu", **settings).fit(X)
 
 
-def taught(encoder, codes=CODES, groups=NO_GROUPS, X=IMAGES, seed=0):
+def trained_on(encoder, codes=CODES, groups=NO_GROUPS, X=IMAGES, seed=0):
     return train_images(
         encoder,
         X,
@@ -55,19 +67,19 @@ def others_agree(embeddings, codes, groups=NO_GROUPS, is_asked=None):
 def test_training_brings_rows_of_one_class_together():
     encoder = encoder_of()
     before = others_agree(encoder.transform(IMAGES), CODES, is_asked=~IS_TRAINED_ON)
-    lesson = taught(encoder)
+    trained = trained_on(encoder)
     after = others_agree(encoder.transform(IMAGES), CODES, is_asked=~IS_TRAINED_ON)
     assert before < 0.9
     assert after > 0.95
-    left_out = lesson.outcome.validation_losses
-    assert min(left_out) < left_out[0] / 3
-    assert len(left_out) == len(lesson.outcome.train_losses) + 1
+    losses = trained.result.validation_losses
+    assert min(losses) < losses[0] / 3
+    assert len(losses) == len(trained.result.train_losses) + 1
 
 
 def test_random_labels_stay_random(rng):
     codes = rng.permutation(CODES)
     encoder = encoder_of()
-    taught(encoder, codes)
+    trained_on(encoder, codes)
     embeddings = encoder.transform(IMAGES)
     assert others_agree(embeddings, codes, is_asked=~IS_TRAINED_ON) < 0.45
     assert others_agree(embeddings, codes, is_asked=IS_TRAINED_ON) < 0.55  # 6 epochs, no leak
@@ -77,26 +89,26 @@ def test_copies_in_one_group_do_not_vouch_for_each_other(rng):
     """Four copies of each image share a random label: without groups that label can be read off."""
     rows = np.repeat(np.arange(N_ROWS // 4), 4)
     images, codes = IMAGES[rows], rng.integers(0, 4, N_ROWS // 4)[rows]
-    still = replace(QUICK, augmentation=Augmentation(), head_weight=0.0)
+    still = changed(augmentation=Augmentation(), head_weight=0.0)
     losses = {}
     for name, groups in (("apart", rows), ("together", NO_GROUPS)):
         encoder = encoder_of(still, images)
-        losses[name] = taught(encoder, codes, groups, images).outcome.train_losses
+        losses[name] = trained_on(encoder, codes, groups, images).result.train_losses
     assert losses["together"][0] < 1.0
     assert losses["apart"][0] > 1.3
 
 
 def test_the_same_seed_gives_the_same_bytes():
-    first, same, other = (encoder_of(replace(QUICK, epochs=4)) for _ in range(3))
+    first, same, other = (encoder_of(changed(epochs=4)) for _ in range(3))
     for encoder, seed in ((first, 3), (same, 3), (other, 4)):
-        taught(encoder, seed=seed)
+        trained_on(encoder, seed=seed)
     assert np.array_equal(first.transform(IMAGES), same.transform(IMAGES))
     assert not np.array_equal(first.transform(IMAGES), other.transform(IMAGES))
 
 
-def test_a_taught_encoder_is_stored_to_the_last_bit():
-    encoder = encoder_of(replace(QUICK, epochs=1))
-    taught(encoder)
+def test_a_trained_encoder_is_stored_to_the_last_bit():
+    encoder = encoder_of(changed(epochs=1))
+    trained_on(encoder)
     again = ImageEncoder.from_settings(*encoder.to_settings())
     assert np.array_equal(again.transform(IMAGES), encoder.transform(IMAGES))
 
@@ -105,8 +117,7 @@ class Killed(Exception):
     """In place of a power cut."""
 
 
-ALL_AT_ONCE = replace(
-    QUICK,
+ALL_AT_ONCE = changed(
     epochs=4,
     contrastive_weight=0.5,
     negatives_weight=1.0,
@@ -119,34 +130,34 @@ ALL_AT_ONCE = replace(
 
 @pytest.fixture(scope="module")
 def whole_training():
-    """An encoder whose training was not killed, and the outcome."""
+    """An encoder whose training was not killed, and the result."""
     whole = encoder_of(ALL_AT_ONCE)
-    return whole, taught(whole).outcome
+    return whole, trained_on(whole).result
 
 
 @pytest.mark.parametrize("killed_in", [1, 3])
 def test_a_killed_training_goes_on_as_if_nothing_had_happened(
     tmp_path, monkeypatch, killed_in, whole_training
 ):
-    from attnknn.fitting.images.classroom import Classroom
+    from attnknn.fitting.image_objective import ImageObjective
 
     whole, expected = whole_training
     training = replace(ALL_AT_ONCE, checkpoint=str(tmp_path / "checkpoint"))
-    begin = Classroom.begin
+    begin = ImageObjective.begin
 
-    def killed(classroom, epoch):
+    def killed(objective, epoch):
         if epoch == killed_in:
             raise Killed
-        begin(classroom, epoch)
+        begin(objective, epoch)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Classroom, "begin", killed)
+        patched.setattr(ImageObjective, "begin", killed)
         with pytest.raises(Killed):
-            taught(encoder_of(training))
+            trained_on(encoder_of(training))
     resumed = encoder_of(training)
-    outcome = taught(resumed).outcome
-    assert outcome.train_losses == expected.train_losses
-    assert outcome.validation_losses == expected.validation_losses
+    result = trained_on(resumed).result
+    assert result.train_losses == expected.train_losses
+    assert result.validation_losses == expected.validation_losses
     assert np.array_equal(resumed.transform(IMAGES), whole.transform(IMAGES))
 
 
@@ -173,8 +184,9 @@ CHANGES = {
     "calibration_weight": 1.0,
     "negatives_weight": 2.0,
     "boundary_share": 0.5,
-    "average": "none",
-    "average_every": 1,
+    "average": 0.5,
+    "lookahead": 1,
+    "window": (12, 1),
     "augmentation": Augmentation(rotation=20.0),
     "mixing": Mixing(mixup=1.0),
     "precision": Precision(dtype="bfloat16", is_channels_last=True),
@@ -184,17 +196,15 @@ WITH = {
     "contrastive_margin": (0.3, {"contrastive_weight": 1.0}),
     "n_negatives": (1, {"negatives_weight": 2.0}),
     "refresh_every": (2, {"negatives_weight": 2.0}),
-    "average_decay": (0.5, {"average": "moving", "batch_size": 16}),
-    "window": (12, {"window_epochs": 1}),
-    "window_epochs": (2, {"window": 12, "window_epochs": 1}),
 }
-ELSEWHERE = {"patience", "judge_entries", "backbone_lr_scale", "checkpoint", "device"}
+ELSEWHERE = {"patience", "validation_entries", "backbone_lr_scale", "checkpoint", "device"}
+RECORDS = (ImageTraining, TrainConfig, ImageLoss, ImageVoters)
 
 
 @cache
-def judgments_after(**changes):
-    """What the rows that are not trained on say after each epoch of a short training."""
-    encoder = encoder_of(replace(QUICK, **{"epochs": 2, **changes}))
+def losses_after(**changes):
+    """Validation losses after each epoch of a short training."""
+    encoder = encoder_of(changed(**{"epochs": 2, **changes}))
     some = slice(N_ROWS // 2)
     return train_images(
         encoder,
@@ -204,103 +214,104 @@ def judgments_after(**changes):
         groups=NO_GROUPS[some],
         is_trained_on=IS_TRAINED_ON[some],
         random_state=0,
-    ).outcome.validation_losses[1:]
+    ).result.validation_losses[1:]
 
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_every_setting_moves_what_is_learned(name):
-    changed = judgments_after(**{name: CHANGES[name]})
-    assert changed != pytest.approx(judgments_after(), rel=1e-4)
+    moved = losses_after(**{name: CHANGES[name]})
+    assert moved != pytest.approx(losses_after(), rel=1e-4)
 
 
 @pytest.mark.parametrize("name", WITH)
 def test_every_setting_of_a_term_moves_what_is_learned(name):
     value, term = WITH[name]
-    plain = judgments_after(**term)
-    assert judgments_after(**{**term, name: value}) != pytest.approx(plain, rel=1e-4)
+    plain = losses_after(**term)
+    assert losses_after(**{**term, name: value}) != pytest.approx(plain, rel=1e-4)
 
 
 def test_no_setting_is_forgotten_here():
-    assert {field.name for field in fields(ImageTraining)} == {*CHANGES, *WITH, *ELSEWHERE}
+    names = {field.name for record in RECORDS for field in fields(record)}
+    assert names - {"config", "loss", "voters"} == {*CHANGES, *WITH, *ELSEWHERE}
 
 
 def test_patience_ends_a_training_that_does_not_get_better(rng):
-    training = replace(QUICK, epochs=8, patience=1, learning_rate=1e-6)
-    outcome = taught(encoder_of(training), rng.permutation(CODES)).outcome
-    assert len(outcome.train_losses) < 8
+    training = changed(epochs=8, patience=1, learning_rate=1e-6)
+    result = trained_on(encoder_of(training), rng.permutation(CODES)).result
+    assert len(result.train_losses) < 8
 
 
-def test_fewer_rows_vote_where_fewer_are_asked_to_judge():
+def test_fewer_entries_vote_in_validation():
     first, second = (
-        taught(encoder_of(replace(QUICK, epochs=1, judge_entries=n))).outcome for n in (20, 4096)
+        trained_on(encoder_of(changed(epochs=1, validation_entries=n))).result for n in (20, 4096)
     )
     assert first.validation_losses[0] != second.validation_losses[0]
     assert first.train_losses == second.train_losses
 
 
-def test_the_module_is_left_in_the_state_that_was_judged_best():
-    encoder = encoder_of(replace(QUICK, learning_rate=100.0, epochs=2, clip=None))
+def test_the_module_is_left_in_the_state_with_the_lowest_validation_loss():
+    encoder = encoder_of(changed(learning_rate=100.0, epochs=2, clip=None))
     start = encoder.transform(IMAGES)
-    outcome = taught(encoder).outcome
-    assert outcome.best_epoch == 0
+    result = trained_on(encoder).result
+    assert result.best_epoch == 0
     assert np.array_equal(encoder.transform(IMAGES), start)
 
 
 def brief(tmp_path, **changes):
-    return replace(QUICK, epochs=1, checkpoint=str(tmp_path / "checkpoint"), **changes)
+    return changed(epochs=1, checkpoint=str(tmp_path / "checkpoint"), **changes)
 
 
 @pytest.mark.parametrize("what", ["seed", "settings", "labels", "images", "nothing"])
 def test_the_checkpoint_of_another_training_is_not_taken(tmp_path, what):
     encoder = encoder_of(brief(tmp_path))
-    taught(encoder)
+    trained_on(encoder)
     changes = {"label_smoothing": 0.1} if what == "settings" else {}
     other, seed = encoder_of(brief(tmp_path, **changes)), 1 if what == "seed" else 0
     codes = CODES[::-1].copy() if what == "labels" else CODES
     images = 255 - IMAGES if what == "images" else IMAGES
     if what == "nothing":
-        taught(other)
+        trained_on(other)
         assert np.array_equal(other.transform(IMAGES), encoder.transform(IMAGES))
         return
     name = {"settings": "label_smoothing", "seed": "seed"}.get(what, "rows and labels")
     with pytest.raises(InvalidInputError, match=f"belongs to another training: `{name}` is "):
-        taught(other, codes, X=images, seed=seed)
+        trained_on(other, codes, X=images, seed=seed)
 
 
 def test_the_seed_decides_what_a_network_of_ones_own_drops():
     found = []
     for _ in range(2):
         layers = nn.Flatten(), nn.Linear(IMAGES[0].size, 16), nn.Dropout(0.5), nn.Linear(16, 8)
-        encoder = encoder_of(replace(QUICK, epochs=1), network=nn.Sequential(*layers))
+        encoder = encoder_of(changed(epochs=1), network=nn.Sequential(*layers))
         with torch.no_grad():
             for parameter in encoder.module_.parameters():
                 parameter.fill_(0.01).add_(torch.arange(parameter.numel()).view_as(parameter) % 7)
-        found.append(taught(encoder).outcome.train_losses)
+        found.append(trained_on(encoder).result.train_losses)
     assert found[0] == found[1]
 
 
 def test_adam_trains_too():
-    lesson = taught(encoder_of(replace(QUICK, epochs=1, optimizer="adam", learning_rate=0.01)))
-    assert lesson.outcome.train_losses
+    trained = trained_on(encoder_of(changed(epochs=1, optimizer="adam", learning_rate=0.01)))
+    assert trained.result.train_losses
 
 
 def test_the_mode_of_the_compiler_is_asked_for(monkeypatch):
     asked = []
     monkeypatch.setattr(nn.Module, "compile", lambda _, **settings: asked.append(settings))
-    monkeypatch.setattr("attnknn.fitting.images.teaching.check_compiler", lambda _: None)
+    monkeypatch.setattr("attnknn.fitting.images.check_compiler", lambda _: None)
     precision = Precision(is_compiled=True, compile_mode="reduce-overhead")
-    taught(encoder_of(replace(QUICK, epochs=1, precision=precision)))
+    trained_on(encoder_of(changed(epochs=1, precision=precision)))
     assert asked == [{"mode": "reduce-overhead"}]
 
 
 def test_a_rest_too_small_for_a_batch_is_left_out():
     n_trained = int(IS_TRAINED_ON.sum())
-    training = replace(QUICK, epochs=1, batch_size=n_trained - 1)
-    assert np.isfinite(taught(encoder_of(training)).outcome.train_losses).all()
+    training = changed(epochs=1, batch_size=n_trained - 1)
+    assert np.isfinite(trained_on(encoder_of(training)).result.train_losses).all()
 
 
 def test_the_head_is_the_baseline_and_gets_a_temperature():
-    baseline = taught(encoder_of(replace(QUICK, head_scale=1.0))).baseline
+    baseline = trained_on(encoder_of(changed(head_scale=1.0))).baseline
     held_out, codes = IMAGES[~IS_TRAINED_ON], CODES[~IS_TRAINED_ON]
     assert (baseline.predict(held_out) == codes).mean() > 0.9
 
@@ -312,19 +323,18 @@ def test_the_head_is_the_baseline_and_gets_a_temperature():
     baseline.fit_temperature(held_out, codes)
     assert baseline.temperature != 1
     assert loss() < before
-    twice = baseline.seeing(Views(("original", "flip")))
+    twice = baseline.with_views(Views(("original", "flip")))
     assert not np.allclose(twice.predict_proba(held_out), baseline.predict_proba(held_out))
     assert baseline.predict_proba(held_out[:0]).shape == (0, 4)
 
 
 def test_without_a_head_there_is_no_baseline():
-    lesson = taught(encoder_of(replace(QUICK, epochs=1, head_weight=0.0)))
-    assert lesson.baseline is None
+    trained = trained_on(encoder_of(changed(epochs=1, head_weight=0.0)))
+    assert trained.baseline is None
 
 
-def test_teaching_gives_the_outcome_alone():
-    outcome = teach_images(
-        encoder_of(replace(QUICK, epochs=1)),
+def test_the_encoder_trains_itself_and_returns_the_losses():
+    result = encoder_of(changed(epochs=1)).train(
         IMAGES,
         CODES,
         n_classes=4,
@@ -332,10 +342,10 @@ def test_teaching_gives_the_outcome_alone():
         is_trained_on=IS_TRAINED_ON,
         random_state=0,
     )
-    assert len(outcome.train_losses) == 1
+    assert len(result.train_losses) == 1
 
 
-def test_files_gray_images_and_own_modules_are_taught(tmp_path):
+def test_files_gray_images_and_own_modules_are_trained(tmp_path):
     from PIL import Image
 
     gray, codes = shapes(N_ROWS, channels=1)
@@ -344,26 +354,26 @@ def test_files_gray_images_and_own_modules_are_taught(tmp_path):
         paths.append(tmp_path / f"{row}.png")
         Image.fromarray(image).save(paths[-1])
     by_file, by_array = (
-        encoder_of(replace(QUICK, epochs=1), paths),
-        encoder_of(replace(QUICK, epochs=1), gray),
+        encoder_of(changed(epochs=1), paths),
+        encoder_of(changed(epochs=1), gray),
     )
-    taught(by_file, codes, X=paths)
-    taught(by_array, codes, X=gray)
+    trained_on(by_file, codes, X=paths)
+    trained_on(by_array, codes, X=gray)
     assert np.array_equal(by_file.transform(paths), by_array.transform(gray))
     own = nn.Sequential(nn.Flatten(), nn.Linear(256, 8))
-    encoder = encoder_of(replace(QUICK, epochs=1), gray, network=own, widths=None)
-    left_out = taught(encoder, codes, X=gray).outcome.validation_losses
-    assert left_out[1] != left_out[0]
+    encoder = encoder_of(changed(epochs=1), gray, network=own, widths=None)
+    losses = trained_on(encoder, codes, X=gray).result.validation_losses
+    assert losses[1] != losses[0]
 
 
 def test_images_that_cannot_be_held_are_read_for_every_batch(monkeypatch):
-    from attnknn.fitting.images import teaching
+    from attnknn.fitting import images
 
-    once, pictures = replace(QUICK, epochs=1), list(IMAGES)
+    once, pictures = changed(epochs=1), list(IMAGES)
     held, read = (encoder_of(once, pictures) for _ in range(2))
-    taught(held, X=pictures)
-    monkeypatch.setattr(teaching, "HELD", 0)
-    taught(read, X=pictures)
+    trained_on(held, X=pictures)
+    monkeypatch.setattr(images, "MAX_BYTES_IN_MEMORY", 0)
+    trained_on(read, X=pictures)
     assert np.array_equal(read.transform(IMAGES), held.transform(IMAGES))
 
 
@@ -371,7 +381,7 @@ def test_reading_ahead_changes_nothing_but_who_reads(monkeypatch):
     from attnknn.encoders.image.rows import ListRows
 
     readers = set()
-    monkeypatch.setattr("attnknn.fitting.images.teaching.HELD", 0)
+    monkeypatch.setattr("attnknn.fitting.images.MAX_BYTES_IN_MEMORY", 0)
     take = ListRows.take
 
     def noted(self, rows, shape, **options):
@@ -379,31 +389,31 @@ def test_reading_ahead_changes_nothing_but_who_reads(monkeypatch):
         return take(self, rows, shape, **options)
 
     monkeypatch.setattr(ListRows, "take", noted)
-    training = replace(QUICK, epochs=1)
+    training = changed(epochs=1)
     found = []
     for workers in (0, 2):
         encoder = encoder_of(training, X=list(IMAGES), workers=workers)
         readers.clear()
-        lesson = taught(encoder, X=list(IMAGES))
-        found.append((lesson.outcome.train_losses, encoder.transform(list(IMAGES))))
+        trained = trained_on(encoder, X=list(IMAGES))
+        found.append((trained.result.train_losses, encoder.transform(list(IMAGES))))
         assert ("read-ahead" in readers) == bool(workers)
     assert found[0][0] == found[1][0]
     np.testing.assert_array_equal(found[0][1], found[1][1])
 
 
 @pytest.mark.parametrize(("network", "widths"), [("resnet18", (8,) * 4), ("resnet50", (4,) * 4)])
-def test_larger_networks_are_taught_with_a_projection(network, widths):
-    training = replace(QUICK, epochs=1, learning_rate=0.02)
+def test_larger_networks_are_trained_with_a_projection(network, widths):
+    training = changed(epochs=1, learning_rate=0.02)
     encoder = encoder_of(training, network=network, widths=widths, embed_dim=6)
-    left_out = taught(encoder).outcome.validation_losses
+    losses = trained_on(encoder).result.validation_losses
     assert encoder.transform(IMAGES).shape == (N_ROWS, 6)
-    assert left_out[1] != left_out[0]
+    assert losses[1] != losses[0]
 
 
-def test_rows_are_needed_to_train_on_and_to_judge():
+def test_training_and_validation_rows_are_needed():
     for is_trained_on in (np.ones(N_ROWS, bool), np.zeros(N_ROWS, bool)):
-        with pytest.raises(InvalidInputError, match="2 rows to train on and 1 to judge"):
-            teach_images(
+        with pytest.raises(InvalidInputError, match="2 training rows and 1 validation row"):
+            train_images(
                 encoder_of(),
                 IMAGES,
                 CODES,
@@ -414,15 +424,15 @@ def test_rows_are_needed_to_train_on_and_to_judge():
             )
 
 
-def test_one_class_and_a_class_with_one_row_are_taught():
+def test_one_class_and_a_class_with_one_row_are_trained():
     lonely = CODES.copy()
     lonely[0] = 3
     for codes in (np.zeros(N_ROWS, np.int64), np.where(np.arange(N_ROWS) == 5, 1, 0)):
-        outcome = taught(encoder_of(replace(QUICK, epochs=1)), codes).outcome
-        assert np.isfinite(outcome.validation_losses).all()
+        result = trained_on(encoder_of(changed(epochs=1)), codes).result
+        assert np.isfinite(result.validation_losses).all()
 
 
 def test_chance_of_the_user_is_left_alone():
     before = torch.get_rng_state()
-    taught(encoder_of(replace(QUICK, epochs=1)))
+    trained_on(encoder_of(changed(epochs=1)))
     assert torch.equal(torch.get_rng_state(), before)

@@ -1,6 +1,6 @@
-"""What each of two processes runs in `test_processes.py`; alone, it is the reference.
+"""What each of two processes runs in `test_images_in_processes.py`; alone, it is the reference.
 
-torchrun --nproc-per-node 2 tests/training/images/in_processes.py RESULT
+torchrun --nproc-per-node 2 tests/fitting/in_processes.py RESULT
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from pathlib import Path
 import numpy as np
 import torch
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
-def main(result: Path) -> None:
+def main(path: Path) -> None:
     sys.path.insert(0, str(ROOT))
     from attnknn.encoders.image import ImageEncoder, ImageTraining
-    from attnknn.fitting.images import teach_images
+    from attnknn.fitting.images import train_images
     from attnknn.training.augmentation import Augmentation
-    from tests.fitting.images.shapes import shapes
+    from tests.fitting.shapes import shapes
 
     torch.set_num_threads(1)
     X, codes = shapes(120)
-    training = ImageTraining(
+    training = ImageTraining.of(
         epochs=2,
         batch_size=32,
         learning_rate=0.05,
@@ -35,7 +35,7 @@ def main(result: Path) -> None:
         device="cpu",
     )
     encoder = ImageEncoder(widths=(8, 8, 8), training=training, device="cpu").fit(X)
-    outcome = teach_images(
+    result = train_images(
         encoder,
         X,
         codes,
@@ -43,10 +43,10 @@ def main(result: Path) -> None:
         groups=np.full(120, -1),
         is_trained_on=np.arange(120) < 96,
         random_state=0,
-    )
+    ).result
     if os.environ.get("RANK", "0") == "0":
-        losses = {"train": outcome.train_losses, "left_out": outcome.validation_losses}
-        result.write_text(json.dumps(losses | {"embeddings": encoder.transform(X).tolist()}))
+        losses = {"train": result.train_losses, "validation": result.validation_losses}
+        path.write_text(json.dumps(losses | {"embeddings": encoder.transform(X).tolist()}))
 
 
 if __name__ == "__main__":
