@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.fitting.images.shapes import shapes
+from tests.fitting.shapes import shapes
 
 from attnknn import AttnKNNClassifier
 from attnknn.encoders import ImageEncoder

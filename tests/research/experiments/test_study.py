@@ -420,7 +420,11 @@ def test_settings_of_networks_are_all_read():
     assert Network("x", 3, widths=(8, 8, 8), flip="none").views.kinds == ("original", "shift")
     made = Network("x", 3, mixing={"mixup": 0.5}, training={"clip": 1.0}, crop=3, embed_dim=32)
     training = made.image_training(Path("there"))
-    assert (training.mixing.mixup, training.clip, training.augmentation.crop) == (0.5, 1.0, 3)
+    assert (training.mixing.mixup, training.config.clip, training.augmentation.crop) == (
+        0.5,
+        1.0,
+        3,
+    )
     assert (training.config.epochs, training.checkpoint) == (3, "there")
     assert made.encoder(Path("there"), 7).embed_dim == 32
     assert "32 numbers, 3 epochs" in made.words
