@@ -56,10 +56,11 @@ def page(title: str, *parts: Html | str) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> Html:
-    """A table; floats are shown with three decimals."""
+    """A table; floats are shown with three decimals. An empty header is left out."""
     head = "".join(f"<th>{escape(name)}</th>" for name in header)
+    head = f"<thead><tr>{head}</tr></thead>" if header else ""
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
-    return Html(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
+    return Html(f"<table>{head}<tbody>{body}</tbody></table>")
 
 
 def bar(share: float, *, is_other: bool = False) -> Html:

@@ -227,7 +227,7 @@ class Evidence:
         header += [] if self.payloads is None else ["payload"]
         remark = _display.note(self.remark) if self.remark else ""
         table = _display.table(header, rows)
-        return _display.page(f"{self.label}", self._top_probabilities(), remark, table)
+        return _display.page(f"Prediction: {self.label}", self._top_probabilities(), remark, table)
 
     def _top_probabilities(self) -> str:
         ranked = np.argsort(-self.probabilities, kind="stable")[:MAX_CLASSES]

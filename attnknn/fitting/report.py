@@ -1,30 +1,58 @@
-"""What `fit` did and found, for people."""
+"""FitReport: what `fit` chose and its leave-one-out quality."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from attnknn import _display
 from attnknn.leave_one_out import LeaveOneOutBatch
 from attnknn.pipeline import Parts
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)
 class FitReport:
-    """What `fit` did and found; the numbers are leave-one-out, on held-out rows.
+    """The result of `fit`: the attention in use, and its leave-one-out quality on held-out rows.
 
-    Parameters
+    Attributes
     ----------
-    attention : the one in use, and the `reason` for it
-    n_neighbors : the K in use
-    n_rows : held-out rows that the numbers below were computed on
-    effective_neighbors : how many equal voters the weights are worth, on average
-    oracle_accuracy : share of rows with at least one neighbor of their label: what the best
-        weighting of these neighbors could reach, the prior aside
-    accuracy, log_loss : of the observed labels
-    duplicates : share of rows with an exact copy among the others
-    value_head : how it compares with the vote, whose numbers the others are; empty if not asked for
+    attention : str
+        Short name of the attention in use.
+    reason : str
+        Why it was chosen.
+    n_neighbors : int
+        Number of neighbors in use.
+    n_rows : int
+        Held-out rows on which the numbers below were computed.
+    effective_neighbors : float
+        Mean number of equal votes that the weights correspond to.
+    oracle_accuracy : float
+        Share of rows with at least one neighbor of their label: the accuracy that the best weights
+        of these neighbors could reach, without the prior.
+    accuracy, log_loss : float
+        Accuracy and log-loss of the observed labels.
+    label_noise : float
+        Estimated share of wrong labels.
+    exponent : float
+        Exponent γ of the probability map.
+    duplicates : float
+        Share of rows with an exact duplicate among the other entries.
+    value_head : str, default=""
+        How the value head compares with the vote, to which the numbers above belong; empty without
+        a value head.
+
+    Examples
+    --------
+    >>> from attnknn import AttnKNNClassifier
+    >>> clf = AttnKNNClassifier(attention="distance").fit([[0.0], [1.0], [4.0]], ["a", "a", "b"])
+    >>> clf.fit_report_.attention, clf.fit_report_.n_rows
+    ('distance', 3)
     """
 
     attention: str
@@ -40,22 +68,71 @@ class FitReport:
     duplicates: float
     value_head: str = ""
 
-    def __str__(self) -> str:
+    def to_frame(self) -> pd.DataFrame:
+        """Convert to a DataFrame with a single row.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One column per attribute, so that reports of several fits can be concatenated.
+        """
+        import pandas as pd
+
+        return pd.DataFrame([asdict(self)])
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw accuracy, oracle accuracy, label noise and duplicates as horizontal bars.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, default=None
+            Axes to draw on; None makes new ones.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes, with shares from 0 to 1.
+        """
+        ax = _display.axes(ax, "`FitReport.plot`")
+        shares = self._shares()
+        ax.barh(range(len(shares)), list(shares.values()))
+        ax.set_yticks(range(len(shares)), list(shares))
+        ax.invert_yaxis()
+        ax.set_xlim(0, 1)
+        ax.set_title(f"{self.attention} attention, {self.n_rows:,} held-out rows")
+        return ax
+
+    def _shares(self) -> dict[str, float]:
+        return {
+            "accuracy": self.accuracy,
+            "oracle accuracy": self.oracle_accuracy,
+            "label noise": self.label_noise,
+            "exact duplicates": self.duplicates,
+        }
+
+    def _lines(self) -> dict[str, str]:
         lines = {
             "attention": f"{self.attention}: {self.reason}",
             "neighbors": f"{self.n_neighbors}, worth {self.effective_neighbors:.1f} equal voters",
-            "leave-one-out": f"accuracy {self.accuracy:.4f} (any neighbor right "
-            f"{self.oracle_accuracy:.4f}), log-loss {self.log_loss:.4f}, {self.n_rows} "
-            f"held-out rows",
+            "leave-one-out": f"accuracy {self.accuracy:.4f} (oracle {self.oracle_accuracy:.4f}), "
+            f"log-loss {self.log_loss:.4f}, {self.n_rows} held-out rows",
             "label noise": f"{self.label_noise:.3f}",
             "exact duplicates": f"{self.duplicates:.1%} of rows",
         }
-        lines |= {"value head": self.value_head} if self.value_head else {}
-        return "\n".join(f"{name:<17} {text}" for name, text in lines.items())
+        return lines | ({"value head": self.value_head} if self.value_head else {})
+
+    def _repr_html_(self) -> str:
+        lines = {k: v for k, v in self._lines().items() if k not in self._shares()}
+        bars = [(name, _display.bar(share)) for name, share in self._shares().items()]
+        title = f"Fit report: {self.n_rows:,} held-out rows"
+        return _display.page(title, _display.table([], [*lines.items(), *bars]))
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<17} {text}" for name, text in self._lines().items())
 
 
 def describe(parts: Parts, left_out: LeaveOneOutBatch, reason: str) -> FitReport:
-    """The report for fitted parts, measured on `left_out` entries."""
+    """The report for fitted parts, measured on leave-one-out entries."""
     left_out = left_out.nearest(parts.n_neighbors)
     neighbors = left_out.batch.neighbors
     answer = left_out.answer(parts)

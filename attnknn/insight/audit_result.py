@@ -201,7 +201,7 @@ class Audit:
         return ax
 
     def _repr_html_(self) -> str:
-        summary = _display.table(["", ""], self._counts().items())
+        summary = _display.table([], self._counts().items())
         shown = self.order[:10]
         rows = [
             [

@@ -1,0 +1,35 @@
+"""The fit report as text, DataFrame, HTML and plot."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+import pytest
+from strategies import blobs
+
+from attnknn import AttnKNNClassifier
+
+
+@pytest.fixture(scope="module")
+def report():
+    return AttnKNNClassifier(8, attention="distance", random_state=0).fit(*blobs(60)).fit_report_
+
+
+def test_frame_has_one_column_per_attribute(report):
+    assert report.to_frame().iloc[0].to_dict() == asdict(report)
+
+
+def test_html_shows_what_the_text_says_and_is_escaped(report):
+    html = replace(report, reason="<script>", value_head="a < b")._repr_html_()
+    assert "<script>" not in html
+    assert "a &lt; b" in html
+    assert f"log-loss {report.log_loss:.4f}" in html
+    for share in (report.accuracy, report.oracle_accuracy, report.label_noise, report.duplicates):
+        assert f"width: {100 * share:.1f}%" in html
+
+
+def test_plot_draws_shares(report):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    ax = report.plot()
+    assert ax.patches[0].get_width() == pytest.approx(report.accuracy)
+    pyplot.close("all")
