@@ -87,7 +87,6 @@ NOT_CLEAN_YET = {
     "docs/encoders.md",
     "docs/experiments.md",
     "docs/images.md",
-    "docs/results.md",
     "docs/value-head.md",
     "tests/attention",
     "tests/cli",
