@@ -16,13 +16,33 @@ AttnKNNError
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 from sklearn.exceptions import NotFittedError
 
 
 class AttnKNNError(Exception):
-    """The parent of every error of this package."""
+    """The parent of every error of this package.
+
+    Parameters
+    ----------
+    *args : object
+        The message.
+    parameter : str, default=None
+        Name of the parameter that the error is about, from which the command line finds the
+        option. By default the name in backticks with which the message begins.
+
+    Examples
+    --------
+    >>> AttnKNNError("`n_neighbors` must be at least 1, got 0.").parameter
+    'n_neighbors'
+    """
+
+    def __init__(self, *args: object, parameter: str | None = None) -> None:
+        super().__init__(*args)
+        named = re.match(r"`(\w+)[`=]", str(args[0])) if args else None
+        self.parameter = named[1] if parameter is None and named else parameter
 
 
 class InvalidInputError(AttnKNNError, ValueError):

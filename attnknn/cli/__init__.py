@@ -1,4 +1,9 @@
-"""The command line: one file per command; errors become one line and exit code 1."""
+"""The command line `attnknn`: parse, call the library, print.
+
+`SECTIONS` lists the commands and their modules, which are imported when a command is needed.
+`commands` has the classes for commands, options and help texts; `options` the shared options;
+`rows` reads files; `output` writes results. Errors become one line and exit code 1.
+"""
 
 from __future__ import annotations
 
@@ -10,40 +15,48 @@ from typing import Any
 import click
 
 from attnknn import __version__
-from attnknn.cli.lazy import LazyGroup
+from attnknn.cli.commands import INVOKED, LazyGroup, in_flags
 
-SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
-COMMANDS = (
-    *("fit", "predict", "explain", "evaluate", "monitor", "audit", "whatif"),
-    *("add", "forget", "relabel", "refit", "undo", "snapshot", "rollback", "log"),
-    *("experiment", "report"),
-    *("vit", "datasets", "demo"),
-)
+SECTIONS = {
+    "Train and predict": {
+        "fit": "attnknn.cli.fit",
+        "predict": "attnknn.cli.predict",
+        "explain": "attnknn.cli.predict",
+        "evaluate": "attnknn.cli.evaluate",
+    },
+    "Inspect a model": {
+        "audit": "attnknn.cli.audit",
+        "whatif": "attnknn.cli.whatif",
+        "monitor": "attnknn.cli.monitor",
+    },
+    "Edit a model": {
+        "add": "attnknn.cli.edit",
+        "relabel": "attnknn.cli.audit",
+        "forget": "attnknn.cli.forget",
+        "refit": "attnknn.cli.edit",
+        "undo": "attnknn.cli.edit",
+        "snapshot": "attnknn.cli.edit",
+        "rollback": "attnknn.cli.edit",
+        "log": "attnknn.cli.edit",
+    },
+    "Research": {
+        "experiment": "attnknn.cli.research",
+        "report": "attnknn.cli.research",
+        "datasets": "attnknn.cli.research",
+        "demo": "attnknn.cli.demo",
+    },
+    "Vision Transformers": {"vit": "attnknn.cli.vit"},
+}
+COMMANDS = tuple(name for names in SECTIONS.values() for name in names)
+SETTINGS = {
+    "help_option_names": ["-h", "--help"],
+    "show_default": True,
+    "max_content_width": 100,
+}
 
 
-OPTIONS = {
-    "Use 'cpu', or 'auto'": "Use --device cpu, or --device auto",
-    "Set `image_size`": "Fit with --image-size",
-    "`by` must be": "--by must be",
-    "`max_risk=": "`--max-risk ",
-    "`min_confidence`": "--min-confidence",
-    "`coverage=": "`--sets ",
-    "`pool='mean'`": "--pool mean",
-    "`clip_grad_norm`": "--clip_grad_norm",
-    "rate `lr`": "rate --lr",
-    "`max_strangeness=": "`--novelty-level ",
-    "`n_nearest`": "--n-nearest",
-    "`may_empty_classes=True`": "--empty-classes",
-    "`n` must be": "--keep-newest or --budget must be",
-    "`half_life`": "--half-life",
-    "`near`": "--near",
-    "`n_rows`": "--rows",
-    "set `network='none'`": "say --network none",
-}  # what messages of Python say, and the command line
-
-
-class _Commands(LazyGroup):
-    """Turns errors into one line."""
+class _Main(LazyGroup):
+    """Turns errors into one line that names options instead of Python parameters."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -51,48 +64,54 @@ class _Commands(LazyGroup):
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
-            message = None if ctx.params.get("traceback") else _one_line(error)
+            message = None if ctx.params.get("traceback") else _one_line(error, ctx)
             if message is None:
                 raise
             raise click.ClickException(message) from error
 
 
-@click.group(cls=_Commands, package=__name__, commands=COMMANDS, context_settings=SETTINGS)
+@click.group(cls=_Main, sections=SECTIONS, context_settings=SETTINGS)
 @click.version_option(__version__, prog_name="attnknn")
-@click.option("--traceback", is_flag=True, help="On an error, show where in the code it came from.")
+@click.option("--traceback", is_flag=True, help="Show the Python traceback of an error.")
 @click.pass_context
 def main(ctx: click.Context, traceback: bool) -> None:  # noqa: ARG001  (read by the group)
-    """Classify rows of a file by their nearest remembered examples, with the evidence.
+    """Nearest-neighbor classification with attention, calibrated and editable.
 
-    Files may be CSV (also .tsv and .gz), Parquet, NPZ, or a folder of images.
-    Lines of text files are counted from 1, the header too; rows are counted from 0.
+    Every prediction shows the training examples behind it. Files may be CSV, TSV (also .gz),
+    Parquet, NPZ, or folders of images. Messages count lines of text files from 1, including the
+    header, and rows from 0.
     """
-    # Torch's threads wait busily by default, and when another program has a core they wait long.
+    # By default, waiting threads of torch occupy the cores that other programs need.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     ctx.with_resource(warnings.catch_warnings())
     warnings.showwarning = _show_warning
 
 
-def _one_line(error: Exception) -> str | None:
-    """What went wrong, for people; None where it is a mistake of ours."""
+def _one_line(error: Exception, ctx: click.Context) -> str | None:
+    """The error message for the user; None for a bug of the package."""
     from attnknn.errors import AttnKNNError
 
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
-        return None  # the reader of our output has gone: click ends in silence
+        return None  # the reader of the output is gone: click exits silently
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}."
     if isinstance(error, MemoryError):
-        return "There is not enough memory for this."
-    if isinstance(error, AttnKNNError | OSError | ValueError):
-        return _in_options(" ".join(str(error).split()))
-    return None
+        return "Not enough memory."
+    message = " ".join(str(error).split())
+    if isinstance(error, AttnKNNError) and error.parameter is not None:
+        return _with_flags(message, ctx)
+    return message if isinstance(error, AttnKNNError | OSError | ValueError) else None
 
 
-def _in_options(message: str) -> str:
-    """A message that names a setting of Python names the option instead."""
-    for setting, option in OPTIONS.items():
-        message = message.replace(setting, option)
-    return message
+def _with_flags(message: str, ctx: click.Context) -> str:
+    """Name options of the command that ran, and of `fit` for parameters of the model."""
+    ran: click.Context | None = ctx.meta.get(INVOKED)
+    if ran is not None:
+        message = in_flags(message, ran.command, ran.params)
+    fit = main.get_command(ctx, "fit")
+    if fit is None or (ran is not None and ran.command is fit):
+        return message
+    return in_flags(message, fit, before="attnknn fit ")
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:

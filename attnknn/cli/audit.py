@@ -1,4 +1,4 @@
-"""`attnknn audit`: a table of the entries that a person should look at."""
+"""`attnknn audit` and `attnknn relabel`: find label errors, and apply a reviewer's decisions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from attnknn.cli.writing import STYLES, check_out, open_writer, style_of
+from attnknn.cli.commands import command, option, section
+from attnknn.cli.options import (
+    FILE,
+    NOT_NEGATIVE,
+    WHOLE,
+    by_option,
+    format_option,
+    model_argument,
+    new_classes_option,
+    separator_option,
+)
+from attnknn.cli.output import check_out, open_writer, output_format, progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,80 +26,105 @@ if TYPE_CHECKING:
 
     from attnknn.insight import Audit
 
-FILE = click.Path(path_type=Path)
-SHOWN_IDS = 3
+N_IDS = 3  # shown in a cell
 
 
-@click.command()
-@click.argument("model", type=FILE)
-@click.option("-o", "--out", type=FILE, help="File to write the table to, as audit.csv.")
-@click.option("--limit", type=click.IntRange(1), default=100, help="So many entries at most.")
-@click.option(
-    "--format",
-    "style",
-    type=click.Choice(STYLES),
-    help="Of the table. [default: by the name of the file; without both, a summary only]",
-)
-@click.option(
+@command()
+@model_argument
+@option(
     "--near",
-    type=click.FloatRange(0),
+    type=NOT_NEGATIVE,
     default=0.1,
-    help="Near duplicates are within this share of the typical distance to a nearest other.",
+    help="Near duplicates: distance at most this share of the typical nearest-neighbor distance.",
+)
+@section(
+    "Output",
+    option("-o", "--out", type=FILE, help="File for the table.  [default: print a summary only]"),
+    format_option,
+    option("--limit", type=WHOLE, default=100, help="Maximum number of entries in the table."),
 )
 def audit(model: Path, out: Path | None, limit: int, style: str | None, near: float) -> None:
-    """Find wrong labels, duplicates and harmful entries in MODEL.
+    """Find label errors, duplicates and harmful entries.
 
-    The table lists the most suspicious entries first. Write what is right into its empty column
-    `decision` (a label, or !forget; empty leaves the entry as it is) and apply it with
-    `attnknn relabel`.
+    The table lists the most likely label errors first. Fill in its empty column `decision` (the
+    correct label, or !forget to remove the entry; empty keeps it), and apply it with `attnknn
+    relabel`.
     """
     from attnknn.classifier import AttnKNNClassifier
-    from attnknn.cli.waiting import patience
     from attnknn.insight import audit as find
 
-    chosen = style_of(out, style)
+    chosen = output_format(out, style)
     check_out(out, model)
     classifier = AttnKNNClassifier.load(model)
-    with patience(f"Judging {len(classifier.memory_):,} entries"):
+    with progress(f"Auditing {len(classifier.memory_):,} entries"):
         found = find(classifier, near=near)
     if out is None and style is None:
         click.echo(found.table())
         return
     with open_writer(out, chosen) as writer:
-        writer.write(table_of(found, classifier.memory_.entries.payloads, limit))
+        writer.write(review_table(found, classifier.memory_.entries.payloads, limit))
     click.echo(found.summary(), err=out is None)
     if out is not None:
         click.echo(f"{'written':<17} {min(limit, len(found)):,} entries to {out}")
 
 
-def table_of(found: Audit, payloads: NDArray[Any] | None, limit: int) -> pd.DataFrame:
-    """The first entries of an audit as a person works through them."""
+def review_table(found: Audit, payloads: NDArray[Any] | None, limit: int) -> pd.DataFrame:
+    """The first entries of an audit, with an empty column for decisions."""
     frame = found.to_frame().head(limit)
     label = dict(zip(found.ids.tolist(), found.labels.tolist(), strict=True))
-
-    def other_label(name: Any, those: tuple[Any, ...]) -> list[Any]:
-        return [one for one in those if label[one] != label[name]]
-
-    def others(name: Any, those: tuple[Any, ...]) -> list[Any]:
-        return [one for one in those if one != name]
-
-    pairs = list(zip(frame["id"], frame["duplicates"], strict=True))
-    nearly = zip(frame["id"], frame["near_duplicates"], strict=True)
+    exact = list(zip(frame["id"], frame["duplicates"], strict=True))
+    near = zip(frame["id"], frame["near_duplicates"], strict=True)
     table = frame[
         ["id", "label", "suggested", "suggested_probability", "wrong", "label_error_score", "value"]
     ].assign(
-        conflict_with=[_shown(other_label(*pair), label) for pair in pairs],
-        duplicate_of=[_shown(others(*pair)) for pair in pairs],
-        near_duplicate_of=[_shown(others(*pair)) for pair in nearly],
-        contradicted_by=[_shown(those, label) for those in frame["contradicted_by"]],
+        conflict_with=[
+            _listed([other for other in those if label[other] != label[name]], label)
+            for name, those in exact
+        ],
+        duplicate_of=[_listed([o for o in those if o != name]) for name, those in exact],
+        near_duplicate_of=[_listed([o for o in those if o != name]) for name, those in near],
+        contradicted_by=[_listed(those, label) for those in frame["contradicted_by"]],
     )
     if payloads is not None:
         table["entry"] = [str(payload) for payload in payloads[found.order[:limit]]]
     return table.assign(decision="")
 
 
-def _shown(ids: Any, label: dict[Any, Any] | None = None) -> str:
+def _listed(ids: Any, label: dict[Any, Any] | None = None) -> str:
     """A few ids, with their labels: '3 (cat), 9 (dog) and 2 more'."""
-    shown = [str(one) if label is None else f"{one} ({label[one]})" for one in ids[:SHOWN_IDS]]
-    more = f" and {len(ids) - SHOWN_IDS} more" if len(ids) > SHOWN_IDS else ""
+    shown = [str(one) if label is None else f"{one} ({label[one]})" for one in ids[:N_IDS]]
+    more = f" and {len(ids) - N_IDS} more" if len(ids) > N_IDS else ""
     return ", ".join(shown) + more
+
+
+@command()
+@model_argument
+@click.argument("table", type=FILE)
+@new_classes_option
+@separator_option
+@by_option
+def relabel(
+    model: Path, table: Path, new_classes: bool, separator: str | None, by: str | None
+) -> None:
+    """Apply the decisions in a table of `attnknn audit`.
+
+    The column `decision` of TABLE holds a new label for the entry, !forget to remove it, or nothing
+    to keep it. Either all decisions are applied or none: an unknown id, a label that is not a class
+    (without --new-classes), and an entry whose label changed after the audit are errors. Undo with
+    `attnknn undo`.
+    """
+    from attnknn.cli.rows import open_rows
+    from attnknn.cli.stored_model import DecisionReader, LabelReader, edit, open_model
+
+    source = open_rows(table, separator=separator)
+    with open_model(model, by) as opened:
+        labels = LabelReader(opened.classifier.classes_, new_classes)
+        decisions = DecisionReader(opened.classifier, labels).read(source)
+        if not (decisions.relabel or decisions.forget):
+            click.echo("Nothing changed: every decision is empty or already applied.")
+            return
+        with edit(opened) as classifier:
+            if decisions.relabel:
+                classifier.relabel(list(decisions.relabel), list(decisions.relabel.values()))
+            if decisions.forget:
+                classifier.forget(decisions.forget)

@@ -1,4 +1,4 @@
-"""`attnknn forget`: remove entries from a stored model, by name, by person or by a policy."""
+"""`attnknn forget`: remove entries by id, by data subject or by a policy."""
 
 from __future__ import annotations
 
@@ -10,29 +10,44 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from attnknn.cli.by import by_option
+from attnknn.cli.commands import command, option, section
+from attnknn.cli.options import FILE, POSITIVE, WHOLE, by_option, model_argument
 
 if TYPE_CHECKING:
     from attnknn.classifier import AttnKNNClassifier
     from attnknn.insight import Forgetting
     from attnknn.storage.editor import EditableModel
 
-FILE = click.Path(path_type=Path)
-AT_LEAST_ONE = click.IntRange(1)
-ABOVE_ZERO = click.FloatRange(0, min_open=True)
 POLICIES = ("keep_newest", "budget", "half_life")
 
 
-@click.command()
-@click.argument("model", type=FILE)
+@command()
+@model_argument
 @click.argument("ids", nargs=-1)
-@click.option("--subject", help="Erase all entries of a person, for good.")
-@click.option("--receipt", type=FILE, help="With --subject: write the receipt as JSON too.")
-@click.option("--keep-newest", type=AT_LEAST_ONE, help="Forget all but so many, the oldest first.")
-@click.option("--budget", type=AT_LEAST_ONE, help="Forget all but so many, the least useful first.")
-@click.option("--half-life", type=ABOVE_ZERO, help="So many newer entries halve the sample weight.")
-@click.option("--empty-classes", is_flag=True, help="A class may lose its last entry too.")
-@click.option("--dry-run", is_flag=True, help="Show what a policy would cost; change nothing.")
+@section(
+    "By policy",
+    option("--keep-newest", type=WHOLE, parameter="n", help="Keep this many entries, the newest."),
+    option(
+        "--budget", type=WHOLE, parameter="n", help="Keep this many entries, the most valuable."
+    ),
+    option(
+        "--half-life",
+        type=POSITIVE,
+        help="Halve the weight of an entry for every so many newer entries; removes none.",
+    ),
+    option(
+        "--empty-classes",
+        is_flag=True,
+        parameter="may_empty_classes",
+        help="Allow a class to lose its last entry.",
+    ),
+    option("--dry-run", is_flag=True, help="Show the cost of the policy; change nothing."),
+)
+@section(
+    "By data subject",
+    option("--subject", help="Erase all entries of this person permanently."),
+    option("--receipt", type=FILE, help="Write the receipt of the erasure to this JSON file."),
+)
 @by_option
 def forget(
     model: Path,
@@ -43,20 +58,18 @@ def forget(
     by: str | None,
     **policy: Any,
 ) -> None:
-    """Forget the entries with these IDS, as 3 5 7 or 3,5,7, or those that a policy names.
+    """Remove entries by id, by policy or by data subject.
 
-    The next answer is as if they had never been; what was trained stays until a new fit. An
-    unknown id is an error, and then nothing is forgotten. --half-life forgets no entry, but lets
-    older ones have less say. A policy shows what it costs, leave-one-out. `attnknn undo` takes
-    all of it back.
+    Give IDS as 3 5 7 or 3,5,7. Predictions ignore removed entries immediately, but what was trained
+    on them stays until a new fit. An unknown id is an error, and nothing is removed then. A policy
+    reports its cost, measured by leave-one-out. Undo with `attnknn undo`.
 
-    With --subject all entries of a person are erased: from every state, snapshot, the log and free
-    space of the file. That cannot be undone. A receipt says what was done, and which fitted parts
-    had seen the entries.
+    --subject erases all entries of a person from every state, snapshot, the log and the free space
+    of the file. This cannot be undone. The receipt lists what was erased, and which fitted parts
+    were trained on the entries.
     """
-    from attnknn.cli.editing import edit, listed_ids, open_model
+    from attnknn.cli.stored_model import edit, listed_ids, open_model
 
-    _check_asked(ids, subject, policy)
     _check_options(ids, subject, receipt, dry_run, policy)
     if dry_run:
         _try_policy(model, policy)
@@ -65,19 +78,11 @@ def forget(
         if subject is not None:
             _erase(opened, subject, receipt)
         elif ids:
-            gone = list(dict.fromkeys(listed_ids(ids, opened.classifier.memory_.entries.ids)))
+            removed = list(dict.fromkeys(listed_ids(ids, opened.classifier.memory_.entries.ids)))
             with edit(opened) as classifier:
-                classifier.forget(gone)
+                classifier.forget(removed)
         else:
-            _by_policy(opened, policy)
-
-
-def _check_asked(ids: tuple[str, ...], subject: str | None, policy: dict[str, Any]) -> None:
-    n_policies = sum(policy[name] is not None for name in POLICIES)
-    if n_policies + bool(ids) + (subject is not None) != 1:
-        raise click.UsageError(
-            "Give ids, --subject, or one of --keep-newest, --budget and --half-life."
-        )
+            _apply_policy(opened, policy)
 
 
 def _check_options(
@@ -87,44 +92,41 @@ def _check_options(
     dry_run: bool,
     policy: dict[str, Any],
 ) -> None:
+    n_policies = sum(policy[name] is not None for name in POLICIES)
+    if n_policies + bool(ids) + (subject is not None) != 1:
+        raise click.UsageError(
+            "Give ids, --subject, or one of --keep-newest, --budget and --half-life."
+        )
     if receipt is not None and subject is None:
-        raise click.UsageError("--receipt goes with --subject.")
-    if dry_run and subject is not None:
-        raise click.UsageError("--dry-run goes with a policy, not with --subject.")
-    if dry_run and ids:
-        raise click.UsageError("--dry-run goes with a policy; for ids there is `attnknn whatif`.")
+        raise click.UsageError("--receipt requires --subject.")
+    if dry_run and not n_policies:
+        raise click.UsageError("--dry-run requires a policy; for ids, use `attnknn whatif`.")
     if policy["empty_classes"] and policy["keep_newest"] is None and policy["budget"] is None:
-        raise click.UsageError("--empty-classes goes with --keep-newest or --budget.")
+        raise click.UsageError("--empty-classes requires --keep-newest or --budget.")
 
 
 def _erase(opened: EditableModel, subject: str, receipt: Path | None) -> None:
-    from attnknn.cli.editing import counted
+    from attnknn.cli.stored_model import report_edit
 
-    with _place_for(receipt):
+    with _reserved(receipt):
         done = opened.forget(subject=subject)
     if receipt is not None:
         receipt.write_text(json.dumps(done.to_dict(), indent=1) + "\n")
-    if len(opened.classifier.memory_):
-        opened.cache_trust()
-    click.echo(str(done))
-    n_entries = len(opened.classifier.memory_)
-    click.echo(f"{opened.path.name} now holds {counted(n_entries)} (edit {opened.head}).")
+    report_edit(opened, str(done))
     if not done.is_verified:
         raise click.ClickException("The erasure is not complete; see above.")
 
 
 @contextmanager
-def _place_for(receipt: Path | None) -> Iterator[None]:
-    """A place that cannot be written to is found before anything is erased; none is left empty."""
-    if receipt is None:
-        yield
-        return
-    is_new = not receipt.exists()
-    receipt.touch()
+def _reserved(receipt: Path | None) -> Iterator[None]:
+    """Check that a file can be written before anything is erased; leave no empty file."""
+    is_new = receipt is not None and not receipt.exists()
+    if receipt is not None:
+        receipt.touch()
     try:
         yield
     except BaseException:
-        if is_new:
+        if receipt is not None and is_new:
             receipt.unlink()
         raise
 
@@ -132,42 +134,38 @@ def _place_for(receipt: Path | None) -> Iterator[None]:
 def _try_policy(model: Path, policy: dict[str, Any]) -> None:
     from attnknn.classifier import AttnKNNClassifier
 
-    done = _apply(AttnKNNClassifier.load(model), **policy)
-    _tell_costs(done)
-    click.echo(f"{done.done}, if it were done; nothing was changed.")
+    done = _run_policy(AttnKNNClassifier.load(model), **policy)
+    click.echo(f"Dry run, nothing was changed: {done.done[:1].lower()}{done.done[1:]}.")
 
 
-def _by_policy(opened: EditableModel, policy: dict[str, Any]) -> None:
-    from attnknn.cli.editing import tell
+def _apply_policy(opened: EditableModel, policy: dict[str, Any]) -> None:
+    from attnknn.cli.stored_model import report_edit
 
     head = opened.head
     with opened.edit() as classifier:
-        done = _apply(classifier, **policy)
-    _tell_costs(done)
+        done = _run_policy(classifier, **policy)
     if opened.head != head:
-        tell(opened, done.done)
-    elif policy["half_life"] is None:
-        click.echo(f"{done.done}.")
+        report_edit(opened, done.done)
     else:
-        click.echo("Nothing was to be changed.")
+        click.echo(f"{done.done}." if policy["half_life"] is None else "Nothing changed.")
 
 
-def _tell_costs(done: Forgetting) -> None:
-    for sentence in done.sentences()[1:]:
-        click.echo(sentence)
-
-
-def _apply(
+def _run_policy(
     classifier: AttnKNNClassifier,
     keep_newest: int | None,
     budget: int | None,
     half_life: float | None,
     empty_classes: bool,
 ) -> Forgetting:
+    """Apply a policy to a classifier and print what it costs."""
     from attnknn import insight
 
     if keep_newest is not None:
-        return insight.keep_newest(classifier, keep_newest, may_empty_classes=empty_classes)
-    if budget is not None:
-        return insight.drop_least_valuable(classifier, budget, may_empty_classes=empty_classes)
-    return insight.weigh_by_age(classifier, half_life)
+        done = insight.keep_newest(classifier, keep_newest, may_empty_classes=empty_classes)
+    elif budget is not None:
+        done = insight.drop_least_valuable(classifier, budget, may_empty_classes=empty_classes)
+    else:
+        done = insight.weigh_by_age(classifier, half_life)
+    for sentence in done.sentences()[1:]:
+        click.echo(sentence)
+    return done

@@ -1,150 +1,143 @@
-"""`attnknn monitor`: an alarm when rows, or their labels, are unlike what is remembered."""
+"""`attnknn monitor`: an alarm when rows or labels drift away from the training data."""
 
 from __future__ import annotations
 
 import json
-import os
-import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from attnknn.cli.separator import separator_option
-from attnknn.cli.writing import check_out, open_writer, style_of
+from attnknn.cli.commands import command, option, section
+from attnknn.cli.options import FILE, PROPORTION, model_argument, separator_option
+from attnknn.cli.output import check_out, open_writer, output_format, progress, replace_file
 
 if TYPE_CHECKING:
-    from attnknn.cli.files import Part
-    from attnknn.cli.models import Asked
+    from attnknn.cli.rows import Chunk
+    from attnknn.cli.rows.queries import Queries
     from attnknn.insight import DriftMonitor, DriftReport
 
-FILE = click.Path(path_type=Path)
-SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
-USUAL = 0.01
-ALARMED = 3  # exit code
+FALSE_ALARM_RATE = 0.01
+ALARM = 3  # exit code
 
 
-@click.command()
-@click.argument("model", type=FILE)
+@command()
+@model_argument
 @click.argument("stream", type=FILE)
-@click.option("-t", "--target", help="Column of the labels. [default: as in fit, if it is there]")
-@click.option(
-    "--false-alarms",
-    type=SHARE,
-    help="The chance of ever an alarm where nothing changed.  [default: 0.01]",
+@option("-t", "--target", help="Column of the labels.  [default: as in fit, if it exists]")
+@option(
+    "--false-alarm-rate",
+    type=PROPORTION,
+    help=f"Probability of ever a false alarm without drift.  [default: {FALSE_ALARM_RATE}]",
 )
-@click.option("--state", type=FILE, help="File that keeps what was seen, to go on with later.")
-@click.option("-o", "--out", type=FILE, help="File for the p-values and capital of each row.")
+@option("--state", type=FILE, help="File that stores the state, to continue the stream later.")
+@section(
+    "Output",
+    option("-o", "--out", type=FILE, help="File for p-values and martingales of each row."),
+)
 @separator_option
 def monitor(
     model: Path,
     stream: Path,
     target: str | None,
-    false_alarms: float | None,
+    false_alarm_rate: float | None,
     state: Path | None,
     out: Path | None,
     separator: str | None,
 ) -> None:
-    """Watch the rows of STREAM, in their order, for drift away from what MODEL remembers.
+    """Test a stream of rows, and their labels, for drift.
 
-    Labels are watched too where there are some; a row may have none. Exit code 0 means no alarm,
-    and 3 an alarm. With --state the next call goes on where this one ended, and an alarm stands
-    until the state file is deleted.
+    STREAM is a file of rows in the order of their arrival. Labels are tested too if there is a
+    column of labels; single labels may be missing. The exit code is 0 without an alarm and 3 with
+    one. With --state the next call continues the stream, and an alarm persists until the state file
+    is deleted.
     """
-    from attnknn.cli.models import ask
-    from attnknn.cli.waiting import patience
+    from attnknn.cli.rows.queries import open_queries
 
-    style = style_of(out, None)
+    style = output_format(out, None)
     check_out(out, stream)
-    _check_state_file(state, stream, out)
-    asked = ask(model, stream, separator)
-    column = _target(asked, target)
-    watcher = _monitor(asked, state, false_alarms)
-    n_before, n_alarms = watcher.n_rows, len(watcher.alarms)
-    with patience(f"Reading {stream.name}") as tell, open_writer(out, style) as writer:
-        for part, X in asked.parts():
-            seen = watcher.watch(X, _labels(asked, part, column))
+    check_out(state, stream, out, flag="--state")
+    queries = open_queries(model, stream, separator)
+    column = _target(queries, target)
+    detector = _open_monitor(queries, state, false_alarm_rate)
+    n_before, n_alarms = detector.n_rows, len(detector.alarms)
+    with progress(f"Reading {stream.name}") as show, open_writer(out, style) as writer:
+        for chunk, X in queries.chunks():
+            seen = detector.watch(X, _labels(queries, chunk, column))
             if out is not None:
-                writer.write(_table(asked, part, seen))
-            tell(f"{watcher.n_rows - n_before:,} rows watched")
+                writer.write(_table(queries, chunk, seen))
+            show(f"{detector.n_rows - n_before:,} rows tested")
     if state is not None:
-        _keep(watcher, state)
+        with replace_file(state) as temporary:
+            temporary.write_text(json.dumps(detector.to_dict()), encoding="utf-8")
     click.echo(seen.sentence())
-    _tell_where(watcher, n_before, n_alarms, stream, state)
-    click.get_current_context().exit(ALARMED if watcher.alarms else 0)
+    for alarm in detector.alarms[n_alarms:] if n_before else ():
+        place = alarm.row - n_before
+        click.echo(f"Row {alarm.row:,} of the stream is row {place:,} of {stream.name}.")
+    if n_alarms:
+        click.echo(f"The alarm was raised before this file; it persists until {state} is deleted.")
+    click.get_current_context().exit(ALARM if detector.alarms else 0)
 
 
-def _check_state_file(state: Path | None, *others: Path | None) -> None:
-    """Before any work: the state can be written, and is none of the other files."""
-    if state is None:
-        return
-    if state.exists() and not state.is_file():
-        raise click.UsageError(f"{state} is no plain file; --state names one.")
-    if not state.parent.is_dir():
-        raise click.ClickException(f"There is no folder {state.parent} to write {state} in.")
-    if state.absolute() in [other.absolute() for other in others if other is not None]:
-        raise click.UsageError("--state must name a file of its own.")
+def _target(queries: Queries, given: str | None) -> str | None:
+    """The column of the labels, or None if the file has no labels."""
+    from attnknn.cli.rows import check_column
+
+    if given is not None:
+        return check_column(queries.source, given)
+    defaults = (queries.notes.get("target"), queries.source.default_target)
+    return next((name for name in defaults if name in queries.source.columns), None)
 
 
-def _target(asked: Asked, named: str | None) -> str | None:
-    """The column of the labels, or None where the file has none and none was asked for."""
-    from attnknn.cli.files.base import check_column
-
-    source = asked.queries.source
-    if named is not None:
-        return check_column(source, named)
-    usual = (asked.queries.notes.get("target"), source.default_target)
-    return next((name for name in usual if name in source.columns), None)
-
-
-def _monitor(asked: Asked, state: Path | None, false_alarms: float | None) -> DriftMonitor:
-    """A new monitor, or the one that the state file keeps."""
+def _open_monitor(
+    queries: Queries, state: Path | None, false_alarm_rate: float | None
+) -> DriftMonitor:
+    """A new monitor, or the one stored in the state file."""
     from attnknn.errors import InvalidInputError
     from attnknn.insight import DriftMonitor
 
     if state is None or not state.exists():
-        chance = USUAL if false_alarms is None else false_alarms
-        return DriftMonitor(asked.classifier, false_alarm_rate=chance, random_state=0)
+        probability = FALSE_ALARM_RATE if false_alarm_rate is None else false_alarm_rate
+        return DriftMonitor(queries.classifier, false_alarm_rate=probability, random_state=0)
     try:
-        kept = json.loads(state.read_text(encoding="utf-8"))
+        stored = json.loads(state.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"{state} must hold the state of a monitor as JSON.") from error
     try:
-        watcher = DriftMonitor.from_dict(asked.classifier, kept)
+        detector = DriftMonitor.from_dict(queries.classifier, stored)
     except InvalidInputError as error:
         raise InvalidInputError(f"{state} cannot be used. {error}") from error
-    if false_alarms not in (None, watcher.false_alarm_rate):
+    if false_alarm_rate not in (None, detector.false_alarm_rate):
         raise click.UsageError(
-            f"{state} was begun with --false-alarms {watcher.false_alarm_rate:g}: leave the option "
-            "out, or begin again with another file."
+            f"{state} was created with --false-alarm-rate {detector.false_alarm_rate:g}. Omit the "
+            "option, or start a new stream with another state file."
         )
-    return watcher
+    return detector
 
 
-def _labels(asked: Asked, part: Part, column: str | None) -> list[Any] | None:
-    """Labels as the model has them; a gap is None, and a text that is no class a new one."""
-    from attnknn.cli.editing import LabelReader
+def _labels(queries: Queries, chunk: Chunk, column: str | None) -> list[Any] | None:
+    """Labels in the type of the classes; None where missing, and unknown labels are allowed."""
+    from attnknn.cli.stored_model import LabelReader
 
     if column is None:
         return None
-    reader = LabelReader(asked.classifier.classes_, allows_new=True)
-    cells = part.table[column]
-    has_whole = asked.classifier.classes_.dtype.kind in "iu" and cells.dtype.kind == "f"
-    return [
-        None
-        if is_gap
-        else reader.read(
-            str(int(cell)) if has_whole and float(cell).is_integer() else str(cell),
-            part.place(row).capitalize(),
-        )
-        for row, (cell, is_gap) in enumerate(zip(cells.tolist(), cells.isna(), strict=True))
-    ]
+    classes = queries.classifier.classes_
+    reader = LabelReader(classes, allows_new=True)
+    cells = chunk.table[column]
+    # A column of integers with missing values is read as floats.
+    is_float = classes.dtype.kind in "iu" and cells.dtype.kind == "f"
+    labels: list[Any] = []
+    for row, (cell, is_missing) in enumerate(zip(cells.tolist(), cells.isna(), strict=True)):
+        text = str(int(cell)) if is_float and float(cell).is_integer() else str(cell)
+        place = chunk.place(row).capitalize()
+        labels.append(None if is_missing else reader.read(text, place))
+    return labels
 
 
-def _table(asked: Asked, part: Part, seen: DriftReport) -> Any:
+def _table(queries: Queries, chunk: Chunk, seen: DriftReport) -> Any:
     import pandas as pd
 
-    name, values = asked.names(part)
+    name, values = queries.names(chunk)
     return pd.DataFrame(
         {
             name: values,
@@ -154,27 +147,3 @@ def _table(asked: Asked, part: Part, seen: DriftReport) -> Any:
             "log_martingale_labels": seen.labels.log_martingale,
         }
     )
-
-
-def _keep(watcher: DriftMonitor, state: Path) -> None:
-    """Write the state file whole, or leave the old one."""
-    temporary = state.with_name(f".{state.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        temporary.write_text(json.dumps(watcher.to_dict()), encoding="utf-8")
-        os.replace(temporary, state)
-    except OSError as error:
-        error.filename, error.filename2 = str(state), None  # not a name that nobody gave
-        raise
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _tell_where(
-    watcher: DriftMonitor, n_before: int, n_alarms: int, stream: Path, state: Path | None
-) -> None:
-    """Where a stream is longer than this file: which row raised an alarm, and what stands."""
-    for alarm in watcher.alarms[n_alarms:] if n_before else ():
-        place = alarm.row - n_before
-        click.echo(f"Row {alarm.row:,} of the stream is row {place:,} of {stream.name}.")
-    if n_alarms:
-        click.echo(f"It was raised before this file, and stands until {state} is deleted.")

@@ -1,58 +1,66 @@
-"""`attnknn predict`: labels and probabilities for the rows of a file."""
+"""`attnknn predict` and `attnknn explain`: predictions for the rows of a file, and evidence."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from attnknn.cli.separator import separator_option
-from attnknn.cli.writing import STYLES, check_out, open_writer, style_of
+from attnknn.cli.commands import command, option, section
+from attnknn.cli.options import (
+    COUNT,
+    PROPORTION,
+    WHOLE,
+    format_option,
+    model_argument,
+    out_option,
+    print_format_option,
+    rows_argument,
+    separator_option,
+)
+from attnknn.cli.output import check_out, count_of, open_writer, output_format, progress
 
 if TYPE_CHECKING:
-    from attnknn.cli.files import Part
-    from attnknn.cli.models import Asked
-    from attnknn.conformal.decisions import Decisions
+    from attnknn.cli.rows import Chunk
+    from attnknn.cli.rows.queries import Queries
+    from attnknn.evidence import Evidence
     from attnknn.records import Floats
 
-FILE = click.Path(path_type=Path)
-SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 
-
-@click.command()
-@click.argument("model", type=FILE)
-@click.argument("rows", type=FILE)
-@click.option("-o", "--out", type=FILE, help="File to write; without it, print.")
-@click.option(
-    "--format",
-    "style",
-    type=click.Choice(STYLES),
-    help="Of the answers. [default: by the name of the file, else csv]",
+@command()
+@model_argument
+@rows_argument
+@section(
+    "Prediction",
+    option("--proba", is_flag=True, help="Add the probability of every class."),
+    option(
+        "--sets",
+        "coverage",
+        type=PROPORTION,
+        help="Add conformal prediction sets with this coverage, such as 0.9.",
+    ),
 )
-@click.option("--proba", is_flag=True, help="Give the probability of every class.")
-@click.option(
-    "--sets",
-    "coverage",
-    type=SHARE,
-    help="Give the set of classes that holds the right one with this chance, as 0.9.",
+@section(
+    "Abstaining",
+    option("--max-risk", type=PROPORTION, help="Abstain so that the error rate is at most this."),
+    option("--min-confidence", type=PROPORTION, help="Abstain below this probability."),
+    option(
+        "--novelty-level",
+        type=PROPORTION,
+        help="Abstain when the novelty p-value is at most this.  "
+        "[default: 0.01 with --max-risk or --min-confidence]",
+    ),
+    option(
+        "--n-nearest",
+        type=WHOLE,
+        default=1,
+        help="Measure novelty by the mean distance to this many nearest entries.",
+    ),
 )
-@click.option(
-    "--max-risk", type=SHARE, help="Abstain unless at most this share of answers is wrong."
-)
-@click.option("--min-confidence", type=SHARE, help="Abstain below this probability.")
-@click.option(
-    "--novelty-level",
-    type=SHARE,
-    help="Abstain where at most this share of rows like the remembered ones is as far from them, "
-    "as 0.05. [default: 0.01 with --max-risk or --min-confidence]",
-)
-@click.option(
-    "--n-nearest",
-    type=click.IntRange(1),
-    default=1,
-    help="How far a row is: its mean distance to so many nearest entries.",
-)
+@section("Output", out_option, format_option)
 @separator_option
 def predict(
     model: Path,
@@ -61,74 +69,142 @@ def predict(
     style: str | None,
     proba: bool,
     coverage: float | None,
-    max_risk: float | None,
-    min_confidence: float | None,
-    novelty_level: float | None,
     n_nearest: int,
     separator: str | None,
+    **thresholds: float | None,
 ) -> None:
-    """Give each row of ROWS its label, and how sure that is.
+    """Predict labels and probabilities for the rows of a file.
 
-    Files may be larger than memory. Columns are found by name, others are left out; the answers
-    carry the id column that the model was fitted with, the name of an image, or the number of the
-    row.
+    ROWS may be larger than memory. Columns are matched by name; other columns are ignored. Each
+    prediction carries the id column of the model, the file name of an image, or the row number.
 
-    With --max-risk, --min-confidence or --novelty-level rows are left unanswered, with the
-    reason: unsure between two classes, or unlike anything remembered.
+    With --max-risk, --min-confidence or --novelty-level the model abstains on some rows, and gives
+    the reason: uncertain between two classes, or unlike all entries.
     """
     import pandas as pd
 
-    from attnknn.cli.models import ask
-    from attnknn.cli.waiting import patience
+    from attnknn.cli.rows.queries import open_queries
 
-    chosen = style_of(out, style)
+    chosen = output_format(out, style)
     check_out(out, rows)
-    asked = ask(model, rows, separator)
-    asks = _given(max_risk=max_risk, min_confidence=min_confidence, novelty_level=novelty_level)
-    if n_nearest > 1 and not asks:
-        raise click.UsageError("--n-nearest goes with --novelty-level, which is not given.")
+    queries = open_queries(model, rows, separator)
+    given = {name: value for name, value in thresholds.items() if value is not None}
+    if n_nearest > 1 and not given:
+        raise click.UsageError("--n-nearest requires --novelty-level.")
     n_rows = n_abstained = 0
-    with open_writer(out, chosen) as writer, patience(f"Reading {rows.name}") as tell:
-        for part, X in asked.parts():
-            answers = _answers(asked, part, asked.classifier.predict_proba(X), proba)
+    with open_writer(out, chosen) as writer, progress(f"Reading {rows.name}") as show:
+        for chunk, X in queries.chunks():
+            results = _predictions(queries, chunk, queries.classifier.predict_proba(X), proba)
             if coverage is not None:
-                answers["set"] = _sets(asked, X, coverage, chosen)
-            if asks:
-                answers |= _decisions(asked.classifier.decide(X, n_nearest=n_nearest, **asks))
-                n_abstained += answers["decision"].count("abstain")
-            writer.write(pd.DataFrame(answers))
-            n_rows = part.first + len(part)
-            tell(f"{n_rows:,} rows answered")
+                results["set"] = _sets(queries, X, coverage, chosen)
+            if given:
+                decisions = queries.classifier.decide(X, n_nearest=n_nearest, **given)
+                results["decision"] = [
+                    "predict" if is_made else "abstain" for is_made in decisions.is_answered
+                ]
+                results["reason"] = decisions.reasons
+                n_abstained += results["decision"].count("abstain")
+            writer.write(pd.DataFrame(results))
+            n_rows = chunk.first + len(chunk)
+            show(f"{n_rows:,} rows predicted")
     written = "" if out is None else f", written to {out}"
-    n_answered = n_rows - n_abstained
-    of_all = f" of {n_rows:,}" if n_abstained else ""
-    noun = "row" if n_rows == 1 else "rows"
-    click.echo(f"{n_answered:,}{of_all} {noun} answered{written}.", err=True)
+    abstained = f", abstained on {n_abstained:,}" if n_abstained else ""
+    made = count_of(n_rows - n_abstained, "row", "rows")
+    click.echo(f"Predicted {made}{abstained}{written}.", err=True)
 
 
-def _answers(asked: Asked, part: Part, probabilities: Floats, proba: bool) -> dict[str, Any]:
-    classes = asked.classifier.classes_
-    name, values = asked.names(part)
-    answers = {
+def _predictions(
+    queries: Queries, chunk: Chunk, probabilities: Floats, proba: bool
+) -> dict[str, Any]:
+    classes = queries.classifier.classes_
+    name, values = queries.names(chunk)
+    results = {
         name: values,
         "label": classes[probabilities.argmax(axis=1)].tolist(),
         "confidence": probabilities.max(axis=1),
     }
     if proba:
-        answers |= {f"p({c})": probabilities[:, i] for i, c in enumerate(classes.tolist())}
-    return answers
+        results |= {f"p({c})": probabilities[:, i] for i, c in enumerate(classes.tolist())}
+    return results
 
 
-def _sets(asked: Asked, X: Any, coverage: float, style: str) -> list[Any]:
-    """The labels of each set: a list in JSON, else a text such as 'cat | dog'."""
-    labels = asked.classifier.predict_set(X, coverage).labels()
+def _sets(queries: Queries, X: Any, coverage: float, style: str) -> list[Any]:
+    """The labels of each set: a list in JSON, else a string such as 'cat | dog'."""
+    labels = queries.classifier.predict_set(X, coverage).labels()
     return labels if style == "json" else [" | ".join(map(str, row)) for row in labels]
 
 
-def _given(**options: float | None) -> dict[str, float]:
-    return {name: value for name, value in options.items() if value is not None}
+@command()
+@model_argument
+@rows_argument
+@option("--rows", "chosen", help="Numbers of the rows to explain, counted from 0, as 0,5,7.")
+@option("--limit", type=WHOLE, default=10, help="Without --rows, explain this many first rows.")
+@section(
+    "Output",
+    option("-n", "--neighbors", "n_shown", type=COUNT, default=5, help="Neighbors shown per row."),
+    print_format_option,
+)
+@separator_option
+def explain(
+    model: Path,
+    rows: Path,
+    n_shown: int,
+    chosen: str | None,
+    limit: int,
+    style: str,
+    separator: str | None,
+) -> None:
+    """Show the neighbors and weights behind each prediction."""
+    from attnknn.cli.rows.queries import open_queries
+
+    wanted = list(range(limit)) if chosen is None else _row_numbers(chosen)
+    queries = open_queries(model, rows, separator)
+    found = list(evidence_of_rows(queries, wanted, is_explicit=chosen is not None))
+    if style == "json":
+        click.echo(json.dumps([_record(*item, n_shown) for item in found], indent=1))
+        return
+    for name, value, evidence in found:
+        click.echo(f"{name} {value}: {evidence.table(n_shown)}\n")
 
 
-def _decisions(decisions: Decisions) -> dict[str, Any]:
-    words = ["answer" if is_given else "abstain" for is_given in decisions.is_answered]
-    return {"decision": words, "reason": decisions.reasons}
+def _row_numbers(text: str) -> list[int]:
+    try:
+        numbers = sorted({int(number) for number in text.split(",")})
+    except ValueError:
+        numbers = [-1]
+    if numbers[0] < 0:
+        raise click.UsageError(f"--rows must be row numbers from 0, such as 0,5,7; got {text!r}.")
+    return numbers
+
+
+def evidence_of_rows(
+    queries: Queries, wanted: list[int], *, is_explicit: bool
+) -> Iterator[tuple[str, Any, Evidence]]:
+    """Name of the id column, id and evidence of each wanted row.
+
+    Numbers beyond the last row are an error if `is_explicit`.
+    """
+    from attnknn.errors import InvalidInputError
+
+    n_rows = 0
+    for chunk, X in queries.chunks():
+        n_rows = chunk.first + len(chunk)
+        places = [row - chunk.first for row in wanted if chunk.first <= row < n_rows]
+        name, values = queries.names(chunk)
+        some = X.iloc[places] if hasattr(X, "iloc") else X[places]
+        for place, evidence in zip(places, queries.classifier.explain(some), strict=True):
+            yield name, values[place], evidence
+        if wanted[-1] < n_rows:
+            return
+    if is_explicit:
+        raise InvalidInputError(f"The file has {n_rows} rows; row {wanted[-1]} does not exist.")
+
+
+def _record(name: str, value: Any, evidence: Evidence, n_shown: int) -> dict[str, Any]:
+    """The evidence with its heaviest neighbors, and the total weight of the others."""
+    record = evidence.to_dict()
+    others = record["weights"][n_shown:]
+    for key in ("ids", "labels", "weights", "distances", "payloads"):
+        if key in record:
+            record[key] = record[key][:n_shown]
+    return {name: value, **record, "others": {"count": len(others), "weight": sum(others)}}

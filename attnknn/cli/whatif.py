@@ -1,4 +1,4 @@
-"""`attnknn whatif`: what the answers would be after an edit that is not made."""
+"""`attnknn whatif`: predictions after an edit that is not made."""
 
 from __future__ import annotations
 
@@ -9,29 +9,41 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from attnknn.cli.new_classes import new_classes_option
-from attnknn.cli.separator import separator_option
+from attnknn.cli.commands import command, option, section
+from attnknn.cli.options import (
+    COUNT,
+    FILE,
+    model_argument,
+    new_classes_option,
+    print_format_option,
+    rows_argument,
+    separator_option,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from attnknn.cli.editing import LabelReader
-    from attnknn.cli.models import Asked
+    from attnknn.cli.rows.queries import Queries
+    from attnknn.cli.stored_model import LabelReader
     from attnknn.insight import AddedRows, WhatIf
 
-FILE = click.Path(path_type=Path)
 
-
-@click.command()
-@click.argument("model", type=FILE)
-@click.argument("rows", type=FILE)
-@click.option("--forget", multiple=True, help="Ids of entries to forget, as 3,5,7.")
-@click.option("--relabel", multiple=True, help="An entry and its new label, as 3=cat; repeatable.")
-@click.option("--add", type=FILE, help="A file of labeled rows to remember too.")
-@click.option("-t", "--target", help="Column of the labels in it. [default: as in fit]")
-@click.option("--limit", type=click.IntRange(0), default=10, help="Rows shown, at most.")
-@click.option("--format", "style", type=click.Choice(["table", "json"]), default="table")
-@new_classes_option
+@command()
+@model_argument
+@rows_argument
+@section(
+    "Edit to try",
+    option("--forget", multiple=True, help="Ids of entries to remove, as 3,5,7."),
+    option("--relabel", multiple=True, help="An id and its new label, as 3=cat; repeatable."),
+    option("--add", type=FILE, help="File of labeled rows to add."),
+    option("-t", "--target", help="Column of the labels in --add.  [default: as in fit]"),
+    new_classes_option,
+)
+@section(
+    "Output",
+    option("--limit", type=COUNT, default=10, help="Maximum number of rows shown."),
+    print_format_option,
+)
 @separator_option
 def whatif(
     model: Path,
@@ -45,26 +57,27 @@ def whatif(
     new_classes: bool,
     separator: str | None,
 ) -> None:
-    """Show how the answers for ROWS would change if entries were forgotten, relabeled or added.
+    """Show how an edit would change predictions, without making it.
 
-    The model is not changed. The answers are exactly those that the edit would give.
+    The model is not changed. The predictions are exactly those after `attnknn forget`, `relabel` or
+    `add`.
     """
-    from attnknn.cli.editing import LabelReader, listed_ids
-    from attnknn.cli.models import ask
+    from attnknn.cli.rows.queries import open_queries
+    from attnknn.cli.stored_model import LabelReader, listed_ids
     from attnknn.insight import what_if
 
     if not (forget or relabel or add):
-        raise click.UsageError("Name an edit to try with --forget, --relabel or --add.")
-    asked = ask(model, rows, separator)
-    ids = asked.classifier.memory_.entries.ids
-    labels = LabelReader(asked.classifier.classes_, new_classes)
-    names, X = _all_rows(asked)
+        raise click.UsageError("Give an edit to try: --forget, --relabel or --add.")
+    queries = open_queries(model, rows, separator)
+    ids = queries.classifier.memory_.entries.ids
+    labels = LabelReader(queries.classifier.classes_, new_classes)
+    names, X = _all_rows(queries)
     found = what_if(
-        asked.classifier,
+        queries.classifier,
         X,
         forget=listed_ids(forget, ids),
-        relabel=_pairs(relabel, ids, labels),
-        add=None if add is None else _added(asked, add, target, labels, separator),
+        relabel=_new_labels(relabel, ids, labels),
+        add=None if add is None else _added(queries, add, target, labels, separator),
     )
     if style == "json":
         click.echo(json.dumps(_record(found, names), indent=1))
@@ -72,76 +85,71 @@ def whatif(
     click.echo(found.table(limit, names))
 
 
-def _all_rows(asked: Asked) -> tuple[list[str], Any]:
-    """What the rows are called, and all of them as the classifier takes them."""
+def _all_rows(queries: Queries) -> tuple[list[str], Any]:
+    """The names of all rows, and the rows."""
     names: list[str] = []
-    parts: list[Any] = []
-    for part, X in asked.parts():
-        column, values = asked.names(part)
+    chunks: list[Any] = []
+    for chunk, X in queries.chunks():
+        column, values = queries.names(chunk)
         names += [f"{column} {value}" for value in values]
-        parts.append(X)
-    return names, _joined(parts)
+        chunks.append(X)
+    return names, _concatenated(chunks)
 
 
-def _joined(parts: list[Any]) -> Any:
+def _concatenated(chunks: list[Any]) -> Any:
     import numpy as np
     import pandas as pd
 
-    is_table = isinstance(parts[0], pd.DataFrame)
-    return pd.concat(parts, ignore_index=True) if is_table else np.concatenate(parts)
+    is_table = isinstance(chunks[0], pd.DataFrame)
+    return pd.concat(chunks, ignore_index=True) if is_table else np.concatenate(chunks)
 
 
 def _added(
-    asked: Asked, rows: Path, target: str | None, labels: LabelReader, separator: str | None
+    queries: Queries, path: Path, target: str | None, labels: LabelReader, separator: str | None
 ) -> AddedRows:
-    """All rows of a file with all that `attnknn add` would remember of them."""
+    """All rows of a file with the metadata that `attnknn add` would store."""
     import numpy as np
 
-    from attnknn.cli.files import open_rows
-    from attnknn.cli.models import asking
-    from attnknn.cli.new_rows import new_rows
+    from attnknn.cli.rows import open_rows
+    from attnknn.cli.rows.queries import queries_for
     from attnknn.insight import AddedRows
 
-    notes = asked.queries.notes
-    source = open_rows(rows, separator=separator, column=lambda: notes.get("text"))
-    parts = list(new_rows(asking(asked.classifier, notes, source), target, labels))
-    told = {
-        name: None if first is None else np.concatenate([part.metadata[name] for part in parts])
-        for name, first in parts[0].metadata.items()
+    notes = queries.notes
+    source = open_rows(path, separator=separator, text_column=lambda: notes.get("text"))
+    chunks = list(queries_for(queries.classifier, notes, source).labeled(target, labels))
+    metadata = {
+        name: None if first is None else np.concatenate([some.metadata[name] for some in chunks])
+        for name, first in chunks[0].metadata.items()
     }
-    return AddedRows(
-        _joined([part.X for part in parts]), np.concatenate([part.y for part in parts]), **told
-    )
+    X, y = _concatenated([some.X for some in chunks]), np.concatenate([some.y for some in chunks])
+    return AddedRows(X, y, **metadata)
 
 
-def _pairs(texts: Iterable[str], ids: NDArray[Any], labels: LabelReader) -> dict[Any, Any]:
+def _new_labels(texts: Iterable[str], ids: NDArray[Any], labels: LabelReader) -> dict[Any, Any]:
     """New labels by id."""
-    from attnknn.errors import InvalidInputError
-
-    pairs: dict[Any, Any] = {}
+    new: dict[Any, Any] = {}
     for text in texts:
-        name, label = _pair(text, ids)
-        if name in pairs:
-            raise InvalidInputError(f"--relabel must name an id once, {name!r} comes twice.")
-        pairs[name] = labels.read(label, f"--relabel {text}")
-    return pairs
+        name, label = _split_pair(text, ids)
+        if name in new:
+            raise click.ClickException(f"--relabel must name an id once, {name!r} is repeated.")
+        new[name] = labels.read(label, f"--relabel {text}")
+    return new
 
 
-def _pair(text: str, ids: NDArray[Any]) -> tuple[Any, str]:
-    """ID=LABEL; both may have an equals sign, if only one way to read it names an entry."""
-    from attnknn.cli.editing import as_id
-    from attnknn.errors import InvalidInputError
+def _split_pair(text: str, ids: NDArray[Any]) -> tuple[Any, str]:
+    """ID=LABEL; both may contain "=", if only one way to split names an entry."""
+    from attnknn.cli.stored_model import as_id
 
     places = [place for place, letter in enumerate(text) if letter == "="]
     if not places:
-        raise click.UsageError(f"--relabel must be ID=LABEL, as 3=cat, got {text!r}.")
+        raise click.UsageError(f"--relabel must be ID=LABEL, such as 3=cat, got {text!r}.")
     if ids.dtype != object:
         return as_id(text[: places[0]], ids), text[places[0] + 1 :]
     known = set(ids.tolist())
     found = [(text[:place], text[place + 1 :]) for place in places if text[:place] in known]
     if len(found) != 1:
-        why = "names no entry" if not found else "names more than one entry"
-        raise InvalidInputError(f"--relabel {text!r} {why}; it must be ID=LABEL.")
+        reason = "does not name an entry" if not found else "names more than one entry"
+        raise click.ClickException(f"--relabel {text!r} {reason}; it must be ID=LABEL.")
     return found[0]
 
 

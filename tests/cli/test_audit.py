@@ -74,8 +74,7 @@ def test_decisions_are_applied_and_taken_back(model: Path, table, tmp_path: Path
     del expected[table["id"][1]]
     assert labels_of(model) == expected
     assert run("undo", model).stdout == (
-        "Took back edit 1, relabeled 1 entry and forgot 1 entry; model now holds 60 entries "
-        "(edit 2).\n"
+        "Undid edit 1, relabeled 1 entry and forgot 1 entry; model now holds 60 entries (edit 2).\n"
     )
     assert labels_of(model) == before
     assert "no edit of" in refused("undo", model)
@@ -84,17 +83,26 @@ def test_decisions_are_applied_and_taken_back(model: Path, table, tmp_path: Path
 def test_an_empty_table_changes_nothing(model: Path, table, tmp_path: Path) -> None:
     old = labels_of(model)
     result = run("relabel", model, write(table, tmp_path / "answers.csv"))
-    assert "nothing to change" in result.stdout
+    assert "Nothing changed" in result.stdout
     assert labels_of(model) == old
 
 
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"id": "nobody", "decision": "bird"}, "Line 2 names the id 'nobody', which the model"),
-        ({"decision": "brid"}, "Line 2 has the label 'brid', which is no class of this model. Did"),
-        ({"decision": "forget"}, "Line 2 says 'forget'; to forget an entry, write !forget."),
-        ({"decision": "bird", "label": "gone"}, "Line 2 shows the label 'gone', but the entry has"),
+        ({"id": "nobody", "decision": "bird"}, "Line 2 has the id 'nobody', which the model"),
+        (
+            {"decision": "brid"},
+            "Line 2 has the label 'brid', which is not a class of this model. Did",
+        ),
+        (
+            {"decision": "forget"},
+            "Line 2 has the decision 'forget'; to remove an entry, write !forget.",
+        ),
+        (
+            {"decision": "bird", "label": "gone"},
+            "Line 2 shows the label 'gone', but the entry now has",
+        ),
     ],
 )
 def test_a_wrong_decision_is_refused_and_nothing_changes(
@@ -112,7 +120,7 @@ def test_a_wrong_decision_is_refused_and_nothing_changes(
 def test_an_entry_decided_twice_is_refused(model: Path, table, tmp_path: Path) -> None:
     twice = pd.concat([table.head(1)] * 2).assign(decision="!forget")
     said = refused("relabel", model, write(twice, tmp_path / "answers.csv"))
-    assert "Line 3 decides about the id" in said
+    assert "Line 3 has a second decision for the id" in said
 
 
 def test_a_new_class_must_be_allowed(model: Path, table, tmp_path: Path) -> None:
@@ -127,7 +135,7 @@ def test_a_class_that_means_a_gap_is_refused_in_text_files(tmp_path: Path) -> No
     X, y = np.arange(12.0)[:, None], np.array(["NA", "EU"] * 6)
     AttnKNNClassifier(3, attention="distance", calibration=None).fit(X, y).save(model)
     run("audit", model, "-o", tmp_path / "audit.csv")
-    assert "cannot say the class 'NA'" in refused("relabel", model, tmp_path / "audit.csv")
+    assert "cannot express the class 'NA'" in refused("relabel", model, tmp_path / "audit.csv")
     run("audit", model, "-o", tmp_path / "audit.parquet")
     table = pd.read_parquet(tmp_path / "audit.parquet")
     table.loc[table["id"] == 1, "decision"] = "NA"
@@ -152,13 +160,13 @@ def test_forget_takes_ids_apart_or_together(model: Path) -> None:
     assert len(labels_of(model)) == 57
     old = labels_of(model)
     assert "No entry has the id 'id-0-000'" in refused("forget", model, "id-0-005", "id-0-000")
-    assert "must remember at least one" in refused("forget", model, *labels_of(model))
+    assert "must keep at least one" in refused("forget", model, *labels_of(model))
     assert labels_of(model) == old
 
 
 def test_forget_takes_numbers_where_ids_are_numbers(train: Path, tmp_path: Path) -> None:
     run("fit", train, "-t", "kind", "-o", tmp_path / "counted", "--attention", "distance")
-    assert "whole numbers, 'x' is none" in refused("forget", tmp_path / "counted", "x")
+    assert "are integers, got 'x'" in refused("forget", tmp_path / "counted", "x")
     assert run("forget", tmp_path / "counted", "3,5").exit_code == 0
     assert 3 not in labels_of(tmp_path / "counted")
 
@@ -170,7 +178,7 @@ def test_add_remembers_rows_with_their_ids_and_payloads(model: Path, labeled: Pa
     assert all("weight=" in payload for payload in entries.payloads[-12:])
     assert "is in the memory already" in refused("add", model, labeled)
     assert run("undo", model).stdout == (
-        "Took back edit 1, added 12 entries; model now holds 60 entries (edit 2).\n"
+        "Undid edit 1, added 12 entries; model now holds 60 entries (edit 2).\n"
     )
     assert len(labels_of(model)) == 60
 
@@ -286,5 +294,5 @@ def test_whatif_knows_the_ids_that_decide_ties(tmp_path: Path) -> None:
 def test_whatif_refuses_what_it_cannot_read(model: Path, rows: Path) -> None:
     assert run("whatif", model, rows).exit_code == 2
     assert run("whatif", model, rows, "--relabel", "bird").exit_code == 2
-    assert "names no entry" in refused("whatif", model, rows, "--relabel", "nobody=bird")
-    assert "no class of this model" in refused("whatif", model, rows, "--relabel", "id-0-000=x")
+    assert "does not name an entry" in refused("whatif", model, rows, "--relabel", "nobody=bird")
+    assert "not a class of this model" in refused("whatif", model, rows, "--relabel", "id-0-000=x")

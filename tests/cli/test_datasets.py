@@ -38,8 +38,8 @@ def test_every_set_is_listed_with_its_origin_and_whether_it_is_here(folder: Path
 
 
 def test_what_is_missing_is_named_with_the_folder_it_belongs_in(folder: Path) -> None:
-    missing = run("datasets").stdout.split("What is not here")[1]
-    assert f"in {cache_folder()}:" in missing
+    missing = run("datasets").stdout.split("To use the others")[1]
+    assert f"into {cache_folder()}:" in missing
     lines = missing.splitlines()
     files = "tabular/adult-train.csv.gz and tabular/adult-test.csv.gz"
     assert line_of("adult", lines).split(maxsplit=1)[1] == files

@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from attnknn import AttnKNNClassifier
-from attnknn.cli.demo import comparison, story
-from attnknn.research.evaluation.baselines import UniformKNN
-from attnknn.research.evaluation.protocol import Method
+from attnknn.cli.demo import story
 
 from .samples import refused, run
 
@@ -21,15 +19,7 @@ from .samples import refused, run
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same demo with quick parts: nothing is trained."""
 
-    def quick(**settings: Any) -> AttnKNNClassifier:
-        return AttnKNNClassifier(8, attention="distance", calibration=None, **settings)
-
-    monkeypatch.setattr(comparison, "DATASETS", ("iris",))
-    methods = [
-        Method("uniform kNN", lambda seed: UniformKNN()),
-        Method(comparison.OURS, lambda seed: quick(random_state=seed)),
-    ]
-    monkeypatch.setattr(comparison, "methods", lambda: methods)
+    monkeypatch.setattr(story, "DATASETS", ("iris",))
     monkeypatch.setattr(story, "AttnKNNClassifier", _Quick)
 
 
@@ -41,12 +31,12 @@ class _Quick(AttnKNNClassifier):
 
 def check_report(out: Path) -> dict[str, Any]:
     report: dict[str, Any] = json.loads((out / "report.json").read_text())
-    told = report["story"]
-    assert told["loaded_answers_are_the_same_bytes"]
-    assert told["after_relabel"] > told["before_relabel"]
-    assert told["rank"] <= 3
+    story_numbers = report["story"]
+    assert story_numbers["loaded_answers_are_the_same_bytes"]
+    assert story_numbers["after_relabel"] > story_numbers["before_relabel"]
+    assert story_numbers["rank"] <= 3
     text = (out / "report.md").read_text()
-    assert f"{told['after_relabel']:.6f}" in text
+    assert f"{story_numbers['after_relabel']:.6f}" in text
     for figure in ("comparison.png", "reliability.png", "evidence.png"):
         assert (out / figure).stat().st_size > 5000
         assert figure in text
@@ -57,7 +47,7 @@ def check_report(out: Path) -> dict[str, Any]:
 def test_the_demo_leaves_a_report_with_figures_and_a_model(short: None, tmp_path: Path) -> None:
     result = run("demo", "--out", tmp_path / "demo")
     assert result.exit_code == 0, result.output
-    assert "3. Which labels are wrong?" in result.stdout
+    assert "3. Find label errors" in result.stdout
     check_report(tmp_path / "demo")
     assert len(AttnKNNClassifier.load(tmp_path / "demo" / "model").memory_) == 1436
     assert run("demo", "--out", tmp_path / "demo").exit_code == 0  # again over its own folder
@@ -65,7 +55,7 @@ def test_the_demo_leaves_a_report_with_figures_and_a_model(short: None, tmp_path
 
 def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "report.md").write_text("mine")
-    assert "is left as it is" in refused("demo", "--out", tmp_path)
+    assert "nothing was changed" in refused("demo", "--out", tmp_path)
     assert (tmp_path / "report.md").read_text() == "mine"
 
 

@@ -28,16 +28,17 @@ def fitted(n_rows: int, folder: Path, *arguments: Any) -> str:
 
 def test_a_table_of_300_rows_is_embedded_by_training(tmp_path: Path) -> None:
     output = fitted(300, tmp_path, *SHORT)
-    assert "encoder           learned-tabular: a table of 300 rows or more" in output
+    assert "encoder           learned-tabular: embedding trained on the labels" in output
+    assert "(table of 300 rows or more)" in output
     encoder = AttnKNNClassifier.load(tmp_path / "model").encoder_
     assert isinstance(encoder, LearnedTableEncoder)
     assert (encoder.training.epochs, encoder.embed_dim) == (1, 8)
 
 
 def test_fewer_rows_are_not_trained_on_unless_asked_for(tmp_path: Path) -> None:
-    assert "below 300 rows nothing is trained" in fitted(299, tmp_path)
+    assert "(table below 300 rows)" in fitted(299, tmp_path)
     asked = fitted(60, tmp_path, "--encoder", "learned-tabular", *SHORT, "--force")
-    assert "encoder           learned-tabular: asked for" in asked
+    assert "encoder           learned-tabular: requested" in asked
 
 
 def test_a_trained_model_reads_rows_as_any_other(tmp_path: Path) -> None:
@@ -58,7 +59,7 @@ def test_a_trained_model_reads_rows_as_any_other(tmp_path: Path) -> None:
     assert "accuracy" in run("evaluate", tmp_path / "model", path).stdout
     queries.loc[3, "weight"] = "heavy"
     line = refused("predict", tmp_path / "model", write(queries, tmp_path / "rows.csv"))
-    assert "line 5 holds 'heavy'" in line
+    assert "line 5 has 'heavy'" in line
 
 
 def test_vectors_can_be_trained_on_too(tmp_path: Path) -> None:
@@ -84,10 +85,13 @@ def test_settings_of_a_training_are_wrong_usage_without_one(tmp_path: Path) -> N
     path = write(animals(30), tmp_path / "train.csv")
     result = run("fit", path, "-t", "kind", "-o", tmp_path / "m", "--epochs", "1")
     assert result.exit_code == 2
-    assert "--epochs is for an encoder that is trained, not for 'tabular'" in result.stderr
+    assert (
+        "--epochs is an option of --encoder image or learned-tabular, not of 'tabular'"
+        in result.stderr
+    )
 
 
-def test_the_curves_of_a_training_are_drawn_and_its_epochs_told(tmp_path: Path) -> None:
+def test_the_curves_of_a_training_are_drawn_and_its_epochs_printed(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     train = write(animals(60), tmp_path / "train.csv")
     arguments = ("fit", train, "-t", "kind", "-o", tmp_path / "m", *SHORT, *QUICK)
@@ -100,4 +104,4 @@ def test_the_curves_of_a_training_are_drawn_and_its_epochs_told(tmp_path: Path) 
     gif = run(*arguments, *learned[:2], "--curves", tmp_path / "c.gif", "--force")
     assert (gif.exit_code, "must end in .png" in gif.stderr) == (2, True)
     plain = run("fit", train, "-t", "kind", "-o", tmp_path / "n", *QUICK, *learned[2:4])
-    assert (plain.exit_code, "--curves is for an encoder" in plain.stderr) == (2, True)
+    assert (plain.exit_code, "--curves needs an encoder" in plain.stderr) == (2, True)

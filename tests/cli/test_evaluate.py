@@ -42,20 +42,20 @@ def test_the_table_names_every_metric_and_the_mistakes(model: Path, tmp_path: Pa
         "debiased",
     ):
         assert word in output
-    assert "bird taken for sea lion" in output
+    assert "bird predicted as sea lion" in output
 
 
 def test_a_class_that_the_model_does_not_know_is_named(model: Path, tmp_path: Path) -> None:
     table = animals(12, seed=2)
     table.loc[5, "kind"] = "unicorn"
     line = refused("evaluate", model, write(table, tmp_path / "labeled.csv"))
-    assert "line 7 holds 'unicorn'" in line
+    assert "line 7 has 'unicorn'" in line
 
 
 def test_rows_without_labels_are_refused(model: Path, rows: Path) -> None:
     line = refused("evaluate", model, rows)
     assert "no column 'kind'" in line
-    assert "rows without labels are for `attnknn predict`" in line
+    assert "rows without labels need `predict`" in line
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.float64, np.bool_])
@@ -72,7 +72,7 @@ def test_a_report_goes_neither_into_the_model_nor_into_a_file(
     model: Path, labeled: Path, tmp_path: Path
 ) -> None:
     line = refused("evaluate", model, labeled, "--report", model / "page")
-    assert "must not lie in the model folder" in line
+    assert "must not be inside the model folder" in line
     (tmp_path / "file").write_text("")
     line = refused("evaluate", model, labeled, "--report", tmp_path / "file")
     assert "Reports need a folder" in line

@@ -90,10 +90,10 @@ def test_numbers_are_printed_and_drawn(tmp_path):
     [
         (["mian"], 2, "mian"),
         (["main", "--seeds", "a"], 2, "must be a number, or numbers with commas"),
-        (["main", "--seeds", "0"], 2, "how many seeds, at least 1"),
-        (["main", "--seeds", "1,1"], 2, "each once"),
+        (["main", "--seeds", "0"], 2, "the number of seeds, at least 1"),
+        (["main", "--seeds", "1,1"], 2, "distinct seeds"),
         (["main", "--seeds", ","], 2, "must be a number, or numbers with commas"),
-        (["main", "--full"], 2, "--full needs --preset"),
+        (["main", "--full"], 2, "--full requires --preset"),
         (["main", "--dataset", "irsi"], 1, "Did you mean 'iris'"),
         (["main", "--dataset", "iris", "--preset", "experiment-4"], 1, "trains an image encoder"),
         (["main", "--settings", "nowhere.toml"], 1, "nowhere.toml: No such file"),
@@ -114,7 +114,7 @@ def test_a_bad_settings_file_is_one_line(tmp_path, few):
     few.write_text("methods = [")
     done = run("experiment", "main", "--dataset", "iris", "--settings", few)
     assert done.exit_code == 1
-    assert "is no TOML file" in done.output
+    assert "is not a valid TOML file" in done.output
     few.write_text("method = ['uniform']")
     done = run("experiment", "main", "--dataset", "iris", "--settings", few)
     assert "Did you mean 'methods'" in done.output
@@ -125,7 +125,7 @@ def test_a_bad_settings_file_is_one_line(tmp_path, few):
     few.write_bytes("title = 'Größe'".encode("latin-1"))
     done = run("experiment", "main", "--dataset", "iris", "--settings", few)
     assert done.exit_code == 1
-    assert "few.toml must be text in UTF-8" in done.output
+    assert "few.toml must be UTF-8" in done.output
 
 
 def test_a_file_is_no_folder_for_reports(tmp_path, few):
@@ -135,7 +135,7 @@ def test_a_file_is_no_folder_for_reports(tmp_path, few):
     assert "seed 0" not in done.output
 
 
-def test_missing_data_say_what_is_missing(tmp_path, monkeypatch):
+def test_missing_data_are_listed(tmp_path, monkeypatch):
     monkeypatch.setenv("ATTNKNN_DATA", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)

@@ -43,7 +43,7 @@ def test_a_value_head_is_said_to_be_no_exact_evidence(
 
 
 def test_a_row_that_is_not_there_is_refused(model: Path, rows: Path) -> None:
-    assert "has 9 rows; there is no row 9" in refused("explain", model, rows, "--rows", "0,9")
+    assert "has 9 rows; row 9 does not exist" in refused("explain", model, rows, "--rows", "0,9")
 
 
 def test_fewer_rows_than_the_limit_are_all_shown(model: Path, rows: Path) -> None:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from attnknn import AttnKNNClassifier
-from attnknn.cli.training_rows import Roles
+from attnknn.cli.rows.training import Roles
 from attnknn.errors import ModelFolderError
 from attnknn.storage import load_notes
 
@@ -19,7 +19,7 @@ from .samples import QUICK, animals, fit_quickly, refused, run, write
 
 def test_the_choice_of_the_encoder_and_the_report_are_printed(train: Path, tmp_path: Path) -> None:
     output = fit_quickly(train, tmp_path / "model").stdout
-    assert "encoder           tabular: a table" in output
+    assert "encoder           tabular: numbers are scaled" in output
     assert "leave-one-out     accuracy" in output
     assert "classes           bird, ox, or cow, sea lion" in output
 
@@ -43,8 +43,8 @@ def test_numbers_are_read_as_pandas_reads_them(tmp_path: Path) -> None:
     numbers = np.random.default_rng(0).normal(size=200) * 10.0 ** np.arange(-100, 100)
     table = pd.DataFrame({"x": numbers, "y": np.arange(200) % 2})
     write(table, tmp_path / "train.csv")
-    from attnknn.cli.files import open_rows
-    from attnknn.cli.training_rows import Roles, read_training_rows
+    from attnknn.cli.rows import open_rows
+    from attnknn.cli.rows.training import Roles, read_training_rows
 
     ours = read_training_rows(open_rows(tmp_path / "train.csv"), Roles(target="y")).X["x"]
     assert ours.tolist() == numbers.tolist()
@@ -85,8 +85,8 @@ def test_roles_of_columns_reach_the_entries(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["5", "{}", "[1]", "home"])
 def test_notes_that_are_no_names_of_columns_are_refused(text: str) -> None:
-    with pytest.raises(ModelFolderError, match="`dropped_columns` must be names of columns"):
-        Roles.of({"target": "kind", "dropped_columns": text})
+    with pytest.raises(ModelFolderError, match="`dropped_columns` must be a list of column names"):
+        Roles.from_notes({"target": "kind", "dropped_columns": text})
 
 
 def test_payloads_can_be_left_out(train: Path, tmp_path: Path) -> None:

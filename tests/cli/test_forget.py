@@ -27,7 +27,7 @@ def test_the_newest_are_kept_and_the_edit_is_taken_back(model: Path) -> None:
     ids = AttnKNNClassifier.load(model).memory_.entries.ids.tolist()
     assert ids == [f"id-0-{row:03d}" for row in range(40, 60)]
     said = run("undo", model).stdout
-    assert said == ("Took back edit 1, forgot 40 entries; model now holds 60 entries (edit 2).\n")
+    assert said == ("Undid edit 1, forgot 40 entries; model now holds 60 entries (edit 2).\n")
     assert state_of(model) == old
 
 
@@ -53,7 +53,7 @@ def test_a_half_life_is_stored_and_taken_back(model: Path) -> None:
     assert first.split()[3:] == ["1", f"{0.5**5.9:.4g}"]
     last = json.loads(run("log", model, "--edit", 1, "--json").stdout.splitlines()[-1])
     assert last["sample_weight_after"] == pytest.approx(0.5**0.1)
-    assert "Took back edit 1, changed the weight of 59 entries; " in run("undo", model).stdout
+    assert "Undid edit 1, changed the weight of 59 entries; " in run("undo", model).stdout
     assert state_of(model) == old
 
 
@@ -62,9 +62,9 @@ def test_a_dry_run_says_what_it_costs_and_changes_nothing(model: Path, policy) -
     old = state_of(model)
     said = run("forget", model, *policy, "--dry-run").stdout
     assert "Leave-one-out, 60 held-out entries: accuracy" in said
-    assert said.endswith("if it were done; nothing was changed.\n")
+    assert "Dry run, nothing was changed: " in said.splitlines()[-1]
     assert state_of(model) == old
-    assert "no edit of" in refused("undo", model)
+    assert "has no edits to undo" in refused("undo", model)
 
 
 def test_a_budget_that_is_kept_already_saves_nothing(model: Path) -> None:

@@ -29,7 +29,7 @@ def owned(tmp_path: Path) -> Path:
 
 
 def test_the_log_tells_who_did_what(model: Path) -> None:
-    assert "has never been edited" in run("log", model).stdout
+    assert "has no edits" in run("log", model).stdout
     run("forget", model, "id-0-000", "--by", "ann")
     run("undo", model, "--by", "bob")
     lines = run("log", model).stdout.splitlines()
@@ -60,9 +60,9 @@ def test_a_command_says_that_it_waits_for_another_writer(model: Path) -> None:
 def test_a_new_fit_says_that_the_log_ends(owned: Path, tmp_path: Path) -> None:
     run("forget", owned, "id-0-001")
     said = run("fit", tmp_path / "train.csv", "-t", "kind", "-o", owned, "--force").stderr
-    assert "The log and the snapshots of" in said
-    assert "has never been edited" in run("log", owned).stdout
-    assert "it was never edited" in refused("undo", owned)
+    assert "This fit deletes the log and the snapshots of" in said
+    assert "has no edits" in run("log", owned).stdout
+    assert "has no edits to undo" in refused("undo", owned)
     assert run("snapshot", owned).stdout == ""
     assert not (owned / "entries.sqlite").exists()
     assert "--by must be a name" in refused("forget", owned, "1", "--by", "")
@@ -86,16 +86,14 @@ def test_an_erasure_that_fails_leaves_no_empty_receipt(owned: Path, tmp_path: Pa
 def test_snapshots_are_taken_listed_and_gone_back_to(model: Path) -> None:
     run("forget", model, "id-0-000")
     said = run("snapshot", model, "monday", "--by", "ann").stdout
-    assert said == "Snapshot monday is the state after edit 1.\n"
+    assert said == "Saved snapshot monday: the state after edit 1.\n"
     run("forget", model, "id-0-001", "id-0-002")
     assert run("snapshot", model).stdout.startswith("monday  edit 1  ")
     assert run("rollback", model, "monday").stdout == (
         "Rolled back to snapshot monday; model now holds 59 entries (edit 3).\n"
     )
     assert size(model) == 59
-    assert run("undo", model).stdout.startswith(
-        "Took back edit 3, rolled back to snapshot monday; "
-    )
+    assert run("undo", model).stdout.startswith("Undid edit 3, rolled back to snapshot monday; ")
     assert size(model) == 57
     run("rollback", model, "--edit", "0")
     assert size(model) == 60
@@ -136,7 +134,7 @@ def test_rows_that_are_added_have_their_subject_too(owned: Path, tmp_path: Path)
     assert np.isin(["weight"], AttnKNNClassifier.load(owned).feature_names_in_).all()
 
 
-def test_a_model_is_fitted_anew_on_what_it_remembers_and_that_can_be_undone(
+def test_a_model_is_refitted_on_its_entries_and_that_can_be_undone(
     train: Path, tmp_path: Path
 ) -> None:
     model = tmp_path / "model"
@@ -157,7 +155,7 @@ def test_a_model_is_fitted_anew_on_what_it_remembers_and_that_can_be_undone(
     assert again.attention_.temperature_ != expected.attention_.temperature_
 
 
-def test_a_folder_that_was_never_edited_can_be_fitted_anew(model: Path) -> None:
+def test_a_folder_that_was_never_edited_can_be_refitted(model: Path) -> None:
     done = run("refit", model)
     assert done.exit_code == 0, done.output
     assert size(model) == 60

@@ -15,8 +15,8 @@ import pytest
 from PIL import Image
 
 from attnknn import AttnKNNClassifier
-from attnknn.cli.files import npz, open_rows
-from attnknn.cli.files.images import ImageSource
+from attnknn.cli.rows import npz, open_rows
+from attnknn.cli.rows.sources import ImageSource
 from attnknn.encoders import ImageEncoder
 from attnknn.encoders.image import ImageTraining, read_image_folder
 from attnknn.encoders.image.networks import NETWORKS
@@ -125,7 +125,7 @@ def test_a_folder_is_learned_and_its_files_are_shown(tmp_path: Path) -> None:
     train = write_images(tmp_path / "train", 200)
     output = run("fit", train, "-o", tmp_path / "model", "--epochs", "12").stdout
     assert f"rows              200 from {train}, target 'class'" in output
-    assert "encoder           image: images; their embedding, by resnet9, is trained" in output
+    assert "encoder           image: embedding trained on the labels, resnet9" in output
     rows = write_images(tmp_path / "rows", 40, seed=1)
     result = json.loads(run("evaluate", tmp_path / "model", rows, "--format", "json").stdout)
     assert result["scores"]["accuracy"] > 0.8
@@ -155,8 +155,8 @@ def test_the_settings_reach_the_encoder(tmp_path: Path) -> None:
 def test_folders_with_classes_flat_ones_and_arrays_get_the_same_answers(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(npz, "BYTES_AT_ONCE", 5 * 16 * 16 * 3)
-    monkeypatch.setattr(ImageSource.parts, "__defaults__", (3,))
+    monkeypatch.setattr(npz, "CHUNK_BYTES", 5 * 16 * 16 * 3)
+    monkeypatch.setattr(ImageSource.chunks, "__defaults__", (3,))
     images, _ = shapes(8, seed=1)
     flat = answers_of(model, write_images(tmp_path / "flat", 8, seed=1, flat=True))
     assert [answer["file"] for answer in flat] == [f"{row:03d}.png" for row in range(8)]
@@ -192,14 +192,14 @@ def test_parts_of_a_folder_are_found(tmp_path: Path) -> None:
     assert open_rows(tmp_path / "all", part="train").path == tmp_path / "all" / "train"
     assert open_rows(tmp_path / "all").path == tmp_path / "all" / "test"
     shutil.rmtree(tmp_path / "all" / "test")
-    with pytest.raises(ValueError, match="has the parts train, none of which"):
+    with pytest.raises(ValueError, match="must have a subfolder test or val"):
         open_rows(tmp_path / "all")
 
 
 def test_other_files_are_left_out_with_a_warning(tmp_path: Path) -> None:
     train = write_images(tmp_path / "train")
     (train / "disk" / "notes.txt").write_text("x")
-    with pytest.warns(UserWarning, match=r"no images: 1 files, as .*notes.txt"):
+    with pytest.warns(UserWarning, match=r"not images: 1, such as .*notes.txt"):
         open_rows(train, part="train")
 
 
@@ -224,7 +224,7 @@ def test_images_of_several_sizes_need_one(model: Path, tmp_path: Path) -> None:
     Image.new("RGB", (9, 7)).save(train / "disk" / "000.png")
     line = refused_fit(train)
     assert "disk/000.png is 7 × 9" in line
-    assert line.endswith("Fit with --image-size to resize them.")
+    assert line.endswith("Set --image-size to resize them.")
     line = refused("predict", model, train)
     assert "disk/000.png has 7 × 9 pixels, the encoder was fitted on 16 × 16" in line
     assert "--image-size" in line
@@ -237,7 +237,7 @@ def test_folders_without_classes_or_images_are_named(model: Path, tmp_path: Path
     flat = write_images(tmp_path / "flat", 4, flat=True)
     assert "flat/000.png is in no class" in refused_fit(flat)
     line = refused("evaluate", model, flat)
-    assert "must be in a subfolder named after its class, 000.png is in none" in line
+    assert "must be in a subfolder named after its class; 000.png is not" in line
     (flat / "disk").mkdir()
     (flat / "disk" / "x.png").write_bytes((flat / "000.png").read_bytes())
     assert len(answers_of(model, flat)) == 5
@@ -253,7 +253,7 @@ def test_one_class_is_too_few_and_one_image_of_a_class_is_not(tmp_path: Path) ->
     shutil.rmtree(train / "stripes")
     line = refused_fit(train)
     assert f"{train} must have at least two classes" in line
-    assert "all 6 rows are 'disk'" in line
+    assert "is 'disk' in all 6 rows" in line
 
 
 def test_what_a_model_reads_is_said(model: Path, train: Path, tmp_path: Path) -> None:
@@ -261,9 +261,9 @@ def test_what_a_model_reads_is_said(model: Path, train: Path, tmp_path: Path) ->
     table = write(animals(), tmp_path / "table.csv")
     run("fit", table, "-t", "kind", "-o", tmp_path / "plain", "--drop-columns", "name", *QUICK)
     folder = write_images(tmp_path / "images", 4)
-    assert "does not read images" in refused("predict", tmp_path / "plain", folder)
+    assert "was not fitted on images" in refused("predict", tmp_path / "plain", folder)
     np.savez(tmp_path / "bad.npz", X=np.zeros((4, 8, 8)), y=[0, 1, 0, 1])
-    assert "images of uint8" in refused_fit(tmp_path / "bad.npz")
+    assert "uint8 images" in refused_fit(tmp_path / "bad.npz")
 
 
 def test_options_that_do_not_fit_are_wrong_usage(train: Path, tmp_path: Path) -> None:
@@ -276,5 +276,6 @@ def test_options_that_do_not_fit_are_wrong_usage(train: Path, tmp_path: Path) ->
     assert run("fit", folder, "-o", tmp_path / "m", "--image-size", "big").exit_code == 2
     assert run("fit", folder, "-o", tmp_path / "m", "--encoder", "tabular").exit_code == 2
     assert run("fit", folder, "-o", tmp_path / "m", "--n-views", "2").exit_code == 2
-    assert "kind of view" in refused_fit(folder, "--views", "upside-down")
+    upside = run("fit", folder, "-o", tmp_path / "m", "--views", "upside-down")
+    assert (upside.exit_code, "kind of view" in upside.stderr) == (2, True)
     assert "resnet9" in refused_fit(folder, "--network", "resnet7")

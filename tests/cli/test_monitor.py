@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 
 from attnknn import AttnKNNClassifier
-from attnknn.cli.files import text
+from attnknn.cli.rows.text_files import CsvSource
 from attnknn.insight import DriftMonitor
 
 from .samples import animals, refused, run, write
@@ -49,7 +49,7 @@ def test_rows_like_the_entries_are_exit_code_0(model: Path, quiet: Path) -> None
 
 
 def test_drift_is_exit_code_3_and_a_sentence(model: Path, drifted: Path) -> None:
-    said = watched(model, drifted, "--false-alarms", "0.05", code=3).stdout
+    said = watched(model, drifted, "--false-alarm-rate", "0.05", code=3).stdout
     assert "rows are farther from the memory" in said.splitlines()[0]
 
 
@@ -57,7 +57,7 @@ def test_drift_is_exit_code_3_and_a_sentence(model: Path, drifted: Path) -> None
 def test_the_table_holds_what_python_gives(
     n_at_once: int, model: Path, quiet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text.TextSource.parts, "__defaults__", (n_at_once,))
+    monkeypatch.setattr(CsvSource.chunks, "__defaults__", (n_at_once,))
     watched(model, quiet, "-o", tmp_path / "p.csv")
     found, table = pd.read_csv(tmp_path / "p.csv"), animals(30, seed=3)
     monitor = DriftMonitor(AttnKNNClassifier.load(model), random_state=0)
@@ -89,7 +89,7 @@ def test_an_alarm_stands_until_the_state_is_deleted(
     state = tmp_path / "state.json"
     watched(model, drifted, "--state", state, code=3)
     said = watched(model, quiet, "--state", state, code=3).stdout
-    assert f"stands until {state} is deleted" in said
+    assert f"persists until {state} is deleted" in said
     state.unlink()
     watched(model, quiet, "--state", state)
     assert json.loads(state.read_text())["n_rows"] == 30
@@ -145,7 +145,7 @@ def test_what_cannot_be_used_is_named(model: Path, quiet: Path, tmp_path: Path) 
     assert "no state of a drift monitor" in refused("monitor", model, quiet, "--state", state)
     assert "no column 'kid'" in refused("monitor", model, quiet, "--target", "kid")
     nowhere = tmp_path / "nowhere" / "state.json"
-    assert "There is no folder" in refused("monitor", model, quiet, "--state", nowhere)
+    assert "Folder not found" in refused("monitor", model, quiet, "--state", nowhere)
     for path in (quiet, tmp_path):
         assert watched(model, quiet, "--state", path, code=2).stdout == ""
 
@@ -154,7 +154,7 @@ def test_the_chance_of_false_alarms_is_that_of_the_state(
     model: Path, quiet: Path, tmp_path: Path
 ) -> None:
     state = tmp_path / "state.json"
-    watched(model, quiet, "--state", state, "--false-alarms", "0.1")
+    watched(model, quiet, "--state", state, "--false-alarm-rate", "0.1")
     assert "takes 20." in watched(model, quiet, "--state", state).stdout
-    again = watched(model, quiet, "--state", state, "--false-alarms", "0.2", code=2)
-    assert "begun with --false-alarms 0.1" in again.stderr
+    again = watched(model, quiet, "--state", state, "--false-alarm-rate", "0.2", code=2)
+    assert "created with --false-alarm-rate 0.1" in again.stderr

@@ -13,7 +13,9 @@ import pandas as pd
 import pytest
 
 from attnknn import AttnKNNClassifier
-from attnknn.cli.files import base, npz, parquet, text
+from attnknn.cli.rows.npz import NpzSource
+from attnknn.cli.rows.sources import Chunk, ParquetSource
+from attnknn.cli.rows.text_files import CsvSource
 
 from .samples import animals, refused, run, write
 
@@ -48,8 +50,8 @@ def test_answers_carry_ids_class_names_and_probabilities(
 def test_files_of_every_kind_give_the_same_answers_in_parts_of_any_size(
     ending: str, n_at_once: int, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (text.TextSource, parquet.ParquetSource, npz.NpzSource):
-        monkeypatch.setattr(module.parts, "__defaults__", (n_at_once,))
+    for module in (CsvSource, ParquetSource, NpzSource):
+        monkeypatch.setattr(module.chunks, "__defaults__", (n_at_once,))
     path = write(animals(9, seed=1), tmp_path / f"rows.{ending}")
     records = json.loads(answered(model, path, "--format", "json", "--proba"))
     probabilities = expected(model, animals(9, seed=1))
@@ -112,12 +114,12 @@ def test_a_folder_that_is_missing_or_closed_is_named_as_it_was_given(
     model: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "no" / "out.csv"
-    assert f"There is no folder {out.parent}" in refused("predict", model, rows, "-o", out)
+    assert f"Folder not found: {out.parent}" in refused("predict", model, rows, "-o", out)
 
     def closed(source: Path, _: Path) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", str(source))
 
-    monkeypatch.setattr("attnknn.cli.writing.os.replace", closed)
+    monkeypatch.setattr("attnknn.cli.output.os.replace", closed)
     line = refused("predict", model, rows, "-o", tmp_path / "out.csv")
     assert line == f"Error: {tmp_path / 'out.csv'}: Permission denied."
 
@@ -132,13 +134,13 @@ def test_the_error_stream_says_how_many_rows_were_answered(
     model: Path, rows: Path, tmp_path: Path
 ) -> None:
     result = run("predict", model, rows, "-o", tmp_path / "out.csv")
-    assert result.stderr == f"9 rows answered, written to {tmp_path / 'out.csv'}.\n"
+    assert result.stderr == f"Predicted 9 rows, written to {tmp_path / 'out.csv'}.\n"
     assert result.stdout == ""
-    assert run("predict", model, rows).stderr == "9 rows answered.\n"
+    assert run("predict", model, rows).stderr == "Predicted 9 rows.\n"
 
 
 def test_vectors_are_answered_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(npz.NpzSource.parts, "__defaults__", (7,))
+    monkeypatch.setattr(NpzSource.chunks, "__defaults__", (7,))
     X, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
     np.savez(tmp_path / "train.npz", X=X, y=y)
     settings = ["--attention", "uniform", "-k", "3"]
@@ -157,16 +159,16 @@ def test_vectors_are_answered_in_parts(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_large_file_is_never_held_whole(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text.TextSource.parts, "__defaults__", (50,))
+    monkeypatch.setattr(CsvSource.chunks, "__defaults__", (50,))
     path = write(pd.concat([animals(60)] * 10), tmp_path / "rows.csv")
     sizes: list[int] = []
-    whole = base.Part.__init__
+    whole = Chunk.__init__
 
-    def noted(part: base.Part, *arguments: Any, **options: Any) -> None:
+    def noted(part: Chunk, *arguments: Any, **options: Any) -> None:
         whole(part, *arguments, **options)
         sizes.append(len(part))
 
-    monkeypatch.setattr(base.Part, "__init__", noted)
+    monkeypatch.setattr(Chunk, "__init__", noted)
     answered(model, path, "-o", tmp_path / "out.csv")
     assert sizes == [50] * 12
 
@@ -174,11 +176,11 @@ def test_a_large_file_is_never_held_whole(
 def test_an_error_half_way_leaves_no_file(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text.TextSource.parts, "__defaults__", (5,))
+    monkeypatch.setattr(CsvSource.chunks, "__defaults__", (5,))
     table = animals(20).astype(object)
     table.loc[17, "weight"] = "heavy"
     result = run("predict", model, write(table, tmp_path / "rows.csv"), "-o", tmp_path / "out.csv")
-    assert "line 19 holds 'heavy'" in result.stderr
+    assert "line 19 has 'heavy'" in result.stderr
     assert not (tmp_path / "out.csv").exists()
     assert list(tmp_path.glob(".*")) == []
 
@@ -196,12 +198,14 @@ def test_sets_and_decisions_are_columns_of_their_own(
     decisions = classifier.decide(table, min_confidence=0.9)
     assert found["set"].tolist() == [" | ".join(labels) for labels in sets]
     assert found["reason"].tolist() == decisions.reasons
-    assert (found["decision"] == "answer").tolist() == decisions.is_answered.tolist()
+    assert (found["decision"] == "predict").tolist() == decisions.is_answered.tolist()
     records = json.loads(answered(model, rows, *options, "--format", "json"))
     assert [record["set"] for record in records] == sets
 
 
-def test_novelrs_are_left_out_by_as_many_nearest_entries_as_asked(model: Path, rows: Path) -> None:
+def test_novelty_is_measured_by_the_given_number_of_nearest_entries(
+    model: Path, rows: Path
+) -> None:
     options = ["--novelty-level", "0.4", "--n-nearest", "2", "--format", "json"]
     records = json.loads(answered(model, rows, *options))
     table = animals(9, seed=1)[FEATURES]
@@ -210,7 +214,7 @@ def test_novelrs_are_left_out_by_as_many_nearest_entries_as_asked(model: Path, r
     assert not decisions.is_answered.all()
     alone = run("predict", model, rows, "--n-nearest", "2")
     assert alone.exit_code == 2
-    assert "--n-nearest goes with --novelty-level" in alone.stderr
+    assert "--n-nearest requires --novelty-level" in alone.stderr
     many = refused("predict", model, rows, "--novelty-level", "0.4", "--n-nearest", "9999")
     assert "--n-nearest can be at most" in many
 

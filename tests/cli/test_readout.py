@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from attnknn.cli.readout import column_lines
+from attnknn.cli.rows.column_types import describe_columns
 
 from .samples import animals, fit_quickly, write
 
 
 def warned(table: pd.DataFrame, *sure: str) -> list[str]:
-    return [line for line in column_lines(table, sure) if line.startswith("Warning")]
+    return [line for line in describe_columns(table, sure) if line.startswith("Warning")]
 
 
 def test_fit_lists_the_columns_by_kind_on_the_error_stream(tmp_path: Path) -> None:
@@ -21,16 +21,16 @@ def test_fit_lists_the_columns_by_kind_on_the_error_stream(tmp_path: Path) -> No
     result = fit_quickly(write(table, tmp_path / "train.csv"), tmp_path / "model")
     assert result.stderr.splitlines() == [
         "numeric           2: weight, legs",
-        "dates, in days    1: born",
+        "dates (in days)   1: born",
         "categorical       1: home",
-        "left out          1: year (all values are equal)",
+        "ignored           1: year (all values are equal)",
     ]
     assert "categorical" not in result.stdout
 
 
 def test_many_names_are_shortened() -> None:
     table = pd.DataFrame({f"c{i}": [1, 2] for i in range(9)})
-    assert column_lines(table) == ["numeric           9: c0, c1, c2, c3, c4, c5, … (3 more)"]
+    assert describe_columns(table) == ["numeric           9: c0, c1, c2, c3, c4, c5, … (3 more)"]
 
 
 def test_columns_that_name_or_count_the_rows_are_doubted() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from attnknn.cli.target import refuse_no_classes
+from attnknn.cli.rows.columns import refuse_regression_target
 from attnknn.errors import InvalidInputError
 
 from .samples import QUICK, refused, run, write
@@ -18,16 +18,16 @@ from .samples import QUICK, refused, run, write
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
-        (np.arange(101), "a number to predict"),
-        (np.tile(np.arange(200), 4), "a number to predict"),
-        (np.linspace(0, 1, 21), "a number to predict"),
-        (np.array([f"{i}.5" for i in range(21)]), "a number to predict"),
-        (np.array([f"p{i}" for i in range(101)]), "a name of each row"),
+        (np.arange(101), "a regression target"),
+        (np.tile(np.arange(200), 4), "a regression target"),
+        (np.linspace(0, 1, 21), "a regression target"),
+        (np.array([f"{i}.5" for i in range(21)]), "a regression target"),
+        (np.array([f"p{i}" for i in range(101)]), "an identifier"),
     ],
 )
 def test_too_many_values_are_refused(labels: Any, words: str) -> None:
     with pytest.raises(InvalidInputError, match=words):
-        refuse_no_classes(labels, "y")
+        refuse_regression_target(labels, "y")
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_too_many_values_are_refused(labels: Any, words: str) -> None:
     ],
 )
 def test_classes_are_allowed(labels: Any) -> None:
-    refuse_no_classes(labels, "y")
+    refuse_regression_target(labels, "y")
 
 
 def test_one_can_insist(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from attnknn import AttnKNNClassifier
-from attnknn.cli.files import lines, text
+from attnknn.cli.rows.text_files import CsvSource, LinesSource
 from attnknn.encoders import TextEncoder, TfidfEncoder
 from attnknn.storage import load_notes
 from tests.encoders.conftest import counter, plain_folder  # noqa: F401
@@ -51,7 +51,7 @@ def model(tmp_path: Path) -> Path:
 
 def test_without_a_model_texts_are_compared_by_their_words(tmp_path: Path) -> None:
     output = fit_texts(questions(), tmp_path).stdout
-    assert "encoder           tfidf: a column of texts" in output
+    assert "encoder           tfidf: TF-IDF of words" in output
     assert "--text-model" in output
     loaded = AttnKNNClassifier.load(tmp_path / "model")
     assert isinstance(loaded.encoder_, TfidfEncoder)
@@ -71,9 +71,7 @@ def test_the_same_settings_in_python_give_the_same_answers(model: Path) -> None:
 
 def test_a_model_embeds_the_texts(tmp_path: Path, plain_folder: Path, counter: Any) -> None:  # noqa: F811
     result = fit_texts(questions(), tmp_path, "--text-model", plain_folder)
-    assert (
-        f"encoder           text: a column of texts, by the model {plain_folder}" in result.stdout
-    )
+    assert f"encoder           text: embeddings of {plain_folder}" in result.stdout
     encoder = AttnKNNClassifier.load(tmp_path / "model").encoder_
     assert isinstance(encoder, TextEncoder)
     assert encoder.model == str(plain_folder)
@@ -107,8 +105,8 @@ def test_a_long_text_is_shown_in_a_line(tmp_path: Path) -> None:
 def test_files_of_every_kind_give_the_same_answers_in_parts_of_any_size(
     ending: str, n_at_once: int, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for source in (text.TextSource, lines.LinesSource):
-        monkeypatch.setattr(source.parts, "__defaults__", (n_at_once,))
+    for source in (CsvSource, LinesSource):
+        monkeypatch.setattr(source.chunks, "__defaults__", (n_at_once,))
     asked = ["my card", "fees, again", "lost lost", "a transfer", "where"]
     path = tmp_path / f"rows.{ending}"
     if "txt" in ending:
@@ -139,16 +137,16 @@ def test_an_empty_text_is_said_with_its_line(text: str, model: Path, tmp_path: P
     table.loc[2, "question"] = text
     path = write(table, tmp_path / "bad.csv")
     arguments = ("--text", "question", "-t", "topic", "-o", tmp_path / "m")
-    expected = "Error: Column 'question' must hold a text in every row, line 4 holds none."
+    expected = "Error: Column 'question' must hold a text in every row, line 4 has no value."
     assert refused("fit", path, *arguments) == expected
     assert refused("predict", model, path) == expected
     (tmp_path / "bad.txt").write_text("one\n\nthree\n")
-    assert "line 2 holds none" in refused("predict", model, tmp_path / "bad.txt")
+    assert "line 2 has no value" in refused("predict", model, tmp_path / "bad.txt")
 
 
 def test_what_is_no_text_is_said_with_its_row(model: Path, tmp_path: Path) -> None:
     path = write(pd.DataFrame({"question": [1.5, 2.5]}), tmp_path / "bad.parquet")
-    assert "row 0 holds 1.5 (float)" in refused("predict", model, path)
+    assert "row 0 has 1.5 (float)" in refused("predict", model, path)
 
 
 def test_a_missing_column_of_texts_is_named(model: Path, tmp_path: Path) -> None:
@@ -159,7 +157,7 @@ def test_a_missing_column_of_texts_is_named(model: Path, tmp_path: Path) -> None
     assert expected in refused("fit", path, *arguments)
     assert expected in refused("predict", model, path)
     line = refused("fit", path, "--text", "topic", "-t", "topic", "-o", tmp_path / "m")
-    assert "'topic' has a role" in line
+    assert "without another role, got 'topic'" in line
 
 
 def test_vectors_are_no_texts(model: Path, tmp_path: Path) -> None:

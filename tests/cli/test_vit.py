@@ -193,9 +193,9 @@ def test_what_tokens_look_at_is_drawn(model, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--token 9,9", "there are 4 rows and 4 columns"),
+        ("--token 9,9", "outside the grid of 4 rows and 4 columns"),
         ("--token nine", "--token must be class, or row,column"),
-        ("--blocks 2", "--blocks must be of those that attend (1), got 2"),
+        ("--blocks 2", "--blocks must be blocks with attention (1), got 2"),
         ("--blocks x", "--blocks must be numbers"),
         ("--head 1", "--head must be from 0 to 0"),
     ],
@@ -210,19 +210,19 @@ def test_bad_looks_are_named(model, tmp_path, flags, message):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--layer Atention", "'Atention' is none of Attention, ConvNNAttention"),
-        ("--compile_mode reduce-memory", "no mode of torch.compile, which has default"),
+        ("--layer Atention", "'Atention' is not one of Attention, ConvNNAttention"),
+        ("--compile_mode reduce-memory", "not a mode of torch.compile; it has default"),
         ("--device cuda", "torch finds no GPU it can use (or was built without CUDA). Use "
-         "--device cpu"),
+         "'cpu'"),
         ("--num_samples 0 --layer ConvNNAttention --sampling_type random", "num_samples"),
         ("--K 99 --layer KvtAttention", "--K must be at most 17"),
         ("--K 8 --layer NeighborhoodAttention2D", "9 is 3x3"),
         ("--patch_size 5", "do not fill"),
         ("--branch_ratio 2", "2"),
         ("--num_heads 5", "--num_heads must divide --d_hidden 12"),
-        ("--layer Attention,Attention", "--layer names 2 layers, --num_layers says 1"),
+        ("--layer Attention,Attention", "--layer has 2 layers but --num_layers is 1"),
         ("--dataset cifar100", "cifar-100-python"),
-        ("--data_path nowhere --dataset imagenet", "must hold a folder 'train'"),
+        ("--data_path nowhere --dataset imagenet", "must have a folder 'train'"),
         ("--resume", "no interrupted training"),
         ("--test_only", "no trained model"),
     ],
@@ -237,7 +237,7 @@ def test_a_trained_model_is_not_overwritten(model, data):
     again = f"train {SMALL} --data_path {data} --output_dir {model}"
     done = vit(again)
     assert done.exit_code != 0
-    assert "holds a trained model" in " ".join(done.output.split())
+    assert "has a trained model" in " ".join(done.output.split())
 
 
 EXAMPLES = {

@@ -13,8 +13,7 @@ from click.testing import CliRunner, Result
 from PIL import Image
 
 from attnknn.cli import main
-from attnknn.cli.vit.mapping import READ
-from attnknn.cli.vit.options import layer_options
+from attnknn.cli.vit.options import READ, layer_options
 from attnknn.training.checkpoints import write_checkpoint
 
 from .vit_samples import write_cifar10
@@ -64,11 +63,11 @@ def test_another_model_is_not_resumed(begun: tuple[str, Path], other: str) -> No
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_resuming_and_beginning_anew_are_not_one(begun: tuple[str, Path]) -> None:
+def test_resuming_and_beginning_again_exclude_each_other(begun: tuple[str, Path]) -> None:
     command, folder = begun
     done = vit(f"{command} --output_dir {folder} --resume --force")
     assert done.exit_code == 2
-    assert "give one of the two" in words(done)
+    assert "Give either --resume" in words(done)
     assert (folder / "checkpoint.safetensors").exists()
 
 
@@ -89,7 +88,7 @@ def test_a_model_goes_only_when_another_can_be_trained(data: Path, tmp_path: Pat
     assert (tmp_path / "model.safetensors").read_bytes() != before
 
 
-def test_who_stops_a_training_is_told_what_is_left(
+def test_interrupting_a_training_reports_what_is_left(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from attnknn.vit.training.trainer import _Trainer
@@ -97,24 +96,26 @@ def test_who_stops_a_training_is_told_what_is_left(
     usual, n_steps = _Trainer.compute_loss, 0
     command = f"train {SMALL} --data_path {data} --output_dir {tmp_path / 'o'}"
 
-    def stopped(course: _Trainer, rows: object) -> object:
+    def stopped(schedule: _Trainer, rows: object) -> object:
         nonlocal n_steps
         n_steps += 1
         if n_steps == last:
             raise KeyboardInterrupt
-        return usual(course, rows)
+        return usual(schedule, rows)
 
     with monkeypatch.context() as patch:
         patch.setattr(_Trainer, "compute_loss", stopped)
         last = 2
         done = vit(command)
         assert done.exit_code == 130
-        assert "nothing is kept" in words(done)
+        assert "no model was saved" in words(done)
         assert not (tmp_path / "o" / "model.safetensors").exists()
         n_steps, last = 0, 5
         done = vit(command)
     assert done.exit_code == 130
-    assert "Interrupted after epoch 1 of 2; the same command with --resume goes on" in words(done)
+    assert "Interrupted after epoch 1 of 2; continue with the same command and --resume" in words(
+        done
+    )
     done = vit(f"{command} --resume")
     assert done.exit_code == 0
     report = json.loads((tmp_path / "o" / "report.json").read_text())
@@ -152,12 +153,12 @@ def test_test_only_tests_as_it_was_trained(data: Path, tmp_path: Path) -> None:
     assert f"test: loss {report['test']['loss']:.4f}" in words(again)
 
 
-def test_options_that_no_layer_reads_are_told(data: Path, tmp_path: Path) -> None:
+def test_options_that_no_layer_reads_are_reported(data: Path, tmp_path: Path) -> None:
     flags = "--layer KvtAttention --K 4 --key_drop 0.5 --branch_ratio 0.2 --num_epochs 1"
     done = vit(f"train {SMALL} --data_path {data} --output_dir {tmp_path} {flags}")
     assert done.exit_code == 0
-    assert "--branch_ratio is not read by KvtAttention." in words(done)
-    assert "--key_drop is not read by KvtAttention." in words(done)
+    assert "--branch_ratio is not used by KvtAttention." in words(done)
+    assert "--key_drop is not used by KvtAttention." in words(done)
     assert "--K is not read" not in words(done)
 
 
@@ -176,7 +177,7 @@ def test_blocks_are_shown_by_their_numbers(data: Path, tmp_path: Path) -> None:
     assert vit(f"{shown} --blocks 2").exit_code == 0
     drawn = np.asarray(Image.open(tmp_path / "o.png").convert("RGB"))
     assert len(np.unique(drawn.reshape(-1, 3), axis=0)) > 50  # seen and unseen patches differ
-    assert "of those that attend (2), got 1" in words(vit(f"{shown} --blocks 1"))
+    assert "blocks with attention (2), got 1" in words(vit(f"{shown} --blocks 1"))
 
 
 def test_a_model_is_not_tested_as_another_one(data: Path, tmp_path: Path) -> None:
@@ -210,7 +211,7 @@ def test_what_a_model_refuses_is_called_by_its_flag(
     assert said in words(done)
 
 
-def test_samples_that_nobody_draws_are_told_of(data: Path, tmp_path: Path) -> None:
+def test_samples_without_effect_are_reported(data: Path, tmp_path: Path) -> None:
     command = f"train {SMALL} --num_epochs 1 --data_path {data} --layer ConvNNAttention --K 3"
     done = vit(f"{command} --num_samples 5 --output_dir {tmp_path / 'out'}")
     assert done.exit_code == 0

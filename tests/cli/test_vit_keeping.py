@@ -35,19 +35,19 @@ def stop(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_resuming_is_promised_only_where_there_is_a_checkpoint(
+def test_resuming_is_offered_only_where_there_is_a_checkpoint(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told, lost = (f"{command} --output_dir {tmp_path / name}" for name in ("told", "lost"))
     with monkeypatch.context() as patch:
-        patch.setattr("attnknn.cli.vit.train._Teller.tell", stop)
-        assert "epoch 1 of 2; the same command with --resume goes on" in words(vit(told))
+        patch.setattr("attnknn.cli.vit.train._Reporter.report_epoch", stop)
+        assert "epoch 1 of 2; continue with the same command and --resume" in words(vit(told))
     assert vit(f"{told} --resume").exit_code == 0
     with monkeypatch.context() as patch:
         patch.setattr("attnknn.training.loop.save_run", stop)
         done = vit(lost)
-    assert "kept: epoch 1 of 1" in words(done)
-    assert "there is no checkpoint to go on from" in words(done)
+    assert "best: epoch 1 of 1" in words(done)
+    assert "there is no checkpoint to resume" in words(done)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 from attnknn.cli import main
-from attnknn.cli.vit.mapping import model_settings
+from attnknn.cli.vit.options import model_settings
 from attnknn.cli.vit.train import train
 from attnknn.vit.functional import NeighborConfig, convnn_attention, select_neighbors
 from attnknn.vit.functional.grid import infer_grid, token_coordinates

@@ -1,4 +1,4 @@
-"""`attnknn demo`: the whole library on data that come with scikit-learn, in under a minute."""
+"""`attnknn demo`: the whole library on data of scikit-learn, in under a minute."""
 
 from __future__ import annotations
 
@@ -7,29 +7,30 @@ from pathlib import Path
 
 import click
 
-FILE = click.Path(path_type=Path)
+from attnknn.cli.commands import command, option
+from attnknn.cli.options import FILE
+from attnknn.cli.output import progress
 
 
-@click.command()
-@click.option("--out", type=FILE, default=Path("attnknn-demo"), help="Folder for the report.")
+@command()
+@option("-o", "--out", type=FILE, default=Path("attnknn-demo"), help="Folder for the report.")
 def demo(out: Path) -> None:
-    """See it work: compare, explain, fix a wrong label, forget a row, save and load.
+    """Run a one-minute tour on built-in data.
 
-    Takes under a minute, needs no data, and leaves a report with figures.
+    Compares classifiers, explains a prediction, finds and corrects a wrong label, forgets a row,
+    saves and loads the model. Writes a report with figures; needs no data.
     """
-    from attnknn.cli.demo.comparison import compare, lines_of
-    from attnknn.cli.demo.report import check_free, write_report
-    from attnknn.cli.demo.story import tell
-    from attnknn.cli.waiting import patience
+    from attnknn.cli.demo.report import HEADING, check_free, write_report
+    from attnknn.cli.demo.story import compare, lines_of, tell
 
     check_free(out)
     started = time.perf_counter()
-    click.secho("1. Four ways to classify, on the same rows", bold=True)
-    with patience("Comparing on breast-cancer and digits"):
+    click.secho(HEADING, bold=True)
+    with progress("Comparing on breast-cancer and digits"):
         tables = compare()
     for table in tables:
         click.echo("\n".join(["", *lines_of(table)]))
-    with patience("Fitting digits with one wrong label"):
+    with progress("Fitting digits with one wrong label"):
         story = tell(out)
     for chapter in story.chapters:
         click.secho(f"\n{chapter.title}", bold=True)

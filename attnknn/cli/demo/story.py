@@ -1,4 +1,4 @@
-"""The demo's story: a wrong label is found, fixed and forgotten; every number is computed."""
+"""The chapters of the demo: compare methods, then find, fix and forget a wrong label."""
 
 from __future__ import annotations
 
@@ -14,22 +14,64 @@ from attnknn.evidence import Evidence
 from attnknn.records import Floats
 from attnknn.research import datasets
 from attnknn.research.datasets import Dataset
+from attnknn.research.evaluation.baselines import LinearProbe, UniformKNN
+from attnknn.research.evaluation.protocol import Method, run
+from attnknn.research.evaluation.table import Table
 
-FLIPPED = 100  # the id of the row whose label is made wrong on purpose
+DATASETS = ("breast-cancer", "digits")
+METRICS = {"accuracy": "accuracy", "nll": "log-loss", "debiased_ece": "ECE"}
+OURS = "AttnKNN"
+STRENGTHS = (0.01, 0.1, 1.0)  # three of the usual five, to keep the demo short
+FLIPPED = 100  # the id of the row that gets a wrong label on purpose
 N_SUSPECTS = 3
-N_VOTERS = 5
+N_NEIGHBORS = 5
+
+
+def compare() -> list[Table]:
+    """A table for each data set: baselines, and AttnKNN with default settings; one seed."""
+    methods = [
+        Method("uniform kNN", lambda seed: UniformKNN()),  # noqa: ARG005
+        Method(
+            "distance kNN", lambda seed: AttnKNNClassifier(attention="distance", random_state=seed)
+        ),
+        Method("logistic regression", lambda seed: LinearProbe(Cs=STRENGTHS, random_state=seed)),
+        Method(OURS, lambda seed: AttnKNNClassifier(random_state=seed)),
+    ]
+    return [run(datasets.load(name), methods, seeds=[0]) for name in DATASETS]
+
+
+def cells_of(table: Table) -> list[list[str]]:
+    """A header and a line for each method."""
+    head = [table.dataset, "accuracy ↑", "log-loss ↓", "ECE ↓", "fit s"]
+    lines = [
+        [
+            method,
+            *(f"{table.mean(metric, method):.4f}" for metric in METRICS),
+            f"{table.of(method)[0].fit_seconds:.1f}",
+        ]
+        for method in table.methods
+    ]
+    return [head, *lines]
+
+
+def lines_of(table: Table) -> list[str]:
+    """The same for a terminal."""
+    return [
+        f"  {name:<22}" + "".join(f"{cell:>12}" for cell in cells)
+        for name, *cells in cells_of(table)
+    ] + [f"  ({table.n_train} training rows, {table.n_test} test rows, one seed)"]
 
 
 @dataclass(frozen=True)
 class Chapter:
-    """A heading and what is to be said under it."""
+    """A heading and its text."""
 
     title: str
     text: str
 
 
 @dataclass(frozen=True)
-class Voter:
+class Neighbor:
     """A neighbor at a `place` of some evidence, with its row."""
 
     evidence: Evidence
@@ -42,49 +84,53 @@ class Voter:
         return int(self.evidence.labels[self.place])
 
     @property
-    def words(self) -> str:
-        """Its id, label and say."""
-        say = self.evidence.weights[self.place]
-        return f"#{self.evidence.ids[self.place]}\nlabeled {self.label}\nsay {say:.3f}"
+    def caption(self) -> str:
+        """Its id, label and weight."""
+        weight = self.evidence.weights[self.place]
+        return f"#{self.evidence.ids[self.place]}\nlabel {self.label}\nweight {weight:.3f}"
 
 
 @dataclass(frozen=True)
 class Story:
-    """The chapters, and what the figures show.
+    """The chapters, and the data of the figures.
 
     Parameters
     ----------
-    query : the test row in question, and `evidence` for it while the label was wrong
-    voters : the neighbors with the most say, and the one whose label is wrong
-    numbers : every number told, by name
+    chapters : list of Chapter
+    query : ndarray
+        The test row in question.
+    evidence : Evidence
+        Its evidence while the label was wrong.
+    neighbors : list of Neighbor
+        The neighbors with the highest weights, and the one with the wrong label.
+    numbers : dict
+        Every number in the text, by name.
     """
 
     chapters: list[Chapter]
     query: NDArray[Any]
     evidence: Evidence
-    voters: list[Voter]
+    neighbors: list[Neighbor]
     numbers: dict[str, Any]
 
 
 def tell(folder: Path) -> Story:
-    """Fit digits with one wrong label, then put it right; the model is left in `folder`."""
+    """Fit digits with one wrong label, then correct it; the model is saved in `folder`."""
     data = datasets.load("digits")
     truth = int(data.y_train[FLIPPED])
     wrong = (truth + 1) % 10
     classifier = _fit(data, wrong)
-    everything = classifier.explain(data.X_test)
-    row = int(
-        np.argmax([evidence.weights[evidence.ids == FLIPPED].sum() for evidence in everything])
-    )
-    query, evidence = data.X_test[row : row + 1], everything[row]
+    evidences = classifier.explain(data.X_test)
+    row = int(np.argmax([one.weights[one.ids == FLIPPED].sum() for one in evidences]))
+    query, evidence = data.X_test[row : row + 1], evidences[row]
     numbers: dict[str, Any] = {"test_row": row, "truth": truth, "wrong_label": wrong}
-    chapters = [_explained(evidence, row, wrong, numbers), _suspected(classifier, wrong, numbers)]
-    chapters.append(_fixed(classifier, query, truth, numbers))
-    chapters.append(_forgotten(classifier, query, truth, numbers))
-    chapters.append(_stored(classifier, folder / "model", data.X_test, numbers))
-    shown = [*range(N_VOTERS), int(np.flatnonzero(evidence.ids == FLIPPED)[0])]
-    voters = [Voter(evidence, place, data.X_train[evidence.ids[place]]) for place in shown]
-    return Story(chapters, query[0], evidence, voters[: N_VOTERS + 1], numbers)
+    chapters = [_explain(evidence, row, wrong, numbers), _audit(classifier, wrong, numbers)]
+    chapters.append(_relabel(classifier, query, truth, numbers))
+    chapters.append(_forget(classifier, query, truth, numbers))
+    chapters.append(_save(classifier, folder / "model", data.X_test, numbers))
+    shown = [*range(N_NEIGHBORS), int(np.flatnonzero(evidence.ids == FLIPPED)[0])]
+    neighbors = [Neighbor(evidence, place, data.X_train[evidence.ids[place]]) for place in shown]
+    return Story(chapters, query[0], evidence, neighbors, numbers)
 
 
 def _fit(data: Dataset, wrong: int) -> AttnKNNClassifier:
@@ -94,19 +140,19 @@ def _fit(data: Dataset, wrong: int) -> AttnKNNClassifier:
     return AttnKNNClassifier(random_state=0).fit(data.X_train, labels, payloads=payloads)
 
 
-def _explained(evidence: Evidence, row: int, wrong: int, numbers: dict[str, Any]) -> Chapter:
-    say = float(evidence.weights[evidence.ids == FLIPPED].sum())
-    numbers["say_of_wrong_label"] = say
+def _explain(evidence: Evidence, row: int, wrong: int, numbers: dict[str, Any]) -> Chapter:
+    weight = float(evidence.weights[evidence.ids == FLIPPED].sum())
+    numbers["weight_of_wrong_label"] = weight
     text = (
-        f"Training row {FLIPPED} of the digits was labeled {wrong} on purpose: wrongly. Test "
-        f"row {row} is where it has the most say: {say:.3f} of 1. The answer is a vote of named "
-        "examples (what each image really shows stands at the end of its line):\n\n"
-        f"{evidence.table(N_VOTERS)}"
+        f"Training row {FLIPPED} of the digits got the wrong label {wrong} on purpose. It has the "
+        f"highest weight in the prediction for test row {row}: {weight:.3f} of 1. A prediction is "
+        "a weighted vote of training examples (the end of each line shows what the image really "
+        f"is):\n\n{evidence.table(N_NEIGHBORS)}"
     )
     return Chapter("2. One prediction and its evidence", text)
 
 
-def _suspected(classifier: AttnKNNClassifier, wrong: int, numbers: dict[str, Any]) -> Chapter:
+def _audit(classifier: AttnKNNClassifier, wrong: int, numbers: dict[str, Any]) -> Chapter:
     own = classifier.memory_.entries.labels
     probabilities = classifier.leave_one_out_proba()
     of_own = probabilities[np.arange(len(own)), own]
@@ -114,19 +160,20 @@ def _suspected(classifier: AttnKNNClassifier, wrong: int, numbers: dict[str, Any
     numbers["rank"] = int(np.flatnonzero(suspects == FLIPPED)[0]) + 1
     numbers["probability_of_wrong_label"] = float(of_own[FLIPPED])
     lines = [
-        f"  #{entry:<6} labeled {classifier.classes_[own[entry]]}, the others say "
+        f"  #{entry:<6} label {classifier.classes_[own[entry]]}, leave-one-out prediction "
         f"{classifier.classes_[probabilities[entry].argmax()]} "
         f"(its label has probability {of_own[entry]:.2g})"
         for entry in suspects[:N_SUSPECTS]
     ]
     text = (
-        f"Every entry is judged by the others. Of {len(own)} entries the wrong one, #{FLIPPED} "
-        f"(labeled {wrong}), is suspect number {numbers['rank']}:\n\n" + "\n".join(lines)
+        "The leave-one-out probability of its own label ranks every entry. The wrong one, "
+        f"#{FLIPPED} (label {wrong}), has rank {numbers['rank']} of {len(own)}:\n\n"
+        + "\n".join(lines)
     )
-    return Chapter("3. Which labels are wrong?", text)
+    return Chapter("3. Find label errors", text)
 
 
-def _fixed(
+def _relabel(
     classifier: AttnKNNClassifier, query: Floats, truth: int, numbers: dict[str, Any]
 ) -> Chapter:
     before = _probability(classifier, query, truth)
@@ -134,28 +181,28 @@ def _fixed(
     after = _probability(classifier, query, truth)
     numbers |= {"before_relabel": before, "after_relabel": after}
     text = (
-        f"`relabel([{FLIPPED}], {truth})`: the probability of {truth} for that test row goes from "
-        f"{before:.6f} to {after:.6f}, at once, with no retraining."
+        f"`relabel([{FLIPPED}], {truth})` changes the probability of {truth} for that test row "
+        f"from {before:.6f} to {after:.6f}, immediately and without training."
     )
-    return Chapter("4. Fix the label", text)
+    return Chapter("4. Correct the label", text)
 
 
-def _forgotten(
+def _forget(
     classifier: AttnKNNClassifier, query: Floats, truth: int, numbers: dict[str, Any]
 ) -> Chapter:
     before = _probability(classifier, query, truth)
-    strongest = int(classifier.explain(query)[0].ids[0])
-    classifier.forget([strongest])
+    heaviest = int(classifier.explain(query)[0].ids[0])
+    classifier.forget([heaviest])
     after = _probability(classifier, query, truth)
-    numbers |= {"forgotten": strongest, "after_forget": after}
+    numbers |= {"forgotten": heaviest, "after_forget": after}
     text = (
-        f"`forget([{strongest}])`, the entry with the most say: {before:.6f} becomes {after:.6f}, "
-        "as if the row had never been there."
+        f"`forget([{heaviest}])` removes the entry with the highest weight: {before:.6f} becomes "
+        f"{after:.6f}, as if the row had never been stored."
     )
     return Chapter("5. Forget a row", text)
 
 
-def _stored(
+def _save(
     classifier: AttnKNNClassifier, path: Path, rows: Floats, numbers: dict[str, Any]
 ) -> Chapter:
     classifier.save(path)
@@ -163,10 +210,10 @@ def _stored(
     same = loaded.predict_proba(rows).tobytes() == classifier.predict_proba(rows).tobytes()
     size = sum(file.stat().st_size for file in path.iterdir())
     numbers |= {"loaded_answers_are_the_same_bytes": same, "model_bytes": size}
-    words = "the same bytes" if same else "OTHER ANSWERS, which is a mistake of ours"
+    result = "bit-identical" if same else "DIFFERENT, which is a bug"
     text = (
-        f"Saved to {path} ({size / 1e3:.0f} kB, no pickle) and loaded again: {len(rows)} test rows "
-        f"get {words}."
+        f"Saved to {path} ({size / 1e3:.0f} kB, no pickle) and loaded again: the probabilities of "
+        f"{len(rows)} test rows are {result}."
     )
     return Chapter("6. Save and load", text)
 

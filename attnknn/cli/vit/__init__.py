@@ -1,14 +1,20 @@
-"""`attnknn vit`: train, test and look into Vision Transformers."""
+"""`attnknn vit`: train, test and inspect Vision Transformers with sparse attention."""
 
 from __future__ import annotations
 
 import click
 
-from attnknn.cli.lazy import LazyGroup
+from attnknn.cli.commands import LazyGroup
 
-COMMANDS = ("train", "test", "show")
+SECTIONS = {
+    "Commands": {
+        "train": "attnknn.cli.vit.train",
+        "test": "attnknn.cli.vit.inspect",
+        "show": "attnknn.cli.vit.inspect",
+    }
+}
 
 
-@click.group(cls=LazyGroup, package=__name__, commands=COMMANDS)
+@click.group(cls=LazyGroup, sections=SECTIONS)
 def vit() -> None:
-    """Vision Transformers whose tokens attend to their nearest."""
+    """Train, test and inspect Vision Transformers."""

@@ -17,11 +17,11 @@ from attnknn.errors import InvalidInputError, MissingDataError
 if TYPE_CHECKING:
     from attnknn.research.datasets.base import Rows
 
-IMAGENET_PARTS = (("train", "training"), ("val", "validation", "test"))
+IMAGENET_FOLDERS = (("train", "training"), ("val", "validation", "test"))
 
 
-class Sized:
-    """Images read in one shape, of which only some rows may be asked for."""
+class ImageSubset:
+    """Some rows of a set of images, read in one shape."""
 
     def __init__(self, rows: ImageRows, shape: ImageShape, chosen: NDArray[np.int64]) -> None:
         self.rows, self.shape, self.chosen = rows, shape, chosen
@@ -30,25 +30,25 @@ class Sized:
         return len(self.chosen)
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """(B, C, H, W)."""
+        """Images of shape (B, C, H, W)."""
         return self.rows.take(self.chosen[rows], self.shape, may_resize=True)
 
 
 @dataclass(frozen=True)
-class Part:
-    """Images, the class of each as a number, and what each is called."""
+class Split:
+    """Images, the class code of each, and the name of each."""
 
-    images: Sized
+    images: ImageSubset
     classes: NDArray[np.int64]
     names: Sequence[str]
 
 
 @dataclass(frozen=True)
 class Data:
-    """Images to train on and to test on."""
+    """Training and test images."""
 
-    train: Part
-    test: Part
+    train: Split
+    test: Split
     classes: tuple[str, ...]
     source: str
 
@@ -62,35 +62,42 @@ def read_data(
     folder: Path,
     size: int,
     *,
-    is_named: bool = True,
+    is_explicit: bool = True,
     train_rows: int | None = None,
     test_rows: int | None = None,
 ) -> Data:
-    """The data set `name` out of `folder`.
+    """Read the data set `name` from `folder`.
 
-    Files are resized as they are read; arrays keep their size, the model's pixels see to it.
+    Image files are resized when they are read; arrays keep their size until the model resizes them.
 
     Parameters
     ----------
-    is_named
-        Whether the user named the folder; if not, the folders of named data sets may do too.
+    name : str
+    folder : Path
+    size : int
+        Side of the images, in pixels.
+    is_explicit : bool, default=True
+        Whether the user named the folder; if not, the folders of `attnknn datasets` are searched
+        too.
+    train_rows, test_rows : int, default=None
+        Number of images to use; None uses all.
     """
     if name == "imagenet":
         return _read_folders(folder, size, train_rows, test_rows)
-    rows, source = _find(name, folder, is_named)
-    train = _part(rows.X_train, rows.y_train, None, train_rows)
-    test = _part(rows.X_test, rows.y_test, None, test_rows)
+    rows, source = _find(name, folder, is_explicit)
+    train = _split(rows.X_train, rows.y_train, None, train_rows)
+    test = _split(rows.X_test, rows.y_test, None, test_rows)
     return Data(train, test, rows.classes, source)
 
 
-def _find(name: str, folder: Path, is_named: bool) -> tuple[Rows, str]:
+def _find(name: str, folder: Path, is_explicit: bool) -> tuple[Rows, str]:
     from attnknn.research.datasets import load
     from attnknn.research.datasets.published import read_published
 
     try:
         return read_published(name, folder), str(folder)
     except MissingDataError as error:
-        if is_named:
+        if is_explicit:
             raise
         try:
             return load(name), f"the data set {name!r} of `attnknn datasets`"
@@ -99,7 +106,7 @@ def _find(name: str, folder: Path, is_named: bool) -> tuple[Rows, str]:
 
 
 def _read_folders(folder: Path, size: int, n_train: int | None, n_test: int | None) -> Data:
-    roots = [_root(folder, names) for names in IMAGENET_PARTS]
+    roots = [_root(folder, names) for names in IMAGENET_FOLDERS]
     train, test = (read_image_folder(root) for root in roots)
     classes = sorted(set(train.labels.tolist()))
     unknown = sorted(set(test.labels.tolist()) - set(classes))
@@ -108,8 +115,8 @@ def _read_folders(folder: Path, size: int, n_train: int | None, n_test: int | No
             f"{roots[1]} has the class {unknown[0]!r}, which {roots[0]} does not have."
         )
     code = {label: number for number, label in enumerate(classes)}
-    parts = [
-        _part(
+    splits = [
+        _split(
             images.paths,
             np.array([code[label] for label in images.labels.tolist()]),
             ImageShape(3, size, size),
@@ -118,7 +125,7 @@ def _read_folders(folder: Path, size: int, n_train: int | None, n_test: int | No
         )
         for images, n_rows in ((train, n_train), (test, n_test))
     ]
-    return Data(parts[0], parts[1], tuple(classes), str(roots[0].parent))
+    return Data(splits[0], splits[1], tuple(classes), str(roots[0].parent))
 
 
 def _root(folder: Path, names: tuple[str, ...]) -> Path:
@@ -127,27 +134,27 @@ def _root(folder: Path, names: tuple[str, ...]) -> Path:
             if (root / name).is_dir():
                 return root / name
     raise MissingDataError(
-        f"{folder} must hold a folder {names[0]!r} with a subfolder for each class. Name the "
+        f"{folder} must have a folder {names[0]!r} with a subfolder for each class. Give the "
         "folder above it with --data_path."
     )
 
 
-def _part(
+def _split(
     X: Any,
     y: NDArray[np.int64],
     shape: ImageShape | None,
     n_rows: int | None,
     names: Sequence[str] | None = None,
-) -> Part:
+) -> Split:
     images = image_rows(X)
-    chosen = _some(y, n_rows)
-    sized = Sized(images, shape or images.shape(None), chosen)
-    called = [f"row {row}" if names is None else names[row] for row in chosen.tolist()]
-    return Part(sized, np.asarray(y)[chosen], called)
+    chosen = _stratified(y, n_rows)
+    subset = ImageSubset(images, shape or images.shape(None), chosen)
+    shown = [f"row {row}" if names is None else names[row] for row in chosen.tolist()]
+    return Split(subset, np.asarray(y)[chosen], shown)
 
 
-def _some(y: NDArray[np.int64], n_rows: int | None) -> NDArray[np.int64]:
-    """All rows, or about as many of each class, the first of each."""
+def _stratified(y: NDArray[np.int64], n_rows: int | None) -> NDArray[np.int64]:
+    """All rows, or the first rows of each class, about as many of each."""
     if n_rows is None or n_rows >= len(y):
         return np.arange(len(y))
     order = np.argsort(y, kind="stable")

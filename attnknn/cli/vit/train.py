@@ -2,72 +2,75 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from attnknn.cli.vit.folder import MODEL
-from attnknn.cli.vit.options import (
-    data_options,
-    layer_options,
-    model_options,
-    names_in,
-    training_options,
-)
+from attnknn.cli.commands import command
+from attnknn.cli.vit import options as vit_options
 
 if TYPE_CHECKING:
     from torch import nn
 
     from attnknn.cli.vit.data import Data
     from attnknn.vit.model import OperationCount
-    from attnknn.vit.training import EpochMetrics, StoredVit, VitTrainConfig
+    from attnknn.vit.training import EpochMetrics, Evaluation, StoredVit, VitTrainConfig
 
-INTERRUPTED = 130  # the exit code that shells have for it
-MODEL_OPTIONS = names_in(model_options, layer_options) | {"resize"}
+MODEL, CHECKPOINT, REPORT = "model.safetensors", "checkpoint.safetensors", "report.json"
+ARGS, SUMMARY, RESULTS, CURVES = "args.txt", "model.txt", "train_eval_results.txt", "curves.png"
+INTERRUPTED = 130  # exit code, as of shells
+MODEL_OPTIONS = vit_options.names_in(vit_options.model_options, vit_options.layer_options)
+MODEL_OPTIONS |= {"resize"}
 
 
-@click.command()
-@model_options
-@layer_options
-@data_options
-@training_options
+@command()
+@vit_options.model_options
+@vit_options.layer_options
+@vit_options.data_options
+@vit_options.training_options
+@vit_options.output_options
 @click.pass_context
 def train(ctx: click.Context, /, **options: Any) -> None:
-    """Train a Vision Transformer on images and test it.
+    """Train a Vision Transformer and test it.
 
-    Options may be written with dashes or underscores. --output_dir gets args.txt, model.txt,
-    train_eval_results.txt, report.json, curves.png and the model of the epoch that was most often
-    right on validation rows; the test images choose nothing.
+    Options may be written with dashes or underscores. --output_dir receives the model of the epoch
+    with the highest validation accuracy, args.txt, model.txt, train_eval_results.txt, report.json
+    and curves.png. Test images are used for the final test only.
     """
-    from attnknn.cli.vit.test import test_folder
+    from attnknn.cli.vit.inspect import test_folder
     from attnknn.training.devices import device_of
 
     device_of(options["device"])
     folder: Path = options["output_dir"]
-    asked = {name for name in options if _is_given(ctx, name)}
+    sources = {name: ctx.get_parameter_source(name) for name in options}
+    given = {name for name in options if sources[name] is not ParameterSource.DEFAULT}
     if options["test_only"]:
         as_trained = {
-            n: options[n] if n in asked else None for n in ("dataset", "data_path", "noise")
+            n: options[n] if n in given else None for n in ("dataset", "data_path", "noise")
         }
         rest = {name: options[name] for name in ("test_rows", "batch_size", "device", "workers")}
-        _check_as_trained(folder, {name: _plain(options[name]) for name in asked & MODEL_OPTIONS})
+        _check_as_trained(
+            folder, {name: _json_value(options[name]) for name in given & MODEL_OPTIONS}
+        )
         test_folder(folder, {**as_trained, **rest})
         return
-    if not _train(folder, options, asked):
+    if not _train(folder, options, given):
         ctx.exit(INTERRUPTED)
 
 
-def _check_as_trained(folder: Path, asked: dict[str, Any]) -> None:
-    """A model cannot be tested as another one."""
-    from attnknn.cli.vit import folder as files
-
-    if not (folder / files.REPORT).exists():
+def _check_as_trained(folder: Path, given: dict[str, Any]) -> None:
+    """--test_only accepts model options only with the values of the training."""
+    if not (folder / REPORT).exists():
         return
-    trained = files.read_args(folder)
-    for name, value in asked.items():
+    trained = read_args(folder)
+    for name, value in given.items():
         if trained.get(name, value) != value:
             raise click.UsageError(
                 f"--test_only tests the model of {folder}, which was trained with --{name} "
@@ -75,46 +78,37 @@ def _check_as_trained(folder: Path, asked: dict[str, Any]) -> None:
             )
 
 
-def _is_given(ctx: click.Context, name: str) -> bool:
-    return ctx.get_parameter_source(name) is not ParameterSource.DEFAULT
-
-
-def _train(folder: Path, options: dict[str, Any], asked: set[str]) -> bool:
-    """Whether the training came to its end."""
+def _train(folder: Path, options: dict[str, Any], given: set[str]) -> bool:
+    """Train and test; returns whether the training was completed."""
     import torch
 
-    from attnknn.cli.vit import folder as files
     from attnknn.cli.vit.data import read_data
-    from attnknn.cli.vit.mapping import (
-        as_meant,
-        errors_in_flags,
-        model_settings,
-        training_settings,
-    )
-    from attnknn.vit.training import ImagePreprocessor, train_vit
+    from attnknn.vit.training import ImagePreprocessor, StoredVit, train_vit
     from attnknn.vit.training.storage import build_vit
     from attnknn.vit.training.trainer import split_validation
 
-    options = as_meant(options, asked)
-    training = training_settings(options)
-    files.check_free(folder, resume=options["resume"], force=options["force"])
+    options = vit_options.with_dependent_defaults(options, given)
+    training = vit_options.training_settings(options)
+    check_free(folder, resume=options["resume"], force=options["force"])
     data = read_data(
         options["dataset"],
         options["data_path"],
         options["resize"],
-        is_named="data_path" in asked,
+        is_explicit="data_path" in given,
         train_rows=options["train_rows"],
         test_rows=options["test_rows"],
     )
-    settings = model_settings(options, in_chans=data.in_chans, num_classes=len(data.classes))
-    _tell_of_idle_options(options, asked)
+    settings = vit_options.model_settings(
+        options, in_chans=data.in_chans, num_classes=len(data.classes)
+    )
+    _report_unused_options(options, given)
     split_validation(
         torch.as_tensor(data.train.classes), training.validation, training.seed
     )  # or an error
-    teller = _Teller(folder, options, training.epochs)
-    if teller.is_first:
-        with errors_in_flags(options["layer"]):
-            teller.begin(settings, data)
+    reporter = _Reporter(folder, options, training.epochs)
+    if reporter.is_first:
+        with _layer_errors(options["layer"]):
+            reporter.begin(settings, data)
     side = options["resize"]
     pixels = ImagePreprocessor.from_images(data.train.images, (side, side), training.noise)
     model, result = train_vit(
@@ -123,51 +117,55 @@ def _train(folder: Path, options: dict[str, Any], asked: set[str]) -> bool:
         data.train.classes,
         pixels,
         training,
-        checkpoint=folder / files.CHECKPOINT,
+        checkpoint=folder / CHECKPOINT,
         fingerprint={f"model {name}": value for name, value in settings.items()},
-        on_epoch=teller.tell,
-        verbose=int(teller.is_first and os.isatty(2)),
+        on_epoch=reporter.report_epoch,
+        verbose=int(reporter.is_first and os.isatty(2)),
     )
-    if not teller.is_first:
+    if not reporter.is_first:
         return not result.was_interrupted
     if not result.best_epoch:
-        click.echo("Interrupted before the first epoch was over: nothing is kept.", err=True)
+        click.echo("Interrupted before the end of the first epoch: no model was saved.", err=True)
         return False
-    from attnknn.vit.training import StoredVit
-
     stored = StoredVit(model, settings, pixels, data.classes)  # type: ignore[arg-type]
-    _finish(teller, stored, result, data, training)
+    _finish(reporter, stored, result, data, training)
     if result.was_interrupted:
-        has_checkpoint = (folder / files.CHECKPOINT).exists()
-        _tell_of_interruption(len(result.epochs), training.epochs, has_checkpoint)
+        resume = "continue with the same command and --resume"
+        way_on = resume if (folder / CHECKPOINT).exists() else "there is no checkpoint to resume"
+        n_done = len(result.epochs)
+        click.echo(f"Interrupted after epoch {n_done} of {training.epochs}; {way_on}.", err=True)
     return not result.was_interrupted
 
 
-def _tell_of_idle_options(options: dict[str, Any], asked: set[str]) -> None:
-    """Options that were given and that nothing reads."""
-    from attnknn.cli.vit.mapping import not_read, without_effect
+@contextmanager
+def _layer_errors(layers: Sequence[str]) -> Iterator[None]:
+    """Errors about the size of a neighborhood or window are about `n_neighbors`, that is --K."""
+    from attnknn.errors import InvalidSettingError
 
-    for name in not_read(options["layer"], asked):
-        click.echo(f"--{name} is not read by {', '.join(options['layer'])}.", err=True)
-    for line in without_effect(options):
+    try:
+        yield
+    except InvalidSettingError as error:
+        message = str(error).replace("`window_size`", "`n_neighbors`")
+        if all(name.startswith("Neighborhood") for name in layers):
+            message = message.replace("`kernel_size`", "`n_neighbors`")
+        raise InvalidSettingError(message, parameter=error.parameter) from error
+
+
+def _report_unused_options(options: dict[str, Any], given: set[str]) -> None:
+    for name in vit_options.unread_options(options["layer"], given):
+        click.echo(f"--{name} is not used by {', '.join(options['layer'])}.", err=True)
+    for line in vit_options.options_without_effect(options):
         click.echo(line, err=True)
 
 
-def _tell_of_interruption(n_done: int, n_asked: int, has_checkpoint: bool) -> None:
-    goes_on = "the same command with --resume goes on"
-    way_on = goes_on if has_checkpoint else "there is no checkpoint to go on from"
-    click.echo(f"Interrupted after epoch {n_done} of {n_asked}; {way_on}.", err=True)
-
-
 def _finish(
-    teller: _Teller, stored: StoredVit, result: Any, data: Data, training: VitTrainConfig
+    reporter: _Reporter, stored: StoredVit, result: Any, data: Data, training: VitTrainConfig
 ) -> None:
-    """Keep the model, test it, and write everything down."""
-    from attnknn.cli.vit import folder as files
+    """Save the model, test it, and write all reports."""
     from attnknn.vit.plots import plot_training
     from attnknn.vit.training import evaluate, save_vit
 
-    folder = teller.folder
+    folder = reporter.folder
     scores = evaluate(
         stored.model,
         data.test.images,
@@ -178,23 +176,33 @@ def _finish(
         seed=training.seed,
         workers=training.workers,
     )
-    kept = f"kept: epoch {result.best_epoch} of {len(result.epochs)}, after {result.seconds:.0f} s"
-    last = [kept, files.test_line(scores)]
-    files.clear(folder, but=files.CHECKPOINT)
-    save_vit(folder / files.MODEL, stored)
-    teller.write_papers(stored.model)
-    files.write_results(folder, result.epochs, training.epochs, last)
-    files.write_report(folder, result, scores, {**teller.about, "model": stored.settings})
-    plot_training(result.epochs, result.best_epoch, folder / files.CURVES)
+    best = f"best: epoch {result.best_epoch} of {len(result.epochs)}, after {result.seconds:.0f} s"
+    last = [best, test_line(scores)]
+    clear(folder, but=CHECKPOINT)
+    save_vit(folder / MODEL, stored)
+    reporter.write_description(stored.model)
+    lines = [*(epoch_line(epoch, training.epochs) for epoch in result.epochs), *last]
+    (folder / RESULTS).write_text("".join(f"{line}\n" for line in lines))
+    report = {
+        **reporter.about,
+        "model": stored.settings,
+        "epochs": [asdict(epoch) for epoch in result.epochs],
+        "best_epoch": result.best_epoch,
+        "was_interrupted": result.was_interrupted,
+        "seconds": result.seconds,
+        "test": scores_record(scores),
+    }
+    (folder / REPORT).write_text(json.dumps(report, indent=1) + "\n")
+    plot_training(result.epochs, result.best_epoch, folder / CURVES)
     if not result.was_interrupted:
-        (folder / files.CHECKPOINT).unlink(missing_ok=True)
+        (folder / CHECKPOINT).unlink(missing_ok=True)
     for line in last:
         click.echo(line)
     click.echo(f"written: {folder}")
 
 
-class _Teller:
-    """Writes and prints; of several processes only the first does."""
+class _Reporter:
+    """Prints progress and writes reports; of several processes, only the first one does."""
 
     def __init__(self, folder: Path, options: dict[str, Any], n_epochs: int) -> None:
         self.folder, self.options, self.n_epochs = folder, options, n_epochs
@@ -202,17 +210,14 @@ class _Teller:
         self.about: dict[str, Any] = {}
         self.args: dict[str, Any] = {}
         self.operations: OperationCount
-        # With all that is written of it, until another is there.
-        self.keeps_model = (folder / MODEL).exists()
+        # An existing model and its reports stay until the new model is complete.
+        self.has_model = (folder / MODEL).exists()
 
     def begin(self, settings: dict[str, Any], data: Data) -> None:
-        """What is about to be trained."""
-        from dataclasses import asdict
-
+        """Describe the training that begins."""
         import torch
 
         from attnknn import __version__
-        from attnknn.cli.vit import folder as files
         from attnknn.vit.model import count_operations
         from attnknn.vit.training.storage import build_vit
 
@@ -220,16 +225,16 @@ class _Teller:
             model = build_vit(settings)
             side = settings["image_size"]
             operations = count_operations(model, torch.zeros(1, settings["in_chans"], side, side))
-        args = {name: _plain(value) for name, value in self.options.items()}
-        self.args, self.operations = args, operations
+        self.args = {name: _json_value(value) for name, value in self.options.items()}
+        self.operations = operations
         self.folder.mkdir(parents=True, exist_ok=True)
-        if not self.options["resume"]:  # else they are there, and the checkpoint must agree
-            (self.folder / files.CHECKPOINT).unlink(missing_ok=True)
-            if not self.keeps_model:
-                files.clear(self.folder)
-                self.write_papers(model)
+        if not self.options["resume"]:  # otherwise the files exist, and the checkpoint must agree
+            (self.folder / CHECKPOINT).unlink(missing_ok=True)
+            if not self.has_model:
+                clear(self.folder)
+                self.write_description(model)
         self.about = {
-            "args": args,
+            "args": self.args,
             "source": data.source,
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
             "operations": {"total": operations.total, **asdict(operations)},
@@ -237,32 +242,103 @@ class _Teller:
         }
         n_train, n_test = len(data.train.images), len(data.test.images)
         click.echo(
-            f"images: {n_train:,} to train on, {n_test:,} to test; {len(data.classes)} classes; "
-            f"from {data.source}"
+            f"images: {n_train:,} for training, {n_test:,} for testing; {len(data.classes)} "
+            f"classes; from {data.source}"
         )
-        click.echo(files.size_lines(model, operations))
+        click.echo(_size_lines(model, operations))
 
-    def write_papers(self, model: nn.Module) -> None:
-        """Every option, and what the model is like."""
-        from attnknn.cli.vit import folder as files
+    def write_description(self, model: nn.Module) -> None:
+        """Write every option, and the modules and size of the model."""
+        args = "".join(f"{name}: {value}\n" for name, value in self.args.items())
+        (self.folder / ARGS).write_text(args)
+        (self.folder / SUMMARY).write_text(f"{model}\n\n{_size_lines(model, self.operations)}\n")
 
-        files.write_args(self.folder, self.args)
-        files.write_summary(self.folder, model, self.operations)
-
-    def tell(self, epoch: EpochMetrics) -> None:
-        """A line for an epoch, printed and kept."""
-        from attnknn.cli.vit import folder as files
-
-        line = files.epoch_line(epoch, self.n_epochs)
+    def report_epoch(self, epoch: EpochMetrics) -> None:
+        """Print a line for an epoch, and append it to the results."""
+        line = epoch_line(epoch, self.n_epochs)
         click.echo(line)
-        if self.keeps_model:
-            return
-        with (self.folder / files.RESULTS).open("a") as file:
-            file.write(f"{line}\n")
+        if not self.has_model:
+            with (self.folder / RESULTS).open("a") as file:
+                file.write(f"{line}\n")
 
 
-def _plain(value: Any) -> Any:
-    """As JSON."""
+def check_free(folder: Path, *, resume: bool, force: bool) -> None:
+    """Before any work: the folder is free, or may be used."""
+    has_model, has_checkpoint = (folder / MODEL).exists(), (folder / CHECKPOINT).exists()
+    if resume and force:
+        raise click.UsageError("Give either --resume, to continue, or --force, to start again.")
+    if resume and not has_checkpoint:
+        raise click.UsageError(f"{folder} has no interrupted training to resume.")
+    if force or resume:
+        return
+    if has_checkpoint:
+        raise click.UsageError(
+            f"{folder} has an interrupted training. Continue with --resume, or start again with "
+            "--force."
+        )
+    if has_model:
+        raise click.UsageError(
+            f"{folder} has a trained model. Test it with --test_only, replace it with --force, or "
+            "choose another --output_dir."
+        )
+
+
+def clear(folder: Path, but: str | None = None) -> None:
+    """Delete the files of an earlier training, except `but`."""
+    for name in (MODEL, CHECKPOINT, REPORT, ARGS, SUMMARY, RESULTS, CURVES):
+        if name != but:
+            (folder / name).unlink(missing_ok=True)
+
+
+def _size_lines(model: nn.Module, operations: OperationCount) -> str:
+    n_parameters = sum(parameter.numel() for parameter in model.parameters())
+    return (
+        f"parameters: {n_parameters:,}\n"
+        f"operations per image: {operations.total / 1e6:,.2f} M (products "
+        f"{operations.products / 1e6:,.2f}, selection {operations.selection / 1e6:,.2f}, "
+        f"aggregation {operations.aggregation / 1e6:,.2f})"
+    )
+
+
+def epoch_line(epoch: EpochMetrics, n_epochs: int) -> str:
+    """Losses and accuracies of an epoch."""
+    return (
+        f"epoch {epoch.number} of {n_epochs}: train loss {epoch.train_loss:.4f}, "
+        f"top-1 {epoch.train_top1:.2%}, top-5 {epoch.train_top5:.2%}; "
+        f"validation loss {epoch.validation_loss:.4f}, top-1 {epoch.validation_top1:.2%}, "
+        f"top-5 {epoch.validation_top5:.2%}; {epoch.seconds:.1f} s"
+    )
+
+
+def test_line(scores: Evaluation) -> str:
+    """Loss and accuracies on test images."""
+    return (
+        f"test: loss {scores.loss:.4f}, top-1 {scores.top1:.2%}, top-5 {scores.top5:.2%} of "
+        f"{scores.n_rows:,} images"
+    )
+
+
+def scores_record(scores: Evaluation) -> dict[str, float]:
+    """The same as JSON values."""
+    names = ("loss", "top1", "top5", "n_rows")
+    return {name: getattr(scores, name) for name in names}
+
+
+def read_args(folder: Path) -> dict[str, Any]:
+    """The options of a completed training."""
+    from attnknn.errors import InvalidInputError
+
+    path = folder / REPORT
+    try:
+        args: dict[str, Any] = json.loads(path.read_text())["args"]
+        if not isinstance(args, dict):
+            raise TypeError(args)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidInputError(f"{path} is not a report of `attnknn vit train`.") from error
+    return args
+
+
+def _json_value(value: Any) -> Any:
     if isinstance(value, tuple):
         return ",".join(value)
     return str(value) if isinstance(value, Path) else value

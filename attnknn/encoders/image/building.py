@@ -78,7 +78,8 @@ def _network(encoder: ImageEncoder, shape: ImageShape, is_pretrained: bool) -> n
     if min(shape.height, shape.width) < smallest:
         raise InvalidInputError(
             f"{encoder.network!r} needs images of at least {smallest} pixels a side, got "
-            f"{shape.height} × {shape.width}. Set `image_size` to enlarge them."
+            f"{shape.height} × {shape.width}. Set `image_size` to enlarge them.",
+            parameter="image_size",
         )
     return build_network(encoder.network, shape.channels, encoder.widths, encoder.activation)
 

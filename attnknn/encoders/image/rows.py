@@ -220,7 +220,8 @@ class ListRows:
                     raise InvalidInputError(
                         f"Images must have one size: {_name(self.items[row], row)} is "
                         f"{look.height} × {look.width}, {_name(self.items[0], 0)} is "
-                        f"{first.height} × {first.width}. Set `image_size` to resize them."
+                        f"{first.height} × {first.width}. Set `image_size` to resize them.",
+                        parameter="image_size",
                     )
             size = first.height, first.width
         return ImageShape(channels, *size)
@@ -287,5 +288,6 @@ def _wrong_channels(name: str, channels: int) -> InvalidInputError:
 def _wrong_size(name: str, size: Sequence[int], shape: ImageShape) -> InvalidInputError:
     return InvalidInputError(
         f"{name} has {size[0]} × {size[1]} pixels, the encoder was fitted on "
-        f"{shape.height} × {shape.width}. Set `image_size` to resize images."
+        f"{shape.height} × {shape.width}. Set `image_size` to resize images.",
+        parameter="image_size",
     )

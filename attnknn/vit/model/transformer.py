@@ -64,7 +64,8 @@ class PatchEmbedding(nn.Module):
         if image[0] % patch[0] or image[1] % patch[1]:
             raise InvalidSettingError(
                 f"Patches of {_times(patch)} pixels do not fill images of {_times(image)}. Change "
-                "`patch_size` or `image_size`."
+                "`patch_size` or `image_size`.",
+                parameter="patch_size",
             )
         self.img_size, self.patch_size = image, patch
         self.grid_size = (image[0] // patch[0], image[1] // patch[1])
@@ -199,7 +200,8 @@ class VisionTransformer(nn.Module):
         if self.pool == "token" and not sees_patches:
             raise InvalidSettingError(
                 "The class token does not attend to any patch in any block, so the output would "
-                "not depend on the image. Set `pool='mean'`, or use attention in some block."
+                "not depend on the image. Set `pool='mean'`, or use attention in some block.",
+                parameter="pool",
             )
 
     @torch.no_grad()

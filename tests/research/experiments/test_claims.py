@@ -8,7 +8,7 @@ import tomllib
 import pytest
 
 from attnknn.attention import LearnedAttention
-from attnknn.cli import experiment as command
+from attnknn.cli import research as command
 from attnknn.errors import InvalidSettingError
 from attnknn.research.experiments.claims import CLAIMS, MEASURED, cells_of, settings_of
 from attnknn.research.experiments.measures import MEASURES

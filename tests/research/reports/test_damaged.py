@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from attnknn.cli.report import make_page, write_page
+from attnknn.cli.research import make_page, write_page
 from attnknn.errors import InvalidInputError
 from attnknn.research.evaluation.report import add_table, read_report
 from attnknn.research.reports.collecting import collected
@@ -137,7 +137,7 @@ def test_a_broken_part_does_not_end_the_page(folder, table, tmp_path):
     (folder / "b" / "report.json").write_text("{")
     made = make_page(folder, tmp_path / "page", None, "All", "attnknn report")
     page = made.page.read_text()
-    assert len(made.left_out) == 2
+    assert len(made.omitted) == 2
     assert "What could not be read or drawn" in page
     assert "must have a seed in common" in page
     assert "<h2>a</h2>" in page
@@ -161,7 +161,7 @@ def test_the_command_says_what_is_missing(folder, tmp_path):
     asked = ["report", str(folder), "-o", str(tmp_path / "page")]
     done = CliRunner().invoke(main, asked)
     assert done.exit_code == 1
-    assert "is written without what its last section names" in done.output
+    assert "omits what its last section lists" in done.output
     assert str(folder / "b" / "report.json") in done.output
     assert (tmp_path / "page" / "index.html").exists()
 
@@ -171,4 +171,4 @@ def test_ours_is_looked_for_in_every_table(folder, table, tmp_path):
     runs = tuple(replace(run, method=f"{run.method}-2") for run in seed_of(table, 0).runs)
     add_table(folder / "c" / "report.json", replace(table, runs=runs))
     made = make_page(folder, tmp_path / "page", "uniform", "All", "attnknn report")
-    assert made.left_out == []
+    assert made.omitted == []

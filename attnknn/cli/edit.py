@@ -1,0 +1,164 @@
+"""`attnknn add`, `refit`, `undo`, `snapshot`, `rollback` and `log`: edit a stored model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from attnknn.cli.commands import command, option
+from attnknn.cli.options import (
+    COUNT,
+    by_option,
+    model_argument,
+    new_classes_option,
+    rows_argument,
+    separator_option,
+    target_option,
+)
+
+
+@command()
+@model_argument
+@rows_argument
+@target_option
+@new_classes_option
+@separator_option
+@by_option
+def add(
+    model: Path,
+    rows: Path,
+    target: str | None,
+    new_classes: bool,
+    separator: str | None,
+    by: str | None,
+) -> None:
+    """Add the labeled rows of a file to a model.
+
+    Predictions use the new entries immediately; encoder, attention and calibration stay as they are
+    until `attnknn refit`. Columns have the same roles as in `attnknn fit`: ids, groups, subjects,
+    sample weights, payload. Without an id column, new entries are numbered consecutively. Undo with
+    `attnknn undo`.
+    """
+    from attnknn.cli.output import progress
+    from attnknn.cli.rows import open_rows
+    from attnknn.cli.rows.queries import queries_for
+    from attnknn.cli.stored_model import LabelReader, edit, open_model
+    from attnknn.storage import load_notes
+
+    text = load_notes(model).get("text")
+    source = open_rows(rows, separator=separator, text_column=lambda: text)
+    with open_model(model, by) as opened, progress(f"Reading {rows.name}"):
+        queries = queries_for(opened.classifier, opened.notes, source)
+        labels = LabelReader(opened.classifier.classes_, new_classes)
+        with edit(opened) as classifier:
+            for some in queries.labeled(target, labels):
+                classifier.add(some.X, some.y, **some.metadata)
+
+
+@command()
+@model_argument
+@by_option
+def refit(model: Path, by: str | None) -> None:
+    """Fit attention and calibration again on the current entries.
+
+    Worthwhile after many edits: neighbors follow an edit immediately, fitted parameters do not. The
+    encoder stays as it is, because the rows it was fitted on are not stored. Undo with `attnknn
+    undo`.
+    """
+    from attnknn.cli.output import progress
+    from attnknn.cli.stored_model import edit, open_model
+
+    with open_model(model, by) as opened:
+        n_entries = len(opened.classifier.memory_)
+        with progress(f"Fitting {n_entries:,} entries"), edit(opened, "Refitted") as classifier:
+            classifier.refit()
+        click.echo(str(opened.classifier.fit_report_))
+
+
+@command()
+@model_argument
+@by_option
+def undo(model: Path, by: str | None) -> None:
+    """Undo the last edit; repeat to undo earlier ones.
+
+    `attnknn log` lists the edits. An erasure (`attnknn forget --subject`) and a new `attnknn fit`
+    cannot be undone.
+    """
+    from attnknn.cli.stored_model import open_model, refuse_unedited, report_edit
+
+    refuse_unedited(model)
+    with open_model(model, by) as opened:
+        undone = opened.undo()
+        words = f"{undone.message[:1].lower()}{undone.message[1:]}"
+        report_edit(opened, f"Undid edit {undone.edit}, {words}")
+
+
+@command()
+@model_argument
+@click.argument("name", required=False)
+@by_option
+def snapshot(model: Path, name: str | None, by: str | None) -> None:
+    """Save the current state of a model as snapshot NAME.
+
+    Restore it with `attnknn rollback`. A snapshot takes no space, because every state is stored.
+    Without NAME, list the snapshots.
+    """
+    from attnknn.cli.stored_model import open_model
+    from attnknn.storage.editor import list_snapshots
+
+    if name is None:
+        for known in list_snapshots(model):
+            click.echo(f"{known.name}  edit {known.edit}  {known.at}  {known.by}")
+        return
+    with open_model(model, by) as opened:
+        taken = opened.snapshot(name)
+    click.echo(f"Saved snapshot {taken.name}: the state after edit {taken.edit}.")
+
+
+@command()
+@model_argument
+@click.argument("name", required=False)
+@option("--edit", type=COUNT, help="Restore the state after this edit, by its number in the log.")
+@by_option
+def rollback(model: Path, name: str | None, edit: int | None, by: str | None) -> None:
+    """Restore the state saved as snapshot NAME.
+
+    Later edits stay in the log, and `attnknn undo` undoes the rollback.
+    """
+    from attnknn.cli.stored_model import open_model, refuse_unedited, report_edit
+
+    to = name if edit is None else edit
+    if to is None or (name is not None and edit is not None):
+        raise click.UsageError("Give either the name of a snapshot or --edit.")
+    refuse_unedited(model)
+    with open_model(model, by) as opened:
+        report_edit(opened, opened.rollback(to).message)
+
+
+@command()
+@model_argument
+@option("--edit", type=COUNT, help="Show what this edit changed, entry by entry.")
+@option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+def log(model: Path, edit: int | None, as_json: bool) -> None:
+    """List the edits of a model, oldest first."""
+    from attnknn.cli.output import text_table
+    from attnknn.storage.editor import list_changes, list_edits
+
+    columns = ["edit", "at", "by", "message"]
+    if edit is None:
+        rows = [line.to_dict() for line in list_edits(model)]
+    else:
+        rows = [entry.to_dict() for entry in list_changes(model, edit)]
+        columns = ["id", "label_before", "label_after"]
+        weights = ["sample_weight_before", "sample_weight_after"]
+        if any({row[name] for name in weights} - {None, 1} for row in rows):
+            columns += weights
+    if as_json:
+        for row in rows:
+            click.echo(json.dumps(row))
+    elif rows:
+        click.echo(text_table(columns, [[row[name] for name in columns] for row in rows]))
+    else:
+        click.echo(f"{model} has no edits." if edit is None else "No entries changed.")

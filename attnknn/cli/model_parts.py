@@ -1,0 +1,218 @@
+"""Encoders, attentions and memories on the command line: their options, and which one to use.
+
+All of them come from the registry, so that classes of other packages can be chosen by name and
+bring their own options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from attnknn.cli.commands import Option, in_flags
+from attnknn.errors import InvalidSettingError
+from attnknn.registry import Kind, registered
+from attnknn.registry import Option as PartOption
+
+if TYPE_CHECKING:
+    from attnknn.cli.rows import Source
+
+DESCRIPTIONS = {"table": "a table", "vectors": "vectors", "texts": "texts", "images": "images"}
+DEFAULTS = {"vectors": "identity", "texts": "tfidf", "images": "image"}
+SECTIONS: dict[Kind, str] = {
+    "encoder": "Encoder",
+    "attention": "Attention and calibration",
+    "memory": "Memory",
+}
+HELP: dict[Kind, str] = {
+    "encoder": "How rows become embeddings; auto follows the file.",
+    "attention": "How neighbors are weighted; auto compares several.",
+    "memory": "Where entries are searched.",
+}
+
+
+def part_options() -> Iterator[Option]:
+    """`--encoder`, `--attention` and `--memory`, then the options of every registered class."""
+    flags: set[str] = set()
+    for kind, section in SECTIONS.items():
+        classes = registered(kind)
+        if kind == "attention" and not classes:  # until they are registered
+            from attnknn.attention import ATTENTIONS
+
+            classes = dict(ATTENTIONS)  # type: ignore[arg-type]
+        choices = ["auto", *(name for name in classes if name != "auto")]
+        chooser = Option([f"--{kind}"], type=click.Choice(choices), default="auto", help=HELP[kind])
+        chooser.section = section
+        yield chooser
+        for cls in classes.values():
+            for part in getattr(cls, "options", ()):
+                if part.flag not in flags:
+                    flags.add(part.flag)
+                    yield _click_option(part, _section_of(part, kind))
+
+
+def _section_of(part: PartOption, kind: Kind) -> str:
+    """Options that only encoders of texts, or of images, read have their own sections."""
+    readers = [cls for cls in registered(kind).values() if part in getattr(cls, "options", ())]
+    for rows, section in (("texts", "Texts"), ("images", "Images")):
+        if kind == "encoder" and all(accepts(cls) == {rows} for cls in readers):
+            return section
+    return SECTIONS[kind]
+
+
+def _click_option(part: PartOption, section: str) -> Option:
+    kind: Any = part.type
+    if part.choices:
+        kind = click.Choice(part.choices)
+    elif part.minimum is not None:
+        kind = (
+            click.IntRange(int(part.minimum))
+            if part.type is int
+            else click.FloatRange(part.minimum)
+        )
+    more = {"is_flag": True, "default": None} if part.type is bool else {"type": kind}
+    option = Option([part.flag], parameter=part.parameter, help=part.help, **more)
+    option.section = section
+    return option
+
+
+def accepts(cls: type) -> frozenset[str]:
+    """The kinds of rows that an encoder reads: table, vectors, texts, images."""
+    return getattr(cls, "accepts", frozenset({"table", "vectors"}))
+
+
+def given_options(kind: Kind, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of all classes of a kind that were given, by flag."""
+    parts = [part for cls in registered(kind).values() for part in getattr(cls, "options", ())]
+    by_flag = {part.flag: values.get(_name_of(part)) for part in parts}
+    return {flag: value for flag, value in by_flag.items() if value not in (None, ())}
+
+
+def _name_of(part: PartOption) -> str:
+    return part.flag.lstrip("-").replace("-", "_")
+
+
+def make_part(kind: Kind, name: str, given: Mapping[str, Any]) -> Any:
+    """The name itself if no options were given, else an object with these options."""
+    if not given:
+        return name
+    known = registered(kind)
+    cls = known.get(name)
+    parameters = {part.flag: part.parameter for part in getattr(cls, "options", ())}
+    for flag in given:
+        if cls is None or flag not in parameters:
+            readers = [n for n, c in known.items() if flag in _flags_of(c)]
+            raise click.UsageError(
+                f"{flag} is an option of --{kind} {' or '.join(readers)}, not of {name!r}."
+            )
+    settings = {parameters[flag]: value for flag, value in given.items()}
+    try:
+        return getattr(cls, "from_options", cls)(**settings)  # type: ignore[misc]
+    except InvalidSettingError as error:
+        command = click.get_current_context().command
+        raise click.UsageError(in_flags(str(error), command)) from error
+
+
+def _flags_of(cls: type) -> set[str]:
+    return {part.flag for part in getattr(cls, "options", ())}
+
+
+@dataclass(frozen=True)
+class EncoderChoice:
+    """The encoder as the classifier takes it, its registered name and class, and the reason."""
+
+    encoder: Any
+    name: str
+    cls: type[Any]
+    reason: str
+
+
+@dataclass(frozen=True)
+class EncoderRequest:
+    """What the user asked for.
+
+    Parameters
+    ----------
+    source : Source
+    name : str
+        A registered name, or "auto".
+    text : str or None
+        Column of texts.
+    given : dict of str to value
+        Options of encoders, by flag.
+    """
+
+    source: Source
+    name: str
+    text: str | None
+    given: dict[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """What the encoder reads: 'table', 'texts', 'vectors' or 'images'."""
+        return self.source.kind if self.text is None else "texts"
+
+    def check(self) -> None:
+        """Before any work: the encoder and its options fit the file."""
+        path, holds = self.source.path, DESCRIPTIONS[self.kind]
+        if self.text is not None and self.source.kind != "table":
+            raise click.UsageError(f"--text names a column of a table; {path} is not a table.")
+        classes = registered("encoder")
+        suitable = [name for name, cls in classes.items() if self.kind in accepts(cls)]
+        if self.name not in ("auto", *suitable):
+            raise click.UsageError(
+                f"--encoder {self.name} cannot read {path}, which holds {holds}; choose from "
+                f"{', '.join(suitable)}."
+            )
+        for flag in self.given:
+            if not any(flag in _flags_of(classes[name]) for name in suitable):
+                readers = {
+                    kind for c in classes.values() if flag in _flags_of(c) for kind in accepts(c)
+                }
+                raise click.UsageError(
+                    f"{flag} is for {' or '.join(sorted(readers))}; {path} holds {holds}."
+                )
+        if self.name != "auto" or self.kind != "table":
+            self.choose(n_rows=0)  # checks the values of the options
+
+    @property
+    def allows_missing(self) -> bool:
+        """Whether features may have missing values."""
+        if self.name == "auto":
+            return self.kind != "vectors"
+        return bool(getattr(registered("encoder")[self.name], "allows_missing", False))
+
+    def choose(self, n_rows: int) -> EncoderChoice:
+        """The requested encoder, or the default for this kind of rows and their number."""
+        name, reason = self.name, "requested"
+        if name == "auto":
+            name, reason = self._default(n_rows)
+        encoder = make_part("encoder", name, self.given)
+        return EncoderChoice(encoder, name, registered("encoder")[name], reason)
+
+    def _default(self, n_rows: int) -> tuple[str, str]:
+        from attnknn.fitting.fitting import FEWEST_ROWS_TO_LEARN
+
+        if self.kind == "table":
+            if n_rows < FEWEST_ROWS_TO_LEARN:
+                return "tabular", (
+                    "numbers are scaled, categories one-hot encoded (table below "
+                    f"{FEWEST_ROWS_TO_LEARN} rows)"
+                )
+            return "learned-tabular", (
+                f"embedding trained on the labels (table of {FEWEST_ROWS_TO_LEARN} rows or more)"
+            )
+        reasons = {
+            "vectors": "vectors are used as they are",
+            "texts": "TF-IDF of words and parts of words; --text-model compares meanings",
+            "images": f"embedding trained on the labels, {self.given.get('--network', 'resnet9')}",
+        }
+        if self.kind == "texts" and self.given:
+            classes = registered("encoder")
+            for name, cls in classes.items():
+                if "texts" in accepts(cls) and set(self.given) <= _flags_of(cls):
+                    return name, f"embeddings of {self.given.get('--text-model', name)}"
+        return DEFAULTS[self.kind], reasons[self.kind]

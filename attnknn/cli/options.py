@@ -1,0 +1,64 @@
+"""Options and argument types that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from attnknn.cli.commands import option
+
+FILE = click.Path(path_type=Path)
+WHOLE, COUNT = click.IntRange(1), click.IntRange(0)
+PROPORTION = click.FloatRange(0, 1, min_open=True, max_open=True)
+POSITIVE, NOT_NEGATIVE = click.FloatRange(0, min_open=True), click.FloatRange(0)
+FORMATS = ("csv", "tsv", "parquet", "json")
+SEPARATORS = {"\\t": "\t", "tab": "\t"}
+
+Callback = Callable[[click.Context, click.Parameter, Any], Any]
+
+
+def _separator(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    if value is None:
+        return None
+    separator = SEPARATORS.get(value, value)
+    if len(separator) != 1 or separator in '"\r\n':
+        raise click.BadParameter(f"must be one character, such as ';' or '\\t', got {value!r}.")
+    return separator
+
+
+def names_callback(_: click.Context, __: click.Parameter, value: str | None) -> Any:
+    """The value a,b,c as a tuple of names."""
+    return None if value is None else tuple(name.strip() for name in value.split(","))
+
+
+model_argument = click.argument("model", type=FILE)
+rows_argument = click.argument("rows", type=FILE)
+
+separator_option = option(
+    "--sep",
+    "separator",
+    callback=_separator,
+    help="Separator of a text file, such as ';' or '\\t'.  [default: from the file name]",
+)
+target_option = option("-t", "--target", help="Column of the labels.  [default: as in fit]")
+out_option = option("-o", "--out", type=FILE, help="File to write.  [default: standard output]")
+format_option = option(
+    "--format",
+    "style",
+    type=click.Choice(FORMATS),
+    help="Format of the output.  [default: from the name of --out, else csv]",
+)
+print_format_option = option(
+    "--format",
+    "style",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    help="Format of the output.",
+)
+by_option = option("--by", help="Who makes the edit, for the log.  [default: the user name]")
+new_classes_option = option(
+    "--new-classes", is_flag=True, help="Allow labels that the model does not know yet."
+)

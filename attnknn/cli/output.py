@@ -1,0 +1,228 @@
+"""Write results: CSV, TSV, Parquet or JSON files, aligned tables, and progress."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Timer
+from typing import IO, TYPE_CHECKING, Any, Protocol
+
+import click
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMAT_OF_ENDING = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".json": "json",
+    ".csv.gz": "csv",
+    ".tsv.gz": "tsv",
+    ".json.gz": "json",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+DELAY = 2.0  # seconds before progress is shown
+
+
+@contextmanager
+def progress(task: str) -> Iterator[Callable[[str], None]]:
+    """Show a task and its elapsed time on the error stream if it takes longer than two seconds.
+
+    Yields a function that changes the text. Nothing is shown unless stderr is a terminal.
+    """
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda text: None  # noqa: ARG005
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    bar = Progress(*columns, console=console, transient=True)
+    shown = bar.add_task(task)
+    timer = Timer(DELAY, bar.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield lambda text: bar.update(shown, description=text)
+    finally:
+        timer.cancel()
+        timer.join()
+        bar.stop()
+
+
+def text_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Aligned columns with a header; None is shown as "-".
+
+    >>> print(text_table(["id", "label"], [[7, "cat"], [12, None]]))
+    id  label
+    7   cat
+    12  -
+    """
+    cells = [list(columns), *([_cell(value) for value in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        for line in cells
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def count_of(n: int, noun: str = "entry", nouns: str = "entries") -> str:
+    """A number with its noun.
+
+    >>> count_of(1), count_of(2000)
+    ('1 entry', '2,000 entries')
+    """
+    return f"{n:,} {noun if n == 1 else nouns}"
+
+
+class Writer(Protocol):
+    """Takes results chunk by chunk."""
+
+    def write(self, results: pd.DataFrame) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def output_format(out: Path | None, style: str | None) -> str:
+    """The requested format, or the one of the file name; CSV without a file."""
+    if style == "parquet" and out is None:
+        raise click.UsageError("Parquet needs an output file: give -o.")
+    if style is not None or out is None:
+        return style or "csv"
+    for ending, known in FORMAT_OF_ENDING.items():
+        if out.name.lower().endswith(ending):
+            return known
+    raise click.UsageError(
+        f"The name {out.name!r} must end in {', '.join(FORMAT_OF_ENDING)}; or choose the format "
+        "with --format."
+    )
+
+
+def check_out(out: Path | None, *others: Path | None, flag: str = "-o") -> None:
+    """Before any work: the file can be written and is none of the `others`."""
+    if out is None:
+        return
+    if out.exists() and not out.is_file():
+        raise click.UsageError(f"{flag} must name a file; {out} is not a regular file.")
+    if not out.parent.is_dir():
+        raise click.ClickException(f"Folder not found: {out.parent}, to write {out}.")
+    for other in others:
+        is_same = other is not None and out.absolute() == other.absolute()
+        if is_same or (
+            other is not None and out.exists() and other.exists() and out.samefile(other)
+        ):
+            raise click.UsageError(f"{flag} must differ from {other}, which this command uses too.")
+
+
+@contextmanager
+def replace_file(path: Path) -> Iterator[Path]:
+    """A temporary path that replaces `path` when the block succeeds, else is deleted."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except OSError as error:
+        if error.filename == str(temporary):  # report the name that the user gave
+            error.filename, error.filename2 = str(path), None
+        raise
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def open_writer(out: Path | None, style: str) -> Iterator[Writer]:
+    """A writer to standard output, or to a file that appears when the block succeeds."""
+    if out is None:
+        writer = _text_writer(style, sys.stdout, owns=False)
+        yield writer
+        writer.close()
+        return
+    with replace_file(out) as temporary:
+        writer = _file_writer(style, temporary, is_zipped=out.name.lower().endswith(".gz"))
+        try:
+            yield writer
+        finally:
+            writer.close()
+
+
+def _file_writer(style: str, path: Path, *, is_zipped: bool) -> Writer:
+    if style == "parquet":
+        return _ParquetWriter(path)
+    opener = gzip.open if is_zipped else open
+    file: IO[str] = opener(path, "wt", encoding="utf-8", newline="")
+    return _text_writer(style, file, owns=True)
+
+
+def _text_writer(style: str, file: IO[str], *, owns: bool) -> Writer:
+    if style == "json":
+        return _JsonWriter(file, owns)
+    return _CsvWriter(file, owns, "\t" if style == "tsv" else ",")
+
+
+class _CsvWriter:
+    def __init__(self, file: IO[str], owns: bool, separator: str = ",") -> None:
+        self.file, self._owns, self._is_first = file, owns, True
+        self._separator = separator
+
+    def write(self, results: pd.DataFrame) -> None:
+        results.to_csv(
+            self.file,
+            sep=self._separator,
+            index=False,
+            header=self._is_first,
+            lineterminator="\n",
+        )
+        self._is_first = False
+
+    def close(self) -> None:
+        if self._owns:
+            self.file.close()
+
+
+class _JsonWriter(_CsvWriter):
+    """One array of objects, each on its own line."""
+
+    def write(self, results: pd.DataFrame) -> None:
+        for record in results.astype(object).to_dict("records"):
+            self.file.write("[\n" if self._is_first else ",\n")
+            self.file.write(json.dumps(record))
+            self._is_first = False
+
+    def close(self) -> None:
+        self.file.write("[]\n" if self._is_first else "\n]\n")
+        super().close()
+
+
+class _ParquetWriter:
+    def __init__(self, path: Path) -> None:
+        self._path, self._writer = path, None
+
+    def write(self, results: pd.DataFrame) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        schema = None if self._writer is None else self._writer.schema
+        table = pa.Table.from_pandas(results, schema=schema, preserve_index=False)
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._path, table.schema)
+        assert self._writer is not None
+        self._writer.write_table(table)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()

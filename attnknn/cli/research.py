@@ -1,0 +1,335 @@
+"""`attnknn experiment`, `attnknn report` and `attnknn datasets`: reproduce the research."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from attnknn.cli.commands import command, option, section
+from attnknn.cli.options import FILE, print_format_option
+from attnknn.cli.output import progress
+
+if TYPE_CHECKING:
+    from attnknn.research.datasets import CatalogRow
+    from attnknn.research.experiments.study import Outcome, Study
+    from attnknn.research.reports.collecting import Collected
+    from attnknn.research.reports.page import Section
+
+CLAIMS = (
+    *("main", "k-sweep", "noise", "imbalance", "shots", "shift"),
+    *("ablation", "index", "theory", "overhead"),
+)
+PRESETS = ("experiments-1-3", "experiment-4", "experiment-5", "experiment-6")
+AXES = {  # folder name: label of the axis, and whether it is logarithmic
+    "K": ("number of neighbors", True),
+    "rate": ("share of wrong training labels", False),
+    "ratio": ("imbalance ratio (first to last class)", True),
+    "severity": ("severity of the corruption of test images", False),
+    "shots": ("training rows per class", True),
+}
+NAME_WIDTH = 20
+OWN_IMAGES = (
+    "Your own images: `attnknn fit FOLDER`, and `datasets.load_folder` in Python, "
+    "read\nFOLDER/train/CLASS/file.png and FOLDER/val/CLASS/file.png, like ImageNet."
+)
+
+
+def _seeds(_context: click.Context, _option: click.Parameter, text: str | None) -> list[int] | None:
+    """'5' means five seeds from 0, '3,7' these two, and '7,' this one."""
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) > 1 and not parts[-1]:
+        parts.pop()
+    if not all(part.isdecimal() for part in parts):
+        raise click.BadParameter(f"must be a number, or numbers with commas, got {text!r}")
+    numbers = [int(part) for part in parts]
+    if len(numbers) == 1 and "," not in text:
+        numbers = list(range(numbers[0]))
+    if not numbers or len(set(numbers)) != len(numbers):
+        raise click.BadParameter(
+            f"must be the number of seeds, at least 1, or distinct seeds with commas, got {text!r};"
+            " give a single seed as '0,'"
+        )
+    return numbers
+
+
+@command()
+@click.argument("claim", type=click.Choice(CLAIMS))
+@section(
+    "Data and model",
+    option("--dataset", default="digits", help="Name of a data set, see `attnknn datasets`."),
+    option("--seeds", callback=_seeds, help="Number of seeds, or seeds as 0,1,2.  [default: 5]"),
+    option(
+        "--rows",
+        type=click.IntRange(min=10),
+        parameter="n_rows",
+        help="Number of training rows, a stratified sample.  [default: all]",
+    ),
+    option(
+        "--network",
+        type=click.Choice(["narrow", "wide", "none"]),
+        help="Image network; 'none' uses vectors as they are.  [default: narrow]",
+    ),
+    option("--encoder", default="auto", help="Encoder of tables and vectors."),
+    option("--preset", type=click.Choice(PRESETS), help="Settings of a published experiment."),
+    option(
+        "--full",
+        is_flag=True,
+        parameter="is_full",
+        help="With --preset, use its full-size network instead of a small one.",
+    ),
+    option("--settings", type=FILE, help="TOML file with further settings of the claim."),
+)
+@section(
+    "Output",
+    option(
+        "-o", "--out", type=FILE, default=Path("attnknn-experiments"), help="Folder for results."
+    ),
+    option("--page/--no-page", default=True, help="Write an HTML report; needs extra `plots`."),
+)
+def experiment(
+    claim: str,
+    dataset: str,
+    seeds: list[int] | None,
+    out: Path,
+    preset: str | None,
+    full: bool,
+    network: str | None,
+    rows: int | None,
+    encoder: str,
+    settings: Path | None,
+    page: bool,
+) -> None:
+    """Measure a research claim on a data set.
+
+    Every method gets the same rows, labels and seeds. Results are added to a report.json seed by
+    seed; an interrupted command continues where it stopped. Claims: main (all methods), k-sweep,
+    noise, imbalance, shots, shift, ablation, index, theory, overhead.
+    """
+    from attnknn.research.experiments.study import Study, measure
+
+    study = Study(
+        claim=claim,
+        dataset=dataset,
+        folder=out,
+        seeds=seeds,
+        preset=preset,
+        is_full=full,
+        network=network,
+        n_rows=rows,
+        encoder=encoder,
+        changes=_changes(settings),
+    )
+    _check_options(study)
+    try:
+        outcome = measure(study, lambda text: click.echo(text, err=True))
+    except KeyboardInterrupt:
+        raise click.ClickException("Interrupted. Run the same command again to continue.") from None
+    for line in _lines(outcome):
+        click.echo(line)
+    if page:
+        title = f"{study.claim}, {study.dataset}"
+        with progress("Drawing figures"):
+            written = write_page(study.place, study.place / "page", None, title)
+        click.echo(f"report: {written}", err=True)
+
+
+def _check_options(study: Study) -> None:
+    """Incompatible options and an unusable output folder are usage errors."""
+    from attnknn.cli.commands import in_flags
+    from attnknn.errors import InvalidSettingError
+    from attnknn.research.evaluation.report import check_folder
+    from attnknn.research.experiments.study import check_options
+
+    if study.is_full and study.preset is None:
+        raise click.UsageError("--full requires --preset.")
+    try:
+        check_options(study)
+        check_folder(study.place)
+    except InvalidSettingError as error:
+        raise click.UsageError(in_flags(str(error), experiment)) from error
+
+
+def _changes(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise click.ClickException(f"{path} must be UTF-8: {error.reason}.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise click.ClickException(f"{path} is not a valid TOML file: {error}.") from error
+
+
+def _lines(outcome: Outcome) -> list[str]:
+    lines = [f"{outcome.title}: {outcome.study.dataset}\n"]
+    if outcome.measurements is not None:
+        return [*lines, outcome.measurements.markdown()]
+    for place, table in outcome.tables.items():
+        if place is not None:
+            lines.append(f"{outcome.study.claim} {place:g}\n")
+        lines.append(table.markdown(("accuracy", "nll", "ece")))
+    return lines
+
+
+@command()
+@click.argument("folder", type=FILE)
+@option("-o", "--out", type=FILE, help="Folder for the page.  [default: FOLDER-report]")
+@option("--ours", help="Method that others are compared with.  [default: attnknn]")
+@option("--title", help="Title of the page.  [default: the name of FOLDER]")
+def report(folder: Path, out: Path | None, ours: str | None, title: str | None) -> None:
+    """Make an HTML page from results of experiments.
+
+    Reads every report.json below FOLDER. The page contains its figures, which are also written as
+    PNG and PDF, and its tables as Markdown and LaTeX; the whole page is a PDF too.
+    """
+    from attnknn.research.evaluation.report import check_folder
+
+    out = out or Path(f"{folder.resolve().name}-report")
+    check_folder(out)
+    with progress("Drawing figures"):
+        made = make_page(folder, out, ours, title or folder.resolve().name, "attnknn report")
+    click.echo(str(made.page))
+    if made.omitted:
+        raise click.ClickException(
+            f"{made.page} omits what its last section lists: " + " ".join(made.omitted)
+        )
+
+
+@dataclass(frozen=True)
+class ReportPage:
+    """A page, and what could not be read or drawn, with the reasons."""
+
+    page: Path
+    omitted: Sequence[str]
+
+
+def write_page(folder: Path, out: Path, ours: str | None, title: str) -> Path:
+    """The page of an experiment; it lists what could not be read or drawn."""
+    return make_page(folder, out, ours, title, "attnknn experiment").page
+
+
+def make_page(folder: Path, out: Path, ours: str | None, title: str, command: str) -> ReportPage:
+    """The page of all reports below `folder`."""
+    from attnknn.research.reports.collecting import collected
+    from attnknn.research.reports.page import Section
+    from attnknn.research.reports.writing import write_report
+
+    found = collected(folder)
+    _check_ours(found, ours)
+    draft = _Draft(list(found.unread))
+    draft.draw(found, ours)
+    if draft.omitted:
+        draft.sections.append(Section("What could not be read or drawn", draft.omitted))
+    about = [f"Made by `{command}` from {found.n_runs} runs below {folder}."]
+    return ReportPage(write_report(out, title, draft.sections, about), draft.omitted)
+
+
+@dataclass
+class _Draft:
+    """A page in the making."""
+
+    omitted: list[str]
+    sections: list[Section] = field(default_factory=list)
+
+    def draw(self, found: Collected, ours: str | None) -> None:
+        from attnknn.research.reports.curves import curve_section
+        from attnknn.research.reports.model import error_sections
+        from attnknn.research.reports.sheets import measurement_section
+        from attnknn.research.reports.sweeps import sweep_section
+        from attnknn.research.reports.tables import section_of
+
+        for name, table in found.tables.items():
+            file_name = name.replace("/", "-")
+            with self._noting(name):
+                own = _ours(table.methods, ours)
+                self.sections.append(section_of(table, name, own, file_name))
+            with self._noting(f"{name}, close-up"):
+                if name in found.error_analyses:
+                    self.sections += error_sections(found.error_analyses[name], name, file_name)
+        for name, tables in found.sweeps.items():
+            across, is_log = AXES.get(name.rpartition("/")[2], (name, False))
+            file_name = name.replace("/", "-")
+            with self._noting(name):
+                self.sections.append(
+                    sweep_section(tables, name, file_name, across=across, is_log=is_log)
+                )
+        for name, measurements in found.measurements.items():
+            with self._noting(name):
+                self.sections.append(measurement_section(measurements, name.replace("/", "-")))
+        if found.trainings:
+            with self._noting("Trainings"):
+                self.sections.append(curve_section(found.trainings, "Trainings", "trainings"))
+
+    @contextmanager
+    def _noting(self, name: str) -> Iterator[None]:
+        """Record what cannot be drawn, and continue."""
+        from attnknn.errors import AttnKNNError
+
+        try:
+            yield
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            is_ours = isinstance(error, AttnKNNError)
+            reason = str(error) if is_ours else f"{type(error).__name__}: {error}."
+            self.omitted.append(f"{name}: {reason}")
+
+
+def _check_ours(found: Collected, asked: str | None) -> None:
+    methods = list(dict.fromkeys(m for table in found.tables.values() for m in table.methods))
+    if asked is not None and found.tables and asked not in methods:
+        known = ", ".join(map(repr, methods))
+        raise click.UsageError(f"--ours must be one of {known}; got {asked!r}.")
+
+
+def _ours(methods: list[str], asked: str | None) -> str:
+    """The given method if it ran, else the first attnknn method, else the first."""
+    if asked in methods:
+        return str(asked)
+    return next((method for method in methods if method.startswith("attnknn")), methods[0])
+
+
+@command()
+@print_format_option
+def datasets(style: str) -> None:
+    """List named data sets, and which are on this machine."""
+    from dataclasses import asdict
+
+    from attnknn.research.datasets import catalog, data_folders
+
+    rows = list(catalog())
+    if style == "json":
+        click.echo(json.dumps([asdict(row) for row in rows], indent=1))
+        return
+    folders = ", ".join(str(folder) for folder in data_folders())
+    for line in (*_listed(rows), *_missing(rows)):
+        click.echo(line)
+    click.echo(f"\nSearched: {folders} (set ATTNKNN_DATA to add folders).\n{OWN_IMAGES}")
+
+
+def _listed(rows: list[CatalogRow]) -> Iterator[str]:
+    yield f"{'name':<{NAME_WIDTH}} {'kind':<8} {'rows':>7} {'classes':>8}  here  source"
+    for row in rows:
+        here = "no" if row.missing else "yes"
+        size = f"{row.n_rows:>7,} {row.n_classes:>8}"
+        yield f"{row.name:<{NAME_WIDTH}} {row.kind:<8} {size}  {here:<4}  {row.source}"
+
+
+def _missing(rows: list[CatalogRow]) -> Iterator[str]:
+    """The files to download, and where to put them."""
+    absent = [row for row in rows if row.missing]
+    if absent:
+        yield f"\nTo use the others, put these files into {absent[0].put_into}:"
+    for row in absent:
+        files = [
+            name if not others else f"{name} (or {', '.join(others)})"
+            for name, *others in row.missing
+        ]
+        yield f"{row.name:<{NAME_WIDTH}} {' and '.join(files)}"

@@ -1,0 +1,264 @@
+"""Files as sources of rows: open one by its name, and read it in chunks."""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+import pandas as pd
+
+from attnknn.encoders.image.folder import ENDINGS, PARTS, parts_of, read_image_folder
+from attnknn.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+CHUNK_ROWS = 16_384
+KNOWN_FORMATS = ".csv, .tsv (also .gz), .txt with --sep, .parquet, .npz, a folder of images"
+FILE, CLASS = "file", "class"  # column names of a folder of images
+Kind = Literal["table", "vectors", "images"]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive rows of a file.
+
+    Parameters
+    ----------
+    first : int
+        Number of the first row in the file, counted from 0.
+    table : DataFrame
+        The named columns; of an NPZ file, the arrays with one value per row.
+    items : ndarray, default=None
+        The rows themselves if they are not a table: vectors (n, D), images (n, H, W) or
+        (n, H, W, 3), or paths of images (n,).
+    lines : list of int, default=None
+        For text files, the line where each row begins. All columns are then still strings, with
+        None for missing values.
+    """
+
+    first: int
+    table: pd.DataFrame
+    items: NDArray[Any] | None = None
+    lines: list[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether all columns are still strings."""
+        return self.lines is not None
+
+    def place(self, row: int) -> str:
+        """Where a row is in the file: lines of text files count from 1, rows from 0."""
+        return f"row {self.first + row}" if self.lines is None else f"line {self.lines[row]}"
+
+
+class Source(Protocol):
+    """A file of rows.
+
+    Attributes
+    ----------
+    columns : list of str
+        Names of the columns, or of the arrays with one value per row.
+    default_target : str or None
+        Column of the labels, where the format defines one.
+    default_id : str or None
+        Column that identifies the rows unless the user names another.
+    kind : {'table', 'vectors', 'images'}
+    unusable : dict of str to str
+        Names that look like columns but are not, each with the error message.
+    """
+
+    path: Path
+    columns: list[str]
+    default_target: str | None
+    default_id: str | None
+    kind: Kind
+    unusable: dict[str, str]
+
+    def chunks(self, n_rows: int = CHUNK_ROWS) -> Iterator[Chunk]: ...
+
+
+def open_rows(
+    path: Path,
+    *,
+    part: str = "test",
+    separator: str | None = None,
+    text_column: Callable[[], str | None] = lambda: None,
+) -> Source:
+    """Open a file of rows; the format follows from the ending of its name.
+
+    Parameters
+    ----------
+    path : Path
+    part : {'train', 'test'}, default='test'
+        Which arrays of an NPZ file, or which subfolder of images, to read if there are both.
+    separator : str, default=None
+        Separator of a text file; None derives it from the ending.
+    text_column : callable, default=returns None
+        Returns the column name for a .txt file with one text per line, or None if the model does
+        not read texts.
+    """
+    if path.is_dir() and separator is None:
+        return _open_images(path, part)
+    if not path.exists():
+        raise InvalidInputError(f"File not found: {path}.")
+    name = path.name.lower().removesuffix(".gz")
+    if name.endswith((".csv", ".tsv")) or (separator and name.endswith(".txt")):
+        from attnknn.cli.rows.text_files import CsvSource
+
+        default = "\t" if name.endswith(".tsv") else ","
+        return CsvSource(path, separator or default, is_explicit=separator is not None)
+    if name.endswith(".txt") and (column := text_column()):
+        from attnknn.cli.rows.text_files import LinesSource
+
+        return LinesSource(path, column)
+    if separator:
+        raise InvalidInputError(f"--sep is for text files (.csv, .tsv, .txt), not for {path}.")
+    if name.endswith((".parquet", ".pq")):
+        return ParquetSource(path)
+    if name.endswith(".npz"):
+        from attnknn.cli.rows.npz import NpzSource
+
+        return NpzSource(path, part)
+    raise InvalidInputError(f"The name of {path} must end in one of: {KNOWN_FORMATS}.")
+
+
+def check_column(source: Source, name: str) -> str:
+    """Return `name` if the file has that column."""
+    if name in source.columns:
+        return name
+    if name in source.unusable:
+        raise InvalidInputError(source.unusable[name])
+    kind = "array" if source.path.suffix.lower() == ".npz" else "column"
+    by_lower = {known.strip().lower(): known for known in source.columns}
+    close = difflib.get_close_matches(name.strip().lower(), by_lower, n=1)
+    guess = f" Did you mean {by_lower[close[0]]!r}?" if close else ""
+    known = ", ".join(source.columns[:20]) or "none"
+    more = ", …" if len(source.columns) > 20 else ""
+    raise InvalidInputError(f"{source.path} has no {kind} {name!r}.{guess} It has: {known}{more}.")
+
+
+def refuse_repeated(path: Path, names: list[str]) -> None:
+    """Raise an error if a column name occurs twice."""
+    twice = [name for place, name in enumerate(names) if name in names[:place]]
+    if twice:
+        raise InvalidInputError(f"Column names of {path} must be unique; {twice[0]!r} is repeated.")
+
+
+class ParquetSource:
+    """A Parquet file; columns keep their types, and a stored pandas index is ignored."""
+
+    default_target: str | None = None
+    default_id: str | None = None
+    kind: Kind = "table"
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self.path = path
+        self.unusable: dict[str, str] = {}
+        try:
+            self._file = pq.ParquetFile(path)
+        except pa.ArrowException as error:
+            raise self._unreadable(error) from error
+        names = list(self._file.schema_arrow.names)
+        refuse_repeated(path, names)
+        self.columns = [name for name in names if not name.startswith("__index_level_")]
+
+    def chunks(self, n_rows: int = CHUNK_ROWS) -> Iterator[Chunk]:
+        """Rows with the column types of the file."""
+        import pyarrow as pa
+
+        first = 0
+        try:
+            for batch in self._file.iter_batches(batch_size=n_rows, columns=self.columns):
+                table = pa.table(batch).replace_schema_metadata().to_pandas()
+                yield Chunk(first, table)
+                first += len(table)
+        except pa.ArrowException as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: Exception) -> InvalidInputError:
+        reason = " ".join(str(error).split())
+        return InvalidInputError(f"{self.path} is not a valid Parquet file: {reason}")
+
+
+class ImageSource:
+    """The images of a folder, sorted by name; files are not opened here.
+
+    Parameters
+    ----------
+    path : Path
+        The folder.
+    names : list of str
+        File names relative to the folder.
+    labels : list of str or None
+        Class of each image; None if the images are not in class folders.
+    """
+
+    kind: Kind = "images"
+    default_id: str | None = FILE
+    default_target: str | None = CLASS
+
+    def __init__(self, path: Path, names: list[str], labels: list[str] | None) -> None:
+        self.path, self._names, self._labels = path, names, labels
+        self.columns = [FILE] if labels is None else [FILE, CLASS]
+        self.unusable: dict[str, str] = {}
+        if labels is None:
+            self.unusable[CLASS] = (
+                f"Every image of {path} must be in a subfolder named after its class; {names[0]} "
+                "is not."
+            )
+
+    def chunks(self, n_rows: int = CHUNK_ROWS) -> Iterator[Chunk]:
+        """Paths of images, with file names and, if known, classes as columns."""
+        for first in range(0, len(self._names), n_rows):
+            names = self._names[first : first + n_rows]
+            columns = {FILE: names}
+            if self._labels is not None:
+                columns[CLASS] = self._labels[first : first + n_rows]
+            paths = np.empty(len(names), dtype=object)
+            paths[:] = [self.path / name for name in names]
+            yield Chunk(first, pd.DataFrame(columns, dtype=object), paths)
+
+
+def _open_images(folder: Path, part: str) -> ImageSource:
+    """The images of a folder, or of its subfolder `train`, `test` … if it has these.
+
+    For training there must be a subfolder for each class; test images may be anywhere.
+    """
+    root = folder
+    if parts := parts_of(folder):
+        wanted = ("train",) if part == "train" else [name for name in PARTS if name != "train"]
+        found = [name for name in wanted if name in parts]
+        if not found:
+            raise InvalidInputError(
+                f"{folder} must have a subfolder {' or '.join(wanted)}, it has "
+                f"{', '.join(parts)}. Give the folder to read, such as {folder / parts[0]}."
+            )
+        root = folder / found[0]
+    if part == "train":
+        images = read_image_folder(root)
+        if images.skipped:
+            n = len(images.skipped)
+            warnings.warn(
+                f"Skipped files that are not images: {n}, such as {images.skipped[0]}.",
+                stacklevel=2,
+            )
+        return ImageSource(root, images.names, images.labels.tolist())
+    below = [path.relative_to(root) for path in root.rglob("*") if path.suffix.lower() in ENDINGS]
+    visible = [path for path in below if not any(name.startswith(".") for name in path.parts)]
+    names = sorted(path.as_posix() for path in visible)
+    if not names:
+        raise InvalidInputError(f"{root} has no images ({', '.join(sorted(ENDINGS))}).")
+    has_classes = all("/" in name for name in names)
+    return ImageSource(root, names, [n.split("/")[0] for n in names] if has_classes else None)

@@ -1,0 +1,184 @@
+"""CSV, TSV and plain text files, read strictly: every row complete, every byte UTF-8."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import itertools
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import pandas as pd
+
+from attnknn.cli.rows.sources import CHUNK_ROWS, Chunk, Kind, refuse_repeated
+from attnknn.errors import InvalidInputError
+
+# The strings that pandas reads as missing.
+WORDS = "#N/A|#N/A N/A|#NA|-1.#IND|-1.#QNAN|-NaN|-nan|1.#IND|1.#QNAN|<NA>|N/A|NA|NULL|NaN|None|n/a"
+MISSING = frozenset([*WORDS.split("|"), "nan", "null", ""])
+SEPARATORS = {",": "','", ";": "';'", "\t": "'\\t'", "|": "'|'"}  # as typed in a shell
+NOT_TEXT = {
+    b"\xff\xfe": "UTF-16. Save it as UTF-8",
+    b"\xfe\xff": "UTF-16. Save it as UTF-8",
+    b"\x1f\x8b": "compressed. Rename it to end in .gz",
+    b"PK": "a zip file or a workbook. Save the table as CSV",
+}
+
+Record = tuple[int, list[str]]  # the line where a row begins, and its values
+
+
+class _TextFile:
+    """What CSV files and files of lines share: bytes, compression and encoding errors."""
+
+    default_target: str | None = None
+    default_id: str | None = None
+    kind: Kind = "table"
+    path: Path
+
+    def _open(self) -> BinaryIO:
+        if self.path.name.lower().endswith(".gz"):
+            return cast(BinaryIO, gzip.open(self.path, "rb"))
+        return open(self.path, "rb")
+
+    @contextmanager
+    def _explain_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except UnicodeError as error:
+            raise InvalidInputError(self._first_invalid_byte()) from error
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise InvalidInputError(f"{self.path} is not a valid .gz file: {error}.") from error
+
+    def _first_invalid_byte(self) -> str:
+        with self._open() as file:
+            for number, line in enumerate(file, start=1):
+                if number == 1 and line[:2] in NOT_TEXT:
+                    return f"{self.path} must be UTF-8, it is {NOT_TEXT[line[:2]]}."
+                try:
+                    line.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    return (
+                        f"{self.path} must be UTF-8; line {number} has the byte "
+                        f"0x{line[error.start]:02x} at position {error.start + 1}. Save it as "
+                        "UTF-8."
+                    )
+        return f"{self.path} must be UTF-8."
+
+
+class CsvSource(_TextFile):
+    """A file of separated values with a header; columns without a name are skipped.
+
+    It uses Python's csv module because pandas silently pads short rows, takes a longer first column
+    for an index, renames repeated columns and infers types for each chunk separately.
+
+    Parameters
+    ----------
+    path : Path
+    separator : str
+    is_explicit : bool, default=False
+        Whether the user chose the separator; otherwise a file with a single column that contains
+        another common separator is an error.
+    """
+
+    def __init__(self, path: Path, separator: str, *, is_explicit: bool = False) -> None:
+        self.path, self.separator = path, separator
+        self.unusable: dict[str, str] = {}
+        self._header = self._read_header()
+        if len(self._header) == 1 and not is_explicit:
+            self._check_separator()
+        self.columns = [name for name in self._header if name]
+        refuse_repeated(path, self.columns)
+
+    def chunks(self, n_rows: int = CHUNK_ROWS) -> Iterator[Chunk]:
+        """Rows as stripped strings; None where a value is missing."""
+        first = 0
+        with self._records() as records:
+            next(records)
+            rows = self._complete_rows(records)
+            while block := list(itertools.islice(rows, n_rows)):
+                lines = [line for line, _ in block]
+                yield Chunk(first, self._table([row for _, row in block]), lines=lines)
+                first += len(block)
+
+    def _read_header(self) -> list[str]:
+        with self._records() as records:
+            _, header = next(records, (1, []))
+        if not any(name.strip() for name in header):
+            raise InvalidInputError(f"The first line of {self.path} must name the columns.")
+        return [name.strip() for name in header]
+
+    def _check_separator(self) -> None:
+        for separator, typed in SEPARATORS.items():
+            if separator in self._header[0]:
+                raise InvalidInputError(
+                    f"{self.path} has only one column, {self._header[0]!r}. If its values are "
+                    f"separated by {typed}, give --sep {typed}; if not, --sep "
+                    f"{SEPARATORS[self.separator]}."
+                )
+
+    def _complete_rows(self, records: Iterator[Record]) -> Iterator[Record]:
+        width = len(self._header)
+        for line, row in records:
+            if len(row) == width:
+                yield line, row
+            elif row:
+                raise InvalidInputError(
+                    f"Every row of {self.path} must have {width} values, like the header; line "
+                    f"{line} has {len(row)}."
+                )
+
+    def _table(self, block: list[list[str]]) -> pd.DataFrame:
+        columns = {}
+        for name, cells in zip(self._header, zip(*block, strict=True), strict=True):
+            if name:
+                stripped = (cell.strip() for cell in cells)
+                values = [None if cell in MISSING else cell for cell in stripped]
+                columns[name] = pd.Series(values, dtype=object)
+        return pd.DataFrame(columns)
+
+    @contextmanager
+    def _records(self) -> Iterator[Iterator[Record]]:
+        with self._explain_errors(), self._open() as file:
+            text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+            # A quote may follow a space, as in: a, "b"
+            reader = csv.reader(text, delimiter=self.separator, skipinitialspace=True, strict=True)
+            yield self._numbered(reader)
+
+    def _numbered(self, reader: Any) -> Iterator[Record]:
+        """Each row with its first line: a quoted value may span lines."""
+        line = 1
+        try:
+            for row in reader:
+                yield line, row
+                line = reader.line_num + 1
+        except csv.Error as error:
+            raise InvalidInputError(
+                f"{self.path} is not valid CSV: {error}, in the row that begins in line {line}. Is "
+                "a quote not closed there?"
+            ) from error
+
+
+class LinesSource(_TextFile):
+    """A text in each line, as one column named `column`; there is no header.
+
+    Words such as 'None', which mean a missing value in CSV files, are texts here.
+    """
+
+    def __init__(self, path: Path, column: str) -> None:
+        self.path, self.columns = path, [column]
+        self.unusable: dict[str, str] = {}
+
+    def chunks(self, n_rows: int = CHUNK_ROWS) -> Iterator[Chunk]:
+        """The stripped lines; None for a blank one."""
+        first = 0
+        with self._explain_errors(), self._open() as file:
+            lines = enumerate(io.TextIOWrapper(file, encoding="utf-8-sig"), start=1)
+            while block := list(itertools.islice(lines, n_rows)):
+                texts = pd.Series([line.strip() or None for _, line in block], dtype=object)
+                table = pd.DataFrame({self.columns[0]: texts})
+                yield Chunk(first, table, lines=[number for number, _ in block])
+                first += len(block)
