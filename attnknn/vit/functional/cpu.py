@@ -107,12 +107,7 @@ def _distance_scores(products: Tensor, query: Tensor, coordinates: Coordinates |
     return (-safe_sqrt(squares)).masked_fill(missing, float("-inf"))
 
 
-@torch.library.custom_op(
-    "attnknn::largest_products",
-    mutates_args=(),
-    schema="(Tensor query, Tensor key, int n, Tensor? mask, Tensor? excluded, Tensor? own)"
-    " -> (Tensor, Tensor)",
-)
+@torch.library.custom_op("attnknn::largest_products", mutates_args=())
 def largest_products(
     query: Tensor,
     key: Tensor,
@@ -157,25 +152,12 @@ def _apply_mask(products: Tensor, mask: Tensor, part: slice, rows: slice) -> Non
 
 
 @largest_products.register_fake
-def _empty_outputs(
-    query: Tensor,
-    key: Tensor,
-    n: int,
-    mask: Tensor | None,
-    excluded: Tensor | None,
-    own: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    del key, mask, excluded
-    values = query.new_empty((*query.shape[:3], n + (own is not None)))
+def _empty_outputs(query: Tensor, _: Tensor, n: int, *rest: Tensor | None) -> tuple[Tensor, Tensor]:
+    values = query.new_empty((*query.shape[:3], n + (rest[-1] is not None)))  # with own keys
     return values, query.new_empty((*query.shape[:3], n), dtype=torch.int64)
 
 
-@torch.library.custom_op(
-    "attnknn::largest_products_backward",
-    mutates_args=(),
-    schema="(Tensor query, Tensor key, Tensor? own, Tensor index, Tensor grad)"
-    " -> (Tensor, Tensor, Tensor)",
-)
+@torch.library.custom_op("attnknn::largest_products_backward", mutates_args=())
 def _backward(
     query: Tensor, key: Tensor, own: Tensor | None, index: Tensor, grad: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -200,9 +182,8 @@ def _backward(
 
 @_backward.register_fake
 def _empty_gradients(
-    query: Tensor, key: Tensor, own: Tensor | None, index: Tensor, grad: Tensor
+    query: Tensor, key: Tensor, own: Tensor | None, *_: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    del index, grad
     grad_own = query.new_empty(0 if own is None else own.shape)
     return query.new_empty(query.shape), key.new_empty(key.shape), grad_own
 

@@ -104,12 +104,7 @@ def flatten_rows(features: Tensor) -> Tensor:
     return features.reshape(-1, features.shape[-1])
 
 
-@torch.library.custom_op(
-    "attnknn::combine",
-    mutates_args=(),
-    schema="(Tensor value, Tensor index, Tensor weights, Tensor? kernel, Tensor? own=None)"
-    " -> Tensor",
-)
+@torch.library.custom_op("attnknn::combine", mutates_args=())
 def combine(
     value: Tensor, index: Tensor, weights: Tensor, kernel: Tensor | None, own: Tensor | None = None
 ) -> Tensor:
@@ -132,19 +127,13 @@ def combine(
 
 @combine.register_fake
 def _empty_output(
-    value: Tensor, index: Tensor, weights: Tensor, kernel: Tensor | None, own: Tensor | None = None
+    value: Tensor, index: Tensor, _: Tensor, kernel: Tensor | None, *__: Tensor | None
 ) -> Tensor:
-    del weights, own
     channels = value.shape[-1] if kernel is None else kernel.shape[0]
     return value.new_empty(*index.shape[:3], channels)
 
 
-@torch.library.custom_op(
-    "attnknn::combine_backward",
-    mutates_args=(),
-    schema="(Tensor value, Tensor index, Tensor weights, Tensor? kernel, Tensor? own,"
-    " Tensor grad) -> (Tensor, Tensor, Tensor, Tensor)",
-)
+@torch.library.custom_op("attnknn::combine_backward", mutates_args=())
 def _backward(
     value: Tensor,
     index: Tensor,
@@ -186,16 +175,10 @@ def _backward(
 
 @_backward.register_fake
 def _empty_gradients(
-    value: Tensor,
-    index: Tensor,
-    weights: Tensor,
-    kernel: Tensor | None,
-    own: Tensor | None,
-    grad: Tensor,
+    value: Tensor, _: Tensor, weights: Tensor, *rest: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    del index, grad
-    grad_kernel = value.new_empty(0 if kernel is None else kernel.shape)
-    grad_own = value.new_empty(0 if own is None else own.shape)
+    parts = (value.new_empty(0 if part is None else part.shape) for part in rest[:2])
+    grad_kernel, grad_own = parts
     return value.new_empty(value.shape), weights.new_empty(weights.shape), grad_kernel, grad_own
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -168,11 +168,11 @@ def train_vit(
             return model, trainer.run(checkpoint, fingerprint or {}, verbose)
 
 
+@dataclass
 class _History:
     """The epochs so far, as a part of checkpoints."""
 
-    def __init__(self) -> None:
-        self.epochs: list[EpochMetrics] = []
+    epochs: list[EpochMetrics] = field(default_factory=list)
 
     def state_dict(self) -> dict[str, Any]:
         return {"epochs": [asdict(epoch) for epoch in self.epochs]}
