@@ -11,9 +11,9 @@ yet: the nearest tokens are patches that look alike. `attnknn vit train` trains 
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from attnknn.vit.looking import looks_of
 from sklearn.datasets import load_sample_image
 
+from attnknn.vit import extract_attention_maps
 from attnknn.vit.model import vit_tiny
 
 photo = load_sample_image("china.jpg")[40:424:3, 150:534:3]  # 128 × 128 pixels
@@ -24,7 +24,7 @@ image = torch.tensor(photo.copy()).permute(2, 0, 1)[None] / 127.5 - 1
 # tokens.
 
 torch.manual_seed(0)
-model = vit_tiny("convnn", image_size=128, patch_size=8, depth=2, n_neighbors=16)
+model = vit_tiny("convnn", image_size=128, patch_size=8, num_classes=10, depth=2, n_neighbors=16)
 n_parameters = sum(parameter.numel() for parameter in model.parameters())
 print(f"{n_parameters:,} parameters, {tuple(model(image).shape)} logits")
 
@@ -32,7 +32,7 @@ print(f"{n_parameters:,} parameters, {tuple(model(image).shape)} logits")
 # Four patches, outlined in red, and what they attend to in the first block. Brighter patches are
 # chosen by more heads.
 
-layer = looks_of(model, image)[0]
+layer = extract_attention_maps(model, image)[0]
 fig, axes = plt.subplots(1, 4, figsize=(11, 3))
 for axis, (row, column) in zip(axes, [(1, 12), (7, 4), (12, 8), (14, 2)], strict=True):
     tokens = layer.tokens[0, :, 1 + 16 * row + column].flatten()  # token 0 is the class token
