@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from attnknn._validation import check_at_least, check_choice
+from attnknn._validation import check_at_least, check_choice, check_flag
 from attnknn.encoders.base import Arrays, Encoder, Settings, as_embeddings, damaged
 from attnknn.encoders.text_cache import TextCache, Vectors
 from attnknn.encoders.text_model import Encode, TextModel
@@ -27,30 +27,26 @@ from attnknn.training.terminal import progress_bar
 
 
 class TextRows(Encoder):
-    """What encoders of texts share: one column of texts in, `width_` numbers per row out."""
+    """Base class of encoders of one column of texts."""
 
     accepts: ClassVar[frozenset[str]] = frozenset({"texts"})
-    width_: int
-    n_features_in_: int
-    feature_names_in_: NDArray[Any]
 
-    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:  # noqa: ARG002
-        """A name per number: the encoder's name and a place."""
-        self._check_fitted()
-        return np.array([f"{self.name}{place}" for place in range(self.width_)], dtype=object)
+    def check_fitted(self) -> None:
+        if not hasattr(self, "width_"):
+            raise NotFittedYetError("Call `fit` before `transform`: the width is not known yet.")
 
-    def _learn_rows(self, X: Any) -> list[str]:
-        """The texts of training rows; notes the name of their column."""
+    def _training_texts(self, X: Any) -> list[str]:
+        """The texts of training rows; sets the name of their column."""
         texts = texts_of(X)
         if not texts:
-            raise InvalidInputError("`X` must have at least one text to learn from, got none.")
-        self._note_column(X.columns[0] if isinstance(X, pd.DataFrame) else None)
+            raise InvalidInputError("`X` must have at least one text, got none.")
+        self._set_column(X.columns[0] if isinstance(X, pd.DataFrame) else None)
         return texts
 
     def _rows(self, X: Any) -> list[str]:
         """The texts of rows to encode; a table may have other columns beside the one of `fit`."""
-        self._check_fitted()
-        names = getattr(self, "feature_names_in_", None)
+        self.check_fitted()
+        names = self._names()
         if isinstance(X, pd.DataFrame) and names is not None:
             if names[0] not in X.columns:
                 raise InvalidInputError(
@@ -60,36 +56,30 @@ class TextRows(Encoder):
             X = X[[names[0]]]
         return texts_of(X)
 
-    def _note_column(self, name: Any) -> None:
+    def _set_column(self, name: Any) -> None:
         self.n_features_in_ = 1
-        self.__dict__.pop("feature_names_in_", None)
-        if isinstance(name, str):
-            self.feature_names_in_ = np.array([name], dtype=object)
+        self._set_names([name] if isinstance(name, str) else None)
 
     def _column_settings(self) -> Settings:
-        self._check_fitted()
-        names = getattr(self, "feature_names_in_", None)
+        self.check_fitted()
+        names = self._names()
         return {"column": None if names is None else names[0], "width": self.width_}
 
-    def _restore_column(self, settings: Settings, most: int) -> None:
-        """Take what `_column_settings` gave, which may by now hold anything."""
+    def _restore_column(self, settings: Settings, max_width: int) -> None:
+        """Restore `_column_settings`, which may hold anything."""
         column, width = settings["column"], settings["width"]
         if not (column is None or isinstance(column, str)):
             raise ValueError(f"`column` cannot be {str(column)[:40]!r}")
-        if type(width) is not int or not 1 <= width <= most:
-            raise ValueError(f"`width` must be from 1 to {most}, got {str(width)[:40]}")
-        self._note_column(column)
+        if type(width) is not int or not 1 <= width <= max_width:
+            raise ValueError(f"`width` must be from 1 to {max_width}, got {str(width)[:40]}")
+        self._set_column(column)
         self.width_ = width
-
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "width_"):
-            raise NotFittedYetError("Call `fit` before `transform`: the width is not known yet.")
 
 
 def texts_of(X: Any) -> list[str]:
     """The texts in a list, an array, a Series or a table of one column.
 
-    A text that is missing or blank, or a value that is no text, is an error that names its row.
+    A missing or blank text, or a value of another type, is an error that names its row.
 
     >>> texts_of(pd.DataFrame({"question": ["how?", "why?"]}))
     ['how?', 'why?']
@@ -126,7 +116,7 @@ def _column_of(X: Any) -> list[Any]:
 
 
 def _problem(value: Any) -> str:
-    """What is wrong with a value that should be a text."""
+    """What is wrong with a value that must be a text; "" if nothing is."""
     if not isinstance(value, str):
         is_nan = isinstance(value, float | np.floating) and bool(np.isnan(value))
         is_missing = is_nan or value is None or value is pd.NA or value is pd.NaT
@@ -136,38 +126,46 @@ def _problem(value: Any) -> str:
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
-        return f"is no valid Unicode: {value[:40]!r}"
+        return f"is not valid Unicode: {value[:40]!r}"
     return ""
 
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 BATCHES_AT_ONCE = 8  # then the cache is written, and the progress bar moves
-LARGEST_WIDTH = 1 << 16
+MAX_WIDTH = 1 << 16
 STORED = ("batch_size", "normalize", "device", "cache", "verbose")
 
 
 @register("encoder", "text")
 class TextEncoder(TextRows):
-    """A column of texts as embeddings of a pretrained model; nothing is trained.
+    """Embeddings of texts by a pretrained sentence-transformers model; nothing is trained.
 
-    Needs the extra `text`. Rows are a list, an array or a Series of texts, or a table of one
-    column. What a model cannot hold (often more than 256 or 512 tokens) it does not read.
+    Rows are a list, an array or a Series of texts, or a table of one column. A model ignores what
+    exceeds its maximum length (often 256 or 512 tokens). Needs the extra `text`.
 
     Parameters
     ----------
-    model : a folder that sentence-transformers saved, or a model's name on the Hugging Face hub,
-        which is downloaded on first use. Only safetensors weights are read, and no code
-    batch_size : texts per step; more is faster on a GPU and needs more memory
-    normalize : whether embeddings get unit length, which makes Euclidean and cosine order alike
-    device : 'auto', 'cpu', 'cuda' or 'mps'
-    cache : whether to keep embeddings in the user's cache folder by content hash. Forgetting an
-        entry does not erase it there, `forget_texts` does
-    verbose : 1 shows a progress bar
+    model : str or Path, default='sentence-transformers/all-MiniLM-L6-v2'
+        A folder that sentence-transformers saved, or the name of a model on the Hugging Face hub,
+        which is downloaded on first use. Only safetensors weights are read, and no code is run.
+    batch_size : int, default=32
+        Texts per step; more is faster on a GPU and needs more memory.
+    normalize : bool, default=True
+        Whether embeddings get unit length, so that Euclidean and cosine distance agree.
+    device : {'auto', 'cpu', 'cuda', 'mps'}, default='auto'
+        Device of the model.
+    cache : bool, default=False
+        Whether to store embeddings in the user's cache folder, by content hash. Forgetting an
+        entry does not erase its embedding there; `forget_texts` does.
+    verbose : int, default=0
+        1 shows a progress bar.
 
     Attributes
     ----------
-    model_ : which model was found, with its fingerprint
-    width_ : numbers per embedding
+    model_ : TextModel
+        The model that was found, with its fingerprint.
+    width_ : int
+        Size of the embedding.
 
     Examples
     --------
@@ -202,10 +200,9 @@ class TextEncoder(TextRows):
         self.cache = cache
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002  (scikit-learn's signature)
-        """Find the model and its width; the texts of `X` are checked, not learned from."""
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002
         self._check_settings()
-        texts = self._learn_rows(X)
+        texts = self._training_texts(X)
         for learned in ("_encode", "width_"):
             self.__dict__.pop(learned, None)
         self.model_ = TextModel.find(os.fspath(self.model))
@@ -213,7 +210,6 @@ class TextEncoder(TextRows):
         return self
 
     def transform(self, X: Any) -> NDArray[Any]:
-        """The embeddings (n, D) of the texts of `X`, float32; the same text has the same one."""
         texts = self._rows(X)
         place = {text: position for position, text in enumerate(dict.fromkeys(texts))}
         distinct = self._embed(list(place))
@@ -221,7 +217,18 @@ class TextEncoder(TextRows):
         return unit_length(embeddings) if self.normalize else embeddings
 
     def forget_embeddings(self, is_erased: Callable[[Vectors], Booleans]) -> int:
-        """Erase those embeddings from the cache for which `is_erased`; says how many."""
+        """Erase embeddings of this model from the cache.
+
+        Parameters
+        ----------
+        is_erased : callable
+            Takes embeddings (n, width_) and returns booleans (n,).
+
+        Returns
+        -------
+        int
+            Number of erased embeddings.
+        """
 
         def as_given(vectors: Vectors) -> Booleans:
             return is_erased(unit_length(vectors) if self.normalize else vectors)
@@ -229,7 +236,6 @@ class TextEncoder(TextRows):
         return TextCache(self.model_.fingerprint).erase(as_given)
 
     def to_settings(self) -> tuple[Settings, Arrays]:
-        """What `from_settings` needs: which model it is, not its weights."""
         column = self._column_settings()
         chosen = {name: getattr(self, name) for name in STORED}
         return {
@@ -241,15 +247,11 @@ class TextEncoder(TextRows):
 
     @classmethod
     def from_settings(cls, settings: Settings, arrays: Arrays) -> Self:  # noqa: ARG003
-        """The fitted encoder that `to_settings` described; its model is not loaded yet.
-
-        Raises `ModelFolderError` if the folder of the model holds another one by now.
-        """
         try:
             chosen = {name: settings["settings"][name] for name in STORED}
             encoder = cls(settings["model"]["given"], **chosen)
             encoder._check_settings()
-            encoder._restore_column(settings, LARGEST_WIDTH)
+            encoder._restore_column(settings, MAX_WIDTH)
             encoder.model_ = TextModel.from_settings(settings["model"])
         except ModelFolderError:
             raise
@@ -262,10 +264,10 @@ class TextEncoder(TextRows):
         return {name: value for name, value in state.items() if name != "_encode"}
 
     def _embed(self, texts: list[str]) -> Vectors:
-        """Embeddings of distinct texts: from the cache, else from the model."""
+        """Embeddings of distinct texts, from the cache or from the model."""
         cache = TextCache(self.model_.fingerprint) if self.cache else None
         known = cache.find(texts) if cache else {}
-        # Texts of like length share a batch: a short one need not be padded to a long one.
+        # Texts of similar length share a batch, so that little padding is needed.
         missing = sorted((t for t in texts if t not in known), key=len, reverse=True)
         n_at_once = self.batch_size * BATCHES_AT_ONCE
         blocks = [missing[i : i + n_at_once] for i in range(0, len(missing), n_at_once)]
@@ -273,7 +275,7 @@ class TextEncoder(TextRows):
             for block in blocks:
                 vectors = self._run(block)
                 if cache:
-                    cache.keep(block, vectors)
+                    cache.store(block, vectors)
                 known.update(zip(block, vectors, strict=True))
                 advance(f"{len(known):,} of {len(texts):,}")
         if not texts:
@@ -283,11 +285,11 @@ class TextEncoder(TextRows):
     def _run(self, texts: list[str]) -> Vectors:
         if not hasattr(self, "_encode"):
             self._encode: Encode = self.model_.load(self.device)
-        maker = f"The text model {self.model_.given}"
-        vectors = as_embeddings(self._encode(texts, self.batch_size), len(texts), maker)
+        source = f"The text model {self.model_.given}"
+        vectors = as_embeddings(self._encode(texts, self.batch_size), len(texts), source)
         width = getattr(self, "width_", vectors.shape[1])
         if vectors.shape[1] != width:
-            raise ModelFolderError(f"{maker} must give {width} numbers, got {vectors.shape[1]}.")
+            raise ModelFolderError(f"{source} must return {width} numbers, got {vectors.shape[1]}.")
         return vectors
 
     def _check_settings(self) -> None:
@@ -296,15 +298,12 @@ class TextEncoder(TextRows):
         check_at_least("batch_size", self.batch_size, 1)
         check_at_least("verbose", self.verbose, 0)
         check_choice("device", self.device, DEVICES)
-        for name in ("normalize", "cache"):
-            if not isinstance(getattr(self, name), bool):
-                raise InvalidSettingError(
-                    f"`{name}` must be True or False, got {getattr(self, name)!r}."
-                )
+        check_flag("normalize", self.normalize)
+        check_flag("cache", self.cache)
 
 
 def unit_length(vectors: NDArray[Any]) -> NDArray[Any]:
-    """Rows divided by their length; a row of zeros stays one.
+    """Rows scaled to unit length; a row of zeros stays.
 
     >>> unit_length(np.array([[3.0, 4.0], [0.0, 0.0]]))
     array([[0.6, 0.8],

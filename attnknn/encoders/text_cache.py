@@ -1,4 +1,4 @@
-"""Embeddings of texts by content hash in one file of the user's cache folder, and their erasure."""
+"""The cache of text embeddings: one SQLite file in the user's cache folder, by content hash."""
 
 from __future__ import annotations
 
@@ -26,16 +26,39 @@ create table if not exists embeddings (
 
 
 def text_cache_file() -> Path:
-    """Where embeddings of texts are kept when a `TextEncoder` has `cache=True`."""
+    """Locate the cache of text embeddings, which `TextEncoder(cache=True)` uses.
+
+    Returns
+    -------
+    Path
+        The SQLite file, which may not exist yet.
+
+    Examples
+    --------
+    >>> text_cache_file().name
+    'text-embeddings.sqlite'
+    """
     return cache_folder() / "text-embeddings.sqlite"
 
 
 def forget_texts(texts: Iterable[str]) -> int:
-    """Erase the cached embeddings of these texts, whatever model made them.
+    """Erase the cached embeddings of texts, for all models.
 
     Afterward the file holds neither the embeddings nor the hashes of the texts: freed space is
-    overwritten and the file written again. Returns how many embeddings were erased.
+    overwritten and the file is rewritten.
 
+    Parameters
+    ----------
+    texts : iterable of str
+        The texts.
+
+    Returns
+    -------
+    int
+        Number of erased embeddings.
+
+    Examples
+    --------
     >>> forget_texts([])
     0
     """
@@ -44,12 +67,23 @@ def forget_texts(texts: Iterable[str]) -> int:
 
 
 def clear_text_cache() -> int:
-    """Erase all cached embeddings of texts, and say how many there were."""
+    """Erase all cached embeddings of texts.
+
+    Returns
+    -------
+    int
+        Number of erased embeddings.
+
+    Examples
+    --------
+    >>> clear_text_cache()  # doctest: +SKIP
+    0
+    """
     return _erase("delete from embeddings", [()])
 
 
 def text_key(text: str) -> bytes:
-    """The content hash under which a text's embeddings are kept."""
+    """The content hash under which a text's embeddings are stored."""
     return hashlib.sha256(text.encode("utf-8")).digest()
 
 
@@ -57,12 +91,12 @@ class TextCache:
     """The cached embeddings of one model.
 
     The file is opened for each call and closed again: nothing to pickle, and other processes wait
-    for milliseconds. A write is whole or not at all (SQLite's rollback journal, which unlike its
-    write-ahead log leaves no second file with erased rows in it and works on network folders).
+    for milliseconds. Writes are atomic by SQLite's rollback journal, which unlike its write-ahead
+    log leaves no second file with erased rows and works on network folders.
 
     Parameters
     ----------
-    fingerprint : of the model, sha256 in hexadecimal
+    fingerprint : sha256 of the model, in hexadecimal
     """
 
     def __init__(self, fingerprint: str) -> None:
@@ -82,7 +116,7 @@ class TextCache:
         return found
 
     def erase(self, is_erased: Callable[[Vectors], Booleans]) -> int:
-        """Erase the embeddings for which `is_erased`, for good, and say how many."""
+        """Erase the embeddings for which `is_erased` is True; return their number."""
         if not text_cache_file().exists():
             return 0
         query = "select text, vector from embeddings where model = ?"
@@ -94,8 +128,8 @@ class TextCache:
         keys = [row[:1] for row, gone in zip(found, is_erased(vectors), strict=True) if gone]
         return _erase("delete from embeddings where text = ?", keys) if keys else 0
 
-    def keep(self, texts: list[str], vectors: Vectors) -> None:
-        """Remember one embedding per text."""
+    def store(self, texts: list[str], vectors: Vectors) -> None:
+        """Store one embedding per text."""
         blobs = [vector.astype("<f4").tobytes() for vector in vectors]
         rows = [(text_key(t), self._model, b) for t, b in zip(texts, blobs, strict=True)]
         with _opened(text_cache_file()) as database, database:
@@ -108,8 +142,8 @@ def _erase(statement: str, keys: list[tuple[bytes, ...]]) -> int:
     with _opened(text_cache_file()) as database:
         with database:
             n_erased = database.executemany(statement, keys).rowcount
-        # Pages that were split while the table grew may hold copies that `delete` never sees. Also
-        # where nothing was found: an earlier attempt may have been stopped between the two.
+        # Pages that were split while the table grew may hold copies that `delete` does not see.
+        # Also if nothing was deleted: an earlier call may have been stopped between the two.
         database.execute("vacuum")
     return n_erased
 
@@ -130,6 +164,6 @@ def _opened(file: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _make_private(file: Path) -> None:
-    """Create the file readable by this user only: embeddings tell much about their texts."""
+    """Create the file readable by this user only: embeddings reveal much about their texts."""
     file.parent.mkdir(parents=True, exist_ok=True)
     os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))

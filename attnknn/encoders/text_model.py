@@ -1,4 +1,4 @@
-"""The model behind a text encoder: where it lies, what it is, and its loading as data, not code."""
+"""The model of a text encoder: found, identified by a fingerprint, and loaded without code."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from attnknn.errors import InvalidSettingError, ModelFolderError
 
 Encode = Callable[[list[str], int], Vectors]
 
-FILES = (".json", ".txt", ".model", ".safetensors")  # what a model is made of; never code or pickle
+FILES = (".json", ".txt", ".model", ".safetensors")  # files that are read; never code or pickle
 MODULE = re.compile(r"sentence_transformers(\.\w+)*\.(Transformer|Pooling|Normalize|Dense)")
 FOLDER = re.compile(r"[\w-]*")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 COMMIT = re.compile(r"[0-9a-f]{40}")
-# By these a configuration makes the libraries run or fetch code, or read weights of other kinds.
+# With these keys a configuration makes the libraries run or fetch code, or read other weights.
 REFUSED = {
     "auto_map",
     "attn_implementation",
@@ -47,14 +47,14 @@ EXTRA = {
 
 @dataclass(frozen=True)
 class TextModel:
-    """Which model: enough to find it again and to know that it is the same.
+    """Identity of a model: enough to find it again and to check that it is the same.
 
     Parameters
     ----------
-    given : the folder or hub name, as the user wrote it
-    source : whether that is a folder of this machine or a name on the Hugging Face hub
-    revision : the commit on the hub; None for a folder
-    fingerprint : sha256 over names and contents of the files
+    given : folder or hub name, as the user wrote it
+    source : 'folder' on this machine or 'hub', a name on the Hugging Face hub
+    revision : commit on the hub; None for a folder
+    fingerprint : sha256 of names and contents of the files
     """
 
     given: str
@@ -64,7 +64,7 @@ class TextModel:
 
     @classmethod
     def find(cls, given: str) -> TextModel:
-        """The model in the folder `given`, or else of that name on the hub."""
+        """The model in the folder `given`, or with that name on the hub."""
         folder = _local(given)
         if folder.is_dir():
             return cls(given, "folder", None, fingerprint_of(folder))
@@ -78,45 +78,44 @@ class TextModel:
         """The model that `to_settings` described; `settings` may hold anything."""
         given, source, revision = (settings[key] for key in ("given", "source", "revision"))
         fingerprint = settings["fingerprint"]
-        is_right = isinstance(given, str) and "\0" not in given
-        # A path to another computer would make Windows sign in there with the user's name.
-        is_right = is_right and not given.replace("\\", "/").startswith("//")
-        is_right = is_right and isinstance(fingerprint, str) and bool(SHA256.fullmatch(fingerprint))
+        is_valid = isinstance(given, str) and "\0" not in given
+        # A network path would make Windows sign in to another computer with the user's name.
+        is_valid = is_valid and not given.replace("\\", "/").startswith("//")
+        is_valid = is_valid and isinstance(fingerprint, str) and bool(SHA256.fullmatch(fingerprint))
         if source == "hub":
-            is_right = is_right and isinstance(revision, str) and bool(COMMIT.fullmatch(revision))
+            is_valid = is_valid and isinstance(revision, str) and bool(COMMIT.fullmatch(revision))
         elif source != "folder" or revision is not None:
-            is_right = False
-        if not is_right:
-            raise ValueError(f"the model {str(given)[:60]!r} makes no sense")
+            is_valid = False
+        if not is_valid:
+            raise ValueError(f"the model {str(given)[:60]!r} is not valid")
         model = cls(given, source, revision, fingerprint)
         if source == "folder" and _local(given).is_dir():
-            model.folder()  # says at once whether it is another model by now
+            model.folder()  # raises now if it is another model
         return model
 
     def to_settings(self) -> Settings:
-        """What `from_settings` needs."""
+        """Settings for `from_settings`."""
         return dict(vars(self))
 
     def folder(self) -> Path:
-        """Where the files lie, checked to be those of the fingerprint."""
+        """Folder of the files, which must match the fingerprint."""
         is_local = self.source == "folder"
         folder = _local(self.given) if is_local else _download(self.given, self.revision)
         if not folder.is_dir():
             raise ModelFolderError(
-                f"The text model {self.given} is not there any more. Put it back: without it "
-                "no text can be compared with what is remembered."
+                f"The text model {self.given} is missing. Restore it: without it no text can be "
+                "compared with the entries."
             )
         found = fingerprint_of(folder)
         if found != self.fingerprint:
             raise ModelFolderError(
                 f"The text model {self.given} must be the one that `fit` used (fingerprint "
-                f"{self.fingerprint[:12]}), it is another ({found[:12]}). Put the old one back, "
-                "or fit again."
+                f"{self.fingerprint[:12]}), got another ({found[:12]}). Restore it, or fit again."
             )
         return folder
 
     def load(self, device: str) -> Encode:
-        """A function of texts and a batch size that gives embeddings (n, D)."""
+        """A function from texts and a batch size to embeddings (n, D)."""
         library = require("sentence_transformers", **EXTRA)
         folder = self.folder()
         check_is_data(folder)
@@ -129,7 +128,7 @@ class TextModel:
                     local_files_only=True,
                     model_kwargs={"use_safetensors": True},
                 )
-        except Exception as error:  # the libraries below raise anything for a damaged file
+        except Exception as error:  # the libraries raise anything for a damaged file
             reason = (str(error).strip() or repr(error)).splitlines()[0]
             raise _refuse(folder, f"it does not load on `device={device!r}` ({reason})") from error
 
@@ -143,7 +142,7 @@ class TextModel:
 
 
 def fingerprint_of(folder: Path) -> str:
-    """A sha256 over the names and contents of the files that make up the model in `folder`."""
+    """The sha256 of names and contents of the model's files in `folder`."""
     digest = hashlib.sha256()
     for name, path in sorted((p.relative_to(folder).as_posix(), p) for p in _files(folder)):
         with path.open("rb") as file:
@@ -155,8 +154,8 @@ def fingerprint_of(folder: Path) -> str:
 def check_is_data(folder: Path) -> None:
     """Raise unless loading the model in `folder` reads data only.
 
-    Its modules must be on a short list, their weights safetensors, and its configurations must name
-    no code: sentence-transformers before version 6 runs Python files of a local model unasked.
+    Its modules must be on a short list, with safetensors weights, and its configurations must name
+    no code: sentence-transformers before version 6 runs Python files of a local model.
     """
     for kind, place in _modules(folder):
         if not MODULE.fullmatch(kind):
@@ -190,7 +189,7 @@ def _modules(folder: Path) -> list[tuple[str, str]]:
 
 
 def _files(folder: Path) -> list[Path]:
-    """The files of the modules; the same model in other formats beside them does not count."""
+    """The files of the modules, without copies of the model in other formats."""
     places = {folder, *(folder / place for _, place in _modules(folder))}
     files = [path for place in places for path in place.glob("*")]
     return [path for path in files if path.suffix in FILES and path.is_file()]
@@ -204,7 +203,7 @@ def _json(path: Path) -> Any:
 
 
 def _keys_of(value: Any) -> set[str]:
-    """The keys of nested objects that say something."""
+    """The keys of nested objects with a value that is not empty."""
     if isinstance(value, list):
         return set[str]().union(*map(_keys_of, value))
     if isinstance(value, dict):
@@ -217,7 +216,7 @@ def _refuse(folder: Path, why: str) -> InvalidSettingError:
 
 
 def _download(name: str, revision: str | None) -> Path:
-    """The folder of a hub model: from the hub's own cache if it is there, in full and pinned."""
+    """The folder of a hub model, from the hub's own cache if that has the pinned revision."""
     hub = require("huggingface_hub", **EXTRA)
     name = name if "/" in name else f"sentence-transformers/{name}"
     wanted = {"revision": revision, "allow_patterns": [f"*{suffix}" for suffix in FILES]}
@@ -231,14 +230,14 @@ def _download(name: str, revision: str | None) -> Path:
     except (OSError, ValueError) as error:
         reason = (str(error).strip() or repr(error)).splitlines()[0]
         raise InvalidSettingError(
-            f"`model` must be a folder of this machine or a model of the Hugging Face hub; there "
-            f"is no folder {name}, and the hub says: {reason}"
+            f"`model` must be a folder or a model on the Hugging Face hub; there is no folder "
+            f"{name}, and the hub says: {reason}"
         ) from error
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the bars that transformers draws while it loads."""
+    """Hide the progress bars of transformers."""
     logging = require("transformers.utils.logging", **EXTRA)
     is_on = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()

@@ -9,10 +9,11 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_matrix
 
 from attnknn import AttnKNNClassifier
 from attnknn.encoders import TextEncoder, encoder_from_settings, make_encoder
-from attnknn.encoders.text import STORED
+from attnknn.encoders.text import STORED, texts_of
 from attnknn.errors import (
     InvalidInputError,
     InvalidSettingError,
@@ -125,7 +126,7 @@ def test_a_model_that_is_gone_is_missed_when_it_is_needed(plain_folder, counter)
     stored = TextEncoder(plain_folder).fit(TEXTS).to_settings()
     plain_folder.rename(plain_folder.parent / "elsewhere")
     loaded = encoder_from_settings(*stored)  # entries can still be listed and forgotten
-    with pytest.raises(ModelFolderError, match="is not there any more"):
+    with pytest.raises(ModelFolderError, match="is missing"):
         loaded.model_.folder()
 
 
@@ -248,3 +249,58 @@ def test_a_classifier_of_texts_survives_its_folder(hold, bert_folder, tmp_path):
     assert loaded.encoder.model == str(bert_folder)
     stored = "".join(p.read_text() for p in (tmp_path / "saved").glob("*.json"))
     assert "my card is lost" not in stored
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        ["a", "b"],
+        ("a", "b"),
+        np.array(["a", "b"]),
+        np.array([["a"], ["b"]], dtype=object),
+        [["a"], ["b"]],
+        pd.Series(["a", "b"], index=[7, 7]),
+        pd.Series(["a", "b"], dtype="category"),
+        pd.array(["a", "b"], dtype="string"),
+        pd.DataFrame({"x": ["a", "b"]}),
+    ],
+)
+def test_texts_come_out_of_anything_that_holds_one_column(column):
+    texts = texts_of(column)
+    assert texts == ["a", "b"]
+    assert {type(text) for text in texts} == {str}
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (None, "is missing"),
+        (np.nan, "is missing"),
+        (pd.NA, "is missing"),
+        (pd.NaT, "is missing"),
+        ("", "is empty"),
+        (" \n\t", "is empty"),
+        (7, r"holds 7 \(int\)"),
+        (b"bytes", r"holds b'bytes' \(bytes\)"),
+        (["x", "y"], r"holds \['x', 'y'\] \(list\)"),
+        ("\ud800", "is not valid Unicode"),
+    ],
+)
+def test_what_is_no_text_is_named_with_its_row(value, problem):
+    with pytest.raises(InvalidInputError, match=f"Every row must hold a text, row 2 {problem}"):
+        texts_of(["fine", "fine too", value])
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        ("one text", r"got one text\. Write `\[text\]`"),
+        (pd.DataFrame({"a": ["x"], "b": ["y"]}), r"shape \(1, 2\) \(a, b\)"),
+        (csr_matrix((2, 2)), "sparse"),
+        (7, "one column"),
+        ({"a": 1}, "one column"),
+    ],
+)
+def test_what_is_no_column_is_refused(X, message):
+    with pytest.raises(InvalidInputError, match=message):
+        texts_of(X)

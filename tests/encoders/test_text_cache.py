@@ -23,7 +23,7 @@ def fill(n, model=MODEL):
     vectors = np.random.default_rng(n).normal(size=(n, 24)).astype(np.float32)
     cache = TextCache(model)
     for start in range(0, n, 100):
-        cache.keep(texts[start : start + 100], vectors[start : start + 100])
+        cache.store(texts[start : start + 100], vectors[start : start + 100])
     return texts, vectors
 
 
@@ -64,7 +64,7 @@ def test_clearing_leaves_nothing_and_the_cache_works_on():
     assert clear_text_cache() == 500
     assert text_cache_file().stat().st_size < 20_000
     assert not any(text_key(text)[:12] in bytes_on_disk() for text in texts)
-    TextCache(MODEL).keep(["new"], vectors[:1])
+    TextCache(MODEL).store(["new"], vectors[:1])
     assert list(TextCache(MODEL).find(["new"])) == ["new"]
 
 
@@ -101,7 +101,7 @@ import numpy as np
 from attnknn.encoders.text_cache import TextCache
 cache = TextCache("1" * 64)
 for i in range(int(sys.argv[1]), int(sys.argv[2])):
-    cache.keep([f"text {i}"], np.full((1, 4), i, dtype=np.float32))
+    cache.store([f"text {i}"], np.full((1, 4), i, dtype=np.float32))
     print(i, flush=True)
 """
 

@@ -157,7 +157,7 @@ def test_a_hub_name_is_pinned_to_its_commit_and_found_again(hub, bert_folder, tm
     assert np.array_equal(loaded.transform(TEXTS), encoder.transform(TEXTS))
     change(hub / "tokenizer_config.json", model_max_length=3)
     again = TextEncoder.from_settings(*encoder.to_settings())
-    with pytest.raises(ModelFolderError, match="it is another"):
+    with pytest.raises(ModelFolderError, match="got another"):
         again.transform(TEXTS)
 
 
@@ -172,5 +172,5 @@ def test_a_stored_folder_never_becomes_a_name_of_the_hub(plain_folder, hub, tmp_
     plain_folder.rename(tmp_path / "someone" / "tiny")
     stored = TextModel.find("someone/tiny").to_settings()
     (tmp_path / "someone" / "tiny").rename(tmp_path / "gone")
-    with pytest.raises(ModelFolderError, match="not there any more"):
+    with pytest.raises(ModelFolderError, match="is missing"):
         TextModel.from_settings(stored).folder()

@@ -30,12 +30,12 @@ def test_embeddings_have_unit_length_and_the_asked_width():
     assert TfidfEncoder(dim=100).fit_transform(TEXTS).shape == (6, 6)  # no more than texts
 
 
-def test_all_axes_keep_the_products_of_weighed_counts():
+def test_all_axes_keep_the_products_of_weighted_counts():
     encoder = TfidfEncoder().fit(TEXTS)
     embeddings = encoder.transform(TEXTS)
     from attnknn.encoders.tfidf import _counts
 
-    weighed = encoder._weighed(_counts(TEXTS))
+    weighed = encoder._weighted(_counts(TEXTS))
     assert np.allclose(embeddings @ embeddings.T, (weighed @ weighed.T).toarray(), atol=1e-8)
 
 
@@ -46,7 +46,7 @@ def test_weights_are_those_of_scikit_learn():
 
     counts = _counts(TEXTS)
     expected = TfidfTransformer(sublinear_tf=True).fit_transform(counts)
-    assert np.allclose(TfidfEncoder().fit(TEXTS)._weighed(counts).toarray(), expected.toarray())
+    assert np.allclose(TfidfEncoder().fit(TEXTS)._weighted(counts).toarray(), expected.toarray())
 
 
 def test_a_typing_error_stays_near():
@@ -92,8 +92,8 @@ def test_a_classifier_of_texts_survives_its_folder(hold, tmp_path):
         ({"width": 0}, {}),
         ({"dim": -1}, {}),
         ({"column": 3}, {}),
-        ({}, {"rarity": np.zeros(3)}),
-        ({}, {"rarity": np.full(8192, np.nan)}),
+        ({}, {"idf": np.zeros(3)}),
+        ({}, {"idf": np.full(8192, np.nan)}),
     ],
 )
 def test_stored_settings_that_make_no_sense_are_refused(settings, arrays):
