@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.fitting.shapes import shapes
 
 from attnknn import AttnKNNClassifier
 from attnknn.encoders import ImageEncoder
@@ -13,6 +12,7 @@ from attnknn.errors import InvalidSettingError
 from attnknn.fitting.views import left_out_shares, views_factor
 from attnknn.training.views import Views
 from attnknn.vote import class_prior
+from tests.fitting.shapes import shapes
 
 VIEWS = Views(("original", "flip", "shift"), count=4)
 
