@@ -92,24 +92,30 @@ html_sidebars = {"index": []}
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
+ROOT_FILES = ("architecture", "changelog", "contributing")
+MARKUP = re.compile(r"\||(?<=\w)_(?=[\s,.;:)\]]|$)|(?<=, )\*(?=\w+\))")
+
 
 def rewrite_links(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Point links to files beside `docs/` to their pages; source files become plain text."""
-    text = re.sub(r"\[([^\]]*)\]\((?:\.\./)+attnknn[^)]*\)", r"\1", source[0])
-    source[0] = re.sub(
-        r"\]\((?:\.\./)+(ARCHITECTURE|CHANGELOG|CONTRIBUTING)\.md",
-        lambda found: f"](/{found[1].lower()}.md",
-        text,
-    )
+    """Show files of the root as pages, and point links beside `docs/` to their pages."""
+    if docname in ROOT_FILES:
+        path = ROOT / f"{docname.upper()}.md"
+        app.env.note_dependency(str(path))
+        source[0] = re.sub(r"\]\(docs/", "](/", path.read_text())
+    text = re.sub(r"\[([^\]]*)\]\((?:\.\./)*attnknn/[^)]*\)", r"\1", source[0])  # source files
+    root_file = rf"\]\((?:\.\./)*({'|'.join(name.upper() for name in ROOT_FILES)})\.md"
+    source[0] = re.sub(root_file, lambda found: f"](/{found[1].lower()}.md", text)
 
 
-def escape_bars(
+def escape_markup(
     app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]
 ) -> None:
-    """Show |x| in formulas of docstrings as it is: reStructuredText would take it for a name."""
+    """Show |x|, (n, width_) and (B, *size) in docstrings as they are; in reST they are markup."""
     for number, line in enumerate(lines):
+        if line.lstrip().startswith((">>>", "...", "..")):
+            continue
         parts = line.split("`")
-        parts[::2] = [part.replace("|", "\\|") for part in parts[::2]]
+        parts[::2] = [re.sub(MARKUP, r"\\\g<0>", part) for part in parts[::2]]
         lines[number] = "`".join(parts)
 
 
@@ -124,5 +130,5 @@ def setup(app: Sphinx) -> None:
     """Write the pages of the API reference, then let Sphinx read the sources."""
     write_api_pages(Path(app.srcdir) / "api")
     app.connect("source-read", rewrite_links)
-    app.connect("autodoc-process-docstring", escape_bars, priority=900)  # after numpydoc
+    app.connect("autodoc-process-docstring", escape_markup, priority=900)  # after numpydoc
     app.connect("autodoc-skip-member", skip_member)
