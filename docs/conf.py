@@ -89,6 +89,8 @@ html_theme_options = {
     "back_to_top_button": False,
 }
 html_sidebars = {"index": []}
+html_context = {"default_mode": "auto"}
+toc_object_entries_show_parents = "hide"
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 

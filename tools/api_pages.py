@@ -50,8 +50,7 @@ def _exports(package: str, canonical: dict[int, str]) -> dict[str, list[str]]:
 
 
 def _page(package: str, exports: dict[str, list[str]]) -> str:
-    title = f"``{package}``"
-    lines = [title, "=" * len(title), "", f".. automodule:: {package}", "   :no-members:", ""]
+    lines = [package, "=" * len(package), "", f".. automodule:: {package}", "   :no-members:", ""]
     lines += [".. currentmodule:: attnknn", ""]  # the names below start there
     for kind, names in sorted(exports.items()):
         lines += [kind, "-" * len(kind), "", ".. autosummary::", "   :toctree: generated"]
