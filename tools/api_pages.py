@@ -32,6 +32,8 @@ def write_api_pages(folder: Path) -> None:
     canonical = {id(public.thing): public.name for public in public_objects()}
     pages = [package for package in public_packages() if _exports(package, canonical)]
     pages.sort(key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name))
+    _remove_old(folder, {"index", *pages})
+    _remove_old(folder / "generated", set(canonical.values()))
     _write(folder / "index.rst", HEADER + "".join(f"   {page}\n" for page in pages))
     for page in pages:
         _write(folder / f"{page}.rst", _page(page, _exports(page, canonical)))
@@ -61,6 +63,13 @@ def _page(package: str, exports: dict[str, list[str]]) -> str:
             "",
         ]
     return "\n".join(lines) + "\n"
+
+
+def _remove_old(folder: Path, names: set[str]) -> None:
+    """Remove pages of an earlier build whose subject no longer exists."""
+    for path in folder.glob("*.rst"):
+        if path.stem not in names:
+            path.unlink()
 
 
 def _write(path: Path, text: str) -> None:
