@@ -173,7 +173,7 @@ def test_the_readme_shows_something_that_runs():
     assert [b for b in blocks if b.language == "python" and b.is_run]
 
 
-def test_blocks_are_found_and_skipped_as_promised():
+def test_blocks_are_found_and_skipped():
     text = (
         "```python\nx = 1\n```\n<!-- not run -->\n```python\n1 / 0\n```\n"
         "```sh\n$ attnknn fit a.csv  # learn\nout\n$ attnknn fit FILE\nError: no\n```\n"

@@ -1,4 +1,4 @@
-"""The examples run, and say what they promise."""
+"""The examples run and print what they should."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_tour_links_to_what_is_there() -> None:
 
 
 @pytest.mark.slow
-def test_the_tour_runs_and_shows_what_it_promises(
+def test_the_tour_runs_and_shows_what_it_should(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("matplotlib")
