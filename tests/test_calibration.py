@@ -204,7 +204,7 @@ def test_one_class_fits_without_a_noise_of_labels():
         assert fit(alone, label_noise=noise).calibration == Calibration()
 
 
-def test_where_no_neighbor_is_right_the_prior_gets_all_the_say():
+def test_where_no_neighbor_is_right_the_prior_gets_all_the_weight():
     batch = simulated(50)
     novel = replace(batch, own=np.full(50, 3), labels=batch.labels % 3)
     fitted = fit(novel, label_noise=None)

@@ -1,8 +1,8 @@
-"""Fits temperatures, the prior's score, the map and the label noise on held-out rows.
+"""Fit temperature, prior score, probability map and label noise by maximum likelihood.
 
-The map takes shares to probabilities, p_c ∝ share_c^exponent, and keeps their order. The observed
-label of a row is its true one with probability 1 − ε and another one otherwise: what is fitted is
-the likelihood of the observed labels, what is answered is the probability of the true one.
+The probability map turns vote shares into probabilities, p_c ∝ share_c^γ, and keeps their order.
+The observed label of a row is its true one with probability 1 − ε, and another one otherwise. The
+likelihood of the observed labels is maximized; predictions are probabilities of the true label.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from attnknn.calibration.likelihood import (
 from attnknn.records import Floats, Integers
 
 LabelNoise = Literal["auto", "symmetric", "by_class"]
-LEAST_NOISE = 0.03  # below this the prior does the smoothing, and modelling noise costs log-loss
-BEYOND_NOISE = 2.0  # standard errors by which a richer model must be better
-LEAST_GAIN = 2.0  # of log-likelihood in all: half the square that chance exceeds in 1 of 20 fits
-MOST_ROWS = 10_000  # a few scalars need no more
-ROWS_TO_START = 1_000  # rows on which starts are tried
-MOST_CELLS = 2_000_000  # rows × classes held at once
-MOST_NEIGHBORS_TO_SEE_NOISE = 64  # more of them smooth wrong labels away
-HALVINGS = 30  # of the range that a maximum is looked for in
+LEAST_NOISE = 0.03  # below, the prior smooths enough, and a noise model raises the log-loss
+N_STANDARD_ERRORS = 2.0  # by which a richer model must be better
+MIN_GAIN = 2.0  # of total log-likelihood; a likelihood-ratio test at 5 % requires 1.92
+MAX_ROWS = 10_000  # a few scalars need no more
+ROWS_TO_START = 1_000  # rows on which starting points are compared
+MAX_CELLS = 2_000_000  # rows × classes held at once
+MOST_NEIGHBORS_TO_SEE_NOISE = 64  # more of them average wrong labels away
+N_BISECTIONS = 30
 
 
 def sample_of(
     n_rows: int, n_classes: int, generator: np.random.Generator, most: int | None = None
 ) -> Integers:
-    """Rows to fit on: all, or `most` of them (by default what a few scalars need)."""
+    """Positions of the rows to fit on: all, or a random sample of at most `most`."""
     if most is None:
-        most = min(MOST_ROWS, max(1000, MOST_CELLS // max(n_classes, 1)))
+        most = min(MAX_ROWS, max(1000, MAX_CELLS // max(n_classes, 1)))
     if n_rows <= most:
         return np.arange(n_rows)
     return np.sort(generator.choice(n_rows, most, replace=False))
@@ -53,14 +53,38 @@ def fit(
     start: tuple[float, float] | Fitted | None = None,
     fixed: dict[str, float] | None = None,
 ) -> Fitted:
-    """Fit temperature, prior's score, exponent and noise; richer models must earn their place.
+    """Fit temperature, prior score, exponent and label noise by maximum likelihood.
+
+    Richer models are kept only if they are significantly better.
 
     Parameters
     ----------
-    label_noise : None leaves noise out; 'auto' keeps symmetric noise only where the likelihood
-        asks for it beyond the noise; 'symmetric' and 'by_class' keep it always
-    start : temperature and prior's score, or an earlier fit, to start from; None finds a start
-    fixed : 'temperature' or 'prior_score' that the user has set
+    batch : CalibrationBatch
+        Held-out rows with the scores of their neighbors.
+    label_noise : {"auto", "symmetric", "by_class"} or None, default="auto"
+        "auto" keeps symmetric noise only if it is significantly better; "symmetric" and "by_class"
+        always keep their model; None fits no noise.
+    fits_map : bool, default=True
+        Whether to fit the exponent of the probability map.
+    start : tuple of (temperature, prior score) or Fitted, default=None
+        Starting point; None searches one.
+    fixed : dict, default=None
+        Values of "temperature" or "prior_score" that are not fitted.
+
+    Returns
+    -------
+    Fitted
+        The fitted values, and the loss of each row.
+
+    Examples
+    --------
+    >>> from attnknn.attention.base import Scores
+    >>> scores = Scores(-np.tile([[[1.0, 2.0]]], (6, 1, 1)), np.zeros((6, 1)))
+    >>> batch = CalibrationBatch(
+    ...     scores, np.zeros((6, 2)), np.tile([0, 1], (6, 1)), np.ones((6, 2), bool),
+    ...     np.array([0, 0, 0, 0, 0, 1]), np.full((6, 2), 0.5))
+    >>> fit(batch, label_noise=None).calibration.label_noise
+    0.0
     """
     if batch.prior.shape[1] < 2:
         label_noise = None  # with one class no label can be wrong
@@ -88,7 +112,7 @@ def fit_under(
     fits_map: bool = True,
     fixed: dict[str, float] | None = None,
 ) -> Fitted:
-    """Fit temperature, prior's score and exponent under label noise that is known already."""
+    """Fit temperature, prior score and exponent for label noise that is known."""
     fixed = fixed or {}
     problem = Likelihood(batch, fixed | {"label_noise": noise.label_noise})
     free = Free(exponent=fits_map, noise=True)
@@ -96,18 +120,17 @@ def fit_under(
 
 
 def confusions_now(calibration: Calibration, probabilities: Floats, own: Integers) -> Floats | None:
-    """Chance (C, C) of each label of these rows (column) for each true one (row); None: no noise.
+    """Probability (C, C) of each current label (column) for each true one (row); None: no noise.
 
-    Noise was estimated in a fit, and edits since may have corrected labels or brought wrong ones.
-    The confusions keep their kind and get the strength that makes the labels most likely:
-    T(s) = 1 + s (T − 1) for the T that was fitted, with s = 1 where nothing has changed. The map of
-    the fit is too sharp for votes of corrected neighbors, so the probabilities may be blunted or
-    sharpened by an exponent of their own, fitted along.
+    Edits since the fit may have corrected labels or added wrong ones. The fitted confusions T are
+    scaled to the strength s that maximizes the likelihood of the current labels:
+    T(s) = 1 + s (T − 1), with s = 1 if nothing has changed. The probability map of the fit is too
+    sharp for votes of corrected neighbors, so an exponent for the probabilities is fitted along.
 
     Parameters
     ----------
-    probabilities : (n, C) of the true labels of held-out rows, judged by the others
-    own : (n,) their labels now
+    probabilities : (n, C) leave-one-out probabilities of the true labels of held-out rows
+    own : (n,) their current labels
 
     >>> sure = np.array([[0.99, 0.01], [0.01, 0.99]])
     >>> confusions_now(Calibration(label_noise=0.25), sure, np.array([0, 1]))
@@ -132,15 +155,15 @@ def confusions_now(calibration: Calibration, probabilities: Floats, own: Integer
 def _most_likely_strength(
     probabilities: Floats, own: Integers, fitted: Floats
 ) -> tuple[float, float]:
-    """The s where Σ log((1 − s) p + s (p T)) of the labels is largest, and that sum.
+    """The s that maximizes Σ log((1 − s) p + s (p T)) of the labels, and that sum.
 
-    Its slope in s only falls, so the range is halved by its sign.
+    The sum is concave in s, so the sign of its slope is enough for a bisection.
     """
     chance = np.maximum(probabilities[np.arange(len(own)), own], TINY)
     change = np.einsum("nc,cn->n", probabilities, fitted[:, own]) - chance
     most_wrong = float((1 - fitted.diagonal()).max())
     low, high = 0.0, max(1.0, most_noise(max(len(fitted) - 1, 1)) / max(most_wrong, TINY))
-    for _ in range(HALVINGS):
+    for _ in range(N_BISECTIONS):
         middle = (low + high) / 2
         rises = (change / np.maximum(chance + middle * change, TINY)).sum() > 0
         low, high = (middle, high) if rises else (low, middle)
@@ -149,13 +172,13 @@ def _most_likely_strength(
 
 
 def as_it_is(batch: CalibrationBatch) -> Fitted:
-    """No fit: scores that are trained already, with no map and no noise."""
+    """Keep scores that are trained already: no probability map, no noise."""
     shares = Likelihood(batch, {}).shares(1.0, 0.0)
     return Fitted(1.0, 0.0, Calibration(), Calibration().losses(shares, batch.own))
 
 
 def rule_of_thumb(batch: CalibrationBatch, fixed: dict[str, float]) -> Fitted:
-    """Scalars without a fit: a temperature of a fifth of the typical score, a faint prior."""
+    """Scalars without a fit: a temperature of a fifth of the typical score, and a weak prior."""
     temperature, prior_score = _starts(batch)[1]
     temperature = fixed.get("temperature", temperature)
     prior_score = fixed.get("prior_score", prior_score)
@@ -163,33 +186,33 @@ def rule_of_thumb(batch: CalibrationBatch, fixed: dict[str, float]) -> Fitted:
 
 
 def is_better(simple: Fitted, rich: Fitted) -> bool:
-    """Whether a richer model pays: beyond what rows scatter, and beyond what a parameter may gain.
+    """Whether a richer model is significantly better, by its mean gain and by its total gain.
 
-    Where all rows gain nearly the same they hardly scatter, and the first alone would take a gain
-    that any parameter has by chance.
+    If all rows gain nearly the same, the standard error is tiny, and the mean alone would accept a
+    gain that any further parameter has by chance.
     """
     gains = simple.losses - rich.losses
     error = gains.std() / math.sqrt(max(len(gains), 1))
-    return bool(gains.mean() > BEYOND_NOISE * error and gains.sum() > LEAST_GAIN)
+    return bool(gains.mean() > N_STANDARD_ERRORS * error and gains.sum() > MIN_GAIN)
 
 
 def _best_start(batch: CalibrationBatch, fixed: dict[str, float]) -> Fitted:
-    """The best of several starts on a part of the rows: the loss has flat and steep valleys."""
+    """The best of several starting points on some of the rows, since the loss is not convex."""
     step = max(1, len(batch.own) // ROWS_TO_START)
     problem = Likelihood(batch.rows(slice(None, None, step)), fixed)
     return min((problem.solve(Free(), start) for start in _starts(batch)), key=lambda f: f.loss)
 
 
 def _starts(batch: CalibrationBatch) -> list[tuple[float, float]]:
-    """Temperatures at three shares of the typical score, the prior level with a far neighbor."""
-    scores = -batch.scores.neighbors[batch.has_say]
+    """Temperatures at three shares of the typical score; the prior scores like a far neighbor."""
+    scores = -batch.scores.neighbors[batch.has_weight]
     typical = float(scores.mean()) if scores.size else 1.0
     typical = typical if np.isfinite(typical) and typical > 0 else 1.0
     return [(typical * share, -1.0 / share) for share in (0.05, 0.2, 1.0)]
 
 
 def _fit_by_class(problem: Likelihood, noisy: Fitted, fits_map: bool) -> Fitted:
-    """Alternate between the chances of each confusion and the scalars."""
+    """Alternate between the confusion probabilities and the scalars."""
     n_classes = problem.n_others + 1
     noise = max(noisy.calibration.label_noise, LEAST_NOISE)
     symmetric = np.full((n_classes, n_classes), noise / problem.n_others)
@@ -204,14 +227,14 @@ def _fit_by_class(problem: Likelihood, noisy: Fitted, fits_map: bool) -> Fitted:
 def _expected_confusions(
     problem: Likelihood, fitted: Fitted, transition: Floats, symmetric: Floats
 ) -> Floats:
-    """Twenty steps of expectation-maximization; each class starts with one symmetric example."""
+    """Twenty steps of expectation-maximization, with one symmetric pseudo-example per class."""
     shares = problem.shares(fitted.temperature, fitted.prior_score)
     probabilities = fitted.calibration.probabilities(shares)
     own = problem.batch.own
     for _ in range(20):
-        blame = probabilities * transition.T[own]  # (B, C): who may have been behind this label
-        blame /= blame.sum(axis=1, keepdims=True)
+        posterior = probabilities * transition.T[own]  # (B, C): posterior of the true label
+        posterior /= posterior.sum(axis=1, keepdims=True)
         counts = symmetric.copy()
-        np.add.at(counts.T, own, blame)
+        np.add.at(counts.T, own, posterior)
         transition = counts / counts.sum(axis=1, keepdims=True)
     return transition

@@ -1,6 +1,6 @@
-"""The log-loss of held-out rows as a function of a few scalars, with its gradient written out.
+"""The log-loss of held-out rows as a function of a few scalars, with an analytic gradient.
 
-NumPy on purpose: torch's threads wait for each other on work this small.
+Written in NumPy: the threads of torch cost more than they save on arrays this small.
 """
 
 from __future__ import annotations
@@ -15,23 +15,31 @@ from attnknn.attention.base import Scores, mixed, softmax_weights
 from attnknn.records import Booleans, Floats, Integers
 from attnknn.vote import vote
 
-# On few rows the likelihood may not mind a temperature and an exponent that are both absurd and
-# make up for each other; this pull home, worth one row, minds, and is nothing beside a hundred.
+# On few rows the likelihood may be flat along extreme temperatures and exponents that compensate
+# each other. This penalty, worth one row, prevents that and is negligible for a hundred rows.
 PULL = 1.0
 ROWS_PER_BLOCK = 512
-TINY = np.finfo(float).tiny  # a prior far below the neighbors underflows
+TINY = np.finfo(float).tiny  # the weight of a very low prior score underflows
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What stands between shares and probabilities, as fitted.
+    """The fitted map from vote shares to probabilities, and the model of label noise.
 
     Parameters
     ----------
-    exponent : p ∝ share^exponent; above 1 the vote was too timid, below 1 too sure
-    label_noise : the chance that an observed label is not the true one
-    transition : (C, C) chance of each observed label (column) for each true one (row), where the
-        noise differs by class
+    exponent : float, default=1.0
+        γ in p ∝ share^γ. Above 1 the vote was underconfident, below 1 overconfident.
+    label_noise : float, default=0.0
+        Probability ε that an observed label is not the true one.
+    transition : ndarray of shape (n_classes, n_classes), default=None
+        Probability of each observed label (column) for each true one (row), if the noise differs by
+        class.
+
+    Examples
+    --------
+    >>> Calibration(exponent=2.0).probabilities(np.array([[0.75, 0.25]]))
+    array([[0.9, 0.1]])
     """
 
     exponent: float = 1.0
@@ -39,10 +47,17 @@ class Calibration:
     transition: Floats | None = None
 
     def probabilities(self, shares: Floats) -> Floats:
-        """Probabilities (B, C) of the true labels.
+        """Map vote shares to probabilities of the true labels.
 
-        >>> Calibration(exponent=2.0).probabilities(np.array([[0.75, 0.25]]))
-        array([[0.9, 0.1]])
+        Parameters
+        ----------
+        shares : ndarray of shape (n_rows, n_classes)
+            Shares of the classes in the vote.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes)
+            Probabilities; each row sums to one.
         """
         if self.exponent == 1.0:
             return shares / shares.sum(axis=1, keepdims=True)
@@ -51,7 +66,18 @@ class Calibration:
         return powers / powers.sum(axis=1, keepdims=True)
 
     def observed(self, probabilities: Floats) -> Floats:
-        """Probabilities (B, C) of the labels that annotators would give."""
+        """Compute the probabilities of the labels that annotators would give.
+
+        Parameters
+        ----------
+        probabilities : ndarray of shape (n_rows, n_classes)
+            Probabilities of the true labels.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes)
+            Probabilities of the observed labels.
+        """
         if self.transition is not None:
             return probabilities @ self.transition
         n_others = max(probabilities.shape[1] - 1, 1)
@@ -59,8 +85,20 @@ class Calibration:
         return (1 - noise) * probabilities + noise * (1 - probabilities) / n_others
 
     def confusions(self, n_classes: int) -> Floats | None:
-        """Chance (C, C) of each observed label (column) for each true one (row); None: no noise.
+        """Compute the probability of each observed label for each true one.
 
+        Parameters
+        ----------
+        n_classes : int
+            Number of classes.
+
+        Returns
+        -------
+        ndarray of shape (n_classes, n_classes) or None
+            True labels in rows, observed ones in columns; None without label noise.
+
+        Examples
+        --------
         >>> Calibration(label_noise=0.25).confusions(2)
         array([[0.75, 0.25],
                [0.25, 0.75]])
@@ -70,7 +108,18 @@ class Calibration:
         return self.observed(np.eye(n_classes))
 
     def with_classes(self, n_classes: int) -> Calibration:
-        """The same with room for classes whose labels are taken to be right."""
+        """Extend the noise model to new classes, whose labels are taken for right.
+
+        Parameters
+        ----------
+        n_classes : int
+            Number of classes, the new ones included.
+
+        Returns
+        -------
+        Calibration
+            The extended calibration.
+        """
         if self.transition is None:
             return self
         wider = np.eye(n_classes)
@@ -78,19 +127,43 @@ class Calibration:
         return replace(self, transition=wider)
 
     def with_order(self, order: Integers) -> Calibration:
-        """The same with class `order[i]` as class i."""
+        """Reorder the classes of the noise model.
+
+        Parameters
+        ----------
+        order : ndarray of shape (n_classes,)
+            Class `order[i]` becomes class i.
+
+        Returns
+        -------
+        Calibration
+            The reordered calibration.
+        """
         if self.transition is None:
             return self
         return replace(self, transition=self.transition[np.ix_(order, order)])
 
     def losses(self, shares: Floats, own: Integers) -> Floats:
-        """Log-loss (B,) of the observed labels."""
+        """Compute the log-loss of the observed labels.
+
+        Parameters
+        ----------
+        shares : ndarray of shape (n_rows, n_classes)
+            Shares of the classes in the vote.
+        own : ndarray of shape (n_rows,)
+            Codes of the observed labels.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Losses in nats.
+        """
         likely = self.observed(self.probabilities(shares))[np.arange(len(own)), own]
         return -np.log(np.maximum(likely, TINY))
 
 
 def most_noise(n_others: int) -> float:
-    """The strongest symmetric noise that is considered; beyond, labels say what they are not.
+    """The strongest symmetric noise that is considered; at more, labels carry no information.
 
     >>> most_noise(1)
     0.475
@@ -99,9 +172,9 @@ def most_noise(n_others: int) -> float:
 
 
 def surprise_of_any(observed: Floats, prior: Floats) -> float:
-    """The loss of one row as likely anywhere and of any label as the prior (C,) says.
+    """The mean loss (1 row) of a pseudo-label drawn from the prior (C,), averaged over all rows.
 
-    It keeps a few rows that all came true from proving that nothing else can.
+    It keeps a few rows that are all predicted correctly from driving probabilities to one.
 
     >>> round(surprise_of_any(np.array([[0.5, 0.5]]), np.array([0.9, 0.1])), 4)
     0.6931
@@ -111,14 +184,28 @@ def surprise_of_any(observed: Floats, prior: Floats) -> float:
 
 @dataclass(frozen=True)
 class CalibrationBatch:
-    """Fresh rows with the scores of their neighbors: what calibration is fitted on.
+    """Held-out rows with the scores of their neighbors, on which calibration is fitted.
 
-    Parameters
+    Attributes
     ----------
-    scores : as attention gives them, before temperature and prior's score
-    log_sample_weight, labels, mask : (B, K) of the neighbors
-    own : (B,) observed label codes of the rows
-    prior : (B, C) class frequencies, each row's own label taken out
+    scores : Scores
+        Scores of the attention, before temperature and prior score.
+    log_sample_weight, labels, mask : ndarray of shape (n_rows, n_neighbors)
+        Logarithm of the effective weight and label code of each neighbor; True for a neighbor,
+        False for padding.
+    own : ndarray of shape (n_rows,)
+        Codes of the observed labels of the rows.
+    prior : ndarray of shape (n_rows, n_classes)
+        Class frequencies, without the label of the row itself.
+
+    Examples
+    --------
+    >>> zeros = np.zeros((1, 1, 1))
+    >>> batch = CalibrationBatch(
+    ...     Scores(zeros, zeros[0]), zeros[0], np.array([[0]]), np.array([[True]]), np.array([0]),
+    ...     np.array([[0.5, 0.5]]))
+    >>> batch.has_weight.tolist()
+    [[[True]]]
     """
 
     scores: Scores
@@ -129,12 +216,23 @@ class CalibrationBatch:
     prior: Floats
 
     @property
-    def has_say(self) -> Booleans:
-        """(B, H, K) where a neighbor was found and its head gives it a say."""
+    def has_weight(self) -> Booleans:
+        """Neighbors that get a weight in each head, of shape (n_rows, n_heads, n_neighbors)."""
         return self.mask[:, None] & ~np.isneginf(self.scores.neighbors)
 
     def rows(self, chosen: Any) -> CalibrationBatch:
-        """The same trial for some of the rows."""
+        """Select rows.
+
+        Parameters
+        ----------
+        chosen : slice or ndarray
+            Index of the rows.
+
+        Returns
+        -------
+        CalibrationBatch
+            The chosen rows.
+        """
         return CalibrationBatch(
             Scores(
                 self.scores.neighbors[chosen],
@@ -149,7 +247,18 @@ class CalibrationBatch:
         )
 
     def nearest(self, k: int) -> CalibrationBatch:
-        """The same trial with the `k` nearest neighbors only."""
+        """Keep the nearest neighbors only.
+
+        Parameters
+        ----------
+        k : int
+            Number of neighbors to keep.
+
+        Returns
+        -------
+        CalibrationBatch
+            The same rows with at most `k` neighbors.
+        """
         return replace(
             self,
             scores=replace(self.scores, neighbors=self.scores.neighbors[:, :, :k]),
@@ -161,7 +270,22 @@ class CalibrationBatch:
 
 @dataclass(frozen=True)
 class Fitted:
-    """The outcome of a fit: scalars of the attention, the calibration, and the loss per row."""
+    """The result of a calibration fit.
+
+    Attributes
+    ----------
+    temperature, prior_score : float
+        Scalars of the attention.
+    calibration : Calibration
+        Probability map and label noise.
+    losses : ndarray of shape (n_rows,)
+        Log-loss of the observed label of each row.
+
+    Examples
+    --------
+    >>> Fitted(1.0, 0.0, Calibration(), np.array([0.25, 0.75])).loss
+    0.5
+    """
 
     temperature: float
     prior_score: float
@@ -176,14 +300,14 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Free:
-    """Which numbers beside temperature and prior's score are free."""
+    """Which parameters are fitted in addition to temperature and prior score."""
 
     exponent: bool = False
     noise: bool = False
 
 
 class Likelihood:
-    """The log-loss of a trial as a function of at most four numbers, with its gradient."""
+    """The log-loss of a batch as a function of at most four parameters, with its gradient."""
 
     def __init__(self, batch: CalibrationBatch, fixed: dict[str, float]) -> None:
         self.batch, self.fixed = batch, fixed
@@ -197,7 +321,7 @@ class Likelihood:
         begin: tuple[float, float] | Fitted,
         transition: Floats | None = None,
     ) -> Fitted:
-        """Minimize over the free numbers, from a start or an earlier fit."""
+        """Minimize over the free parameters, from a starting point or an earlier fit."""
         from scipy.optimize import minimize
 
         start = self._packed(begin)
@@ -225,7 +349,7 @@ class Likelihood:
         )
 
     def shares(self, temperature: float, prior_score: float) -> Floats:
-        """Shares (B, C) of the trial at these scalars."""
+        """Vote shares (B, C) of the batch at these scalars."""
         return np.concatenate(
             [block.vote(temperature, prior_score).shares for block in self.blocks]
         )
@@ -233,10 +357,10 @@ class Likelihood:
     def _losses(
         self, values: Floats, free: Free, transition: Floats | None
     ) -> tuple[Floats, Floats, float]:
-        """Losses (B,), the gradient of their sum, and the surprise of one row of any label.
+        """Losses (B,), the gradient of their sum, and the loss of one pseudo-row.
 
-        That one row, as likely anywhere and of any label as the prior says, keeps a few rows that
-        all came true from proving that nothing else can.
+        The pseudo-row has the mean prediction of all rows and a label drawn from the prior; see
+        `surprise_of_any`.
         """
         numbers = self._named(values)
         exponent = numbers.exponent if free.exponent else 1.0
@@ -290,7 +414,7 @@ class Likelihood:
 
 @dataclass(frozen=True)
 class _Numbers:
-    """What the four packed values mean; `noise_slope` is the noise's derivative by its own."""
+    """The four parameters; `noise_slope` is the derivative of the noise by its packed value."""
 
     temperature: float
     prior_score: float
@@ -301,7 +425,7 @@ class _Numbers:
 
 @dataclass(frozen=True)
 class _Map:
-    """What turns shares into chances of observed labels."""
+    """What turns shares into probabilities of observed labels."""
 
     exponent: float
     noise: float
@@ -310,7 +434,7 @@ class _Map:
 
 @dataclass(frozen=True)
 class _Votes:
-    """A vote and how it came about.
+    """A vote and its intermediate results.
 
     Parameters
     ----------
@@ -326,9 +450,9 @@ class _Votes:
 
 @dataclass(frozen=True)
 class _Part:
-    """What a block adds: losses (B,), derivatives of their sum and of the surprise, surprise.
+    """The part of one block: losses (B,), gradient of their sum and of the pseudo-row, its loss.
 
-    The derivatives are by log temperature, prior's score, exponent and noise.
+    The gradient is by log temperature, prior score, exponent and noise.
     """
 
     losses: Floats
@@ -337,11 +461,11 @@ class _Part:
 
 
 class _Block:
-    """Some rows of a trial: few enough for the processor's cache."""
+    """Some rows of a batch, few enough for the cache of the processor."""
 
     def __init__(self, batch: CalibrationBatch) -> None:
         self.batch = batch
-        missing = ~batch.has_say
+        missing = ~batch.has_weight
         self.scores = np.where(missing, 0.0, batch.scores.neighbors)
         self.sample_weight = np.where(missing, -np.inf, batch.log_sample_weight[:, None])
         self.own_place = (np.arange(len(batch.own)), batch.own)
@@ -355,7 +479,7 @@ class _Block:
         return _Votes(scaled, heads, shares)
 
     def losses(self, votes: _Votes, by: _Map, surprise_weight: float) -> _Part:
-        """Losses and derivatives of the observed labels, of a vote through a map."""
+        """Losses of the observed labels and their gradient, for a vote and a probability map."""
         logs = np.log(votes.shares)
         powers = by.exponent * logs
         powers -= powers.max(axis=1, keepdims=True)
@@ -376,7 +500,7 @@ class _Block:
         return _Part(-np.log(observed), gradient, float(surprise))
 
     def _observed(self, likely: Floats, by: _Map) -> Floats:
-        """The chance (B,) of the labels that were observed."""
+        """The probability (B,) of the observed labels."""
         if by.transition is not None:
             chance = (likely * by.transition.T[self.batch.own]).sum(axis=1)
         else:
@@ -397,14 +521,14 @@ class _Block:
 
 
 def _dot(first: Floats, second: Floats) -> float:
-    """The sum of products; not by BLAS, whose threads wait for each other on work this small."""
+    """The sum of products, without BLAS, whose threads cost more than they save here."""
     return float(np.einsum("bc,bc->", first, second))
 
 
 def _by_scores(
     batch: CalibrationBatch, heads: tuple[Floats, Floats], by_share: Floats, scaled: Floats
 ) -> tuple[float, float]:
-    """Derivatives of the summed loss by log temperature and by the prior's score.
+    """Derivatives of the summed loss by log temperature and by the prior score.
 
     Parameters
     ----------
@@ -418,12 +542,12 @@ def _by_scores(
     mean_gain = (neighbors * gain).sum(axis=2) + prior * prior_gain  # (B, H)
     by_temperature = -(neighbors * (gain - mean_gain[:, :, None]) * scaled).sum(axis=2)
     by_prior = prior * (prior_gain - mean_gain)
-    say = batch.scores.mixing if batch.scores.mixing is not None else 1.0 / prior.shape[1]
-    return float((by_temperature * say).sum()), float((by_prior * say).sum())
+    mixing = batch.scores.mixing if batch.scores.mixing is not None else 1.0 / prior.shape[1]
+    return float((by_temperature * mixing).sum()), float((by_prior * mixing).sum())
 
 
 def overall_noise(transition: Floats, probabilities: Floats) -> float:
-    """The chance of a wrong label: each true class by its share, as `probabilities` (B, C) say.
+    """The share of wrong labels, with the class frequencies of `probabilities` (B, C).
 
     >>> overall_noise(np.array([[0.6, 0.4], [0.0, 1.0]]), np.array([[0.5, 0.5]]))
     0.2
