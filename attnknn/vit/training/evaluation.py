@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from attnknn.training.devices import Precision, autocast
 from attnknn.training.threads import read_ahead
-from attnknn.vit.training.images import ImagePreprocessor, ImageSource, read_images
+from attnknn.vit.training.images import ImagePreprocessor, Images, read_images
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 
@@ -96,7 +96,7 @@ def make_criterion(name: str, label_smoothing: float = 0.0) -> Criterion:
 @torch.no_grad()
 def evaluate(
     model: nn.Module,
-    images: ImageSource,
+    images: Images,
     classes: Tensor | NDArray[np.int64],
     preprocessor: ImagePreprocessor,
     *,
@@ -114,8 +114,8 @@ def evaluate(
     ----------
     model : nn.Module
         Model that gives class scores; it keeps its mode.
-    images : ImageSource
-        Images.
+    images : ndarray of uint8 of shape (n_images, C, H, W), or ImageSource
+        Images, or an object that reads them, see `ImagePreprocessor.from_images`.
     classes : array-like of int of shape (n_images,)
         Class of each image, from 0.
     preprocessor : ImagePreprocessor
@@ -142,14 +142,9 @@ def evaluate(
 
     Examples
     --------
-    >>> class Zeros:
-    ...     def __len__(self):
-    ...         return 4
-    ...     def take(self, rows):
-    ...         return np.zeros((len(rows), 1, 2, 2), np.uint8)
+    >>> images, classes = np.zeros((4, 1, 2, 2), np.uint8), np.array([0, 1, 2, 0])
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
-    >>> preprocessor = ImagePreprocessor((2, 2), (0.5,), (1.0,))
-    >>> evaluate(model, Zeros(), np.zeros(4, np.int64), preprocessor).n_rows
+    >>> evaluate(model, images, classes, ImagePreprocessor.from_images(images, (2, 2))).n_rows
     4
     """
     device = next(model.parameters()).device

@@ -25,6 +25,9 @@ class ImageSource(Protocol):
         """The images at `rows`, (B, C, H, W)."""
 
 
+Images = ImageSource | NDArray[np.uint8]
+
+
 @dataclass(frozen=True)
 class ImagePreprocessor:
     """Resize and normalize images, with optional noise and augmentation.
@@ -53,14 +56,15 @@ class ImagePreprocessor:
 
     @classmethod
     def from_images(
-        cls, images: ImageSource, size: tuple[int, int], noise: float = 0.0
+        cls, images: Images, size: tuple[int, int], noise: float = 0.0
     ) -> ImagePreprocessor:
         """Build a preprocessor with the mean and standard deviation of some images.
 
         Parameters
         ----------
-        images : ImageSource
-            Training images; at most ten thousand, evenly spaced, are read.
+        images : ndarray of uint8 of shape (n_images, C, H, W), or ImageSource
+            Training images; at most ten thousand, evenly spaced, are read. An `ImageSource` is any
+            object with a length and a method `take(rows)` that reads some of the images.
         size : (int, int)
             (height, width) of the output.
         noise : float, default=0.0
@@ -73,10 +77,10 @@ class ImagePreprocessor:
         """
         every = max(1, -(-len(images) // MAX_SAMPLED))
         rows = np.arange(0, len(images), every)
-        n_channels = images.take(rows[:1]).shape[1]
+        n_channels = take_images(images, rows[:1]).shape[1]
         total, squares, count = np.zeros(n_channels), np.zeros(n_channels), 0
         for part in np.array_split(rows, max(1, len(rows) // 256)):
-            pixels = images.take(part).astype(np.float64) / 255
+            pixels = take_images(images, part).astype(np.float64) / 255
             total += pixels.sum((0, 2, 3))
             squares += (pixels**2).sum((0, 2, 3))
             count += pixels.size // n_channels
@@ -126,6 +130,11 @@ class ImagePreprocessor:
         return (pixels - mean) / std
 
 
-def read_images(images: ImageSource, rows: Tensor) -> Tensor:
+def take_images(images: Images, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """The images at `rows`, (B, C, H, W)."""
+    return images[rows] if isinstance(images, np.ndarray) else images.take(rows)
+
+
+def read_images(images: Images, rows: Tensor) -> Tensor:
     """The images at `rows` as a uint8 tensor (B, C, H, W)."""
-    return torch.from_numpy(np.ascontiguousarray(images.take(rows.numpy())))
+    return torch.from_numpy(np.ascontiguousarray(take_images(images, rows.numpy())))

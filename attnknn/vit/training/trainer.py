@@ -25,7 +25,7 @@ from attnknn.training.schedules import Plateau
 from attnknn.training.threads import read_ahead
 from attnknn.vit.training.config import VitTrainConfig, make_schedule, precision_of
 from attnknn.vit.training.evaluation import Evaluation, evaluate, make_criterion
-from attnknn.vit.training.images import ImagePreprocessor, ImageSource, read_images
+from attnknn.vit.training.images import ImagePreprocessor, Images, read_images
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class VitTrainResult:
 
 def train_vit(
     make_model: Callable[[], nn.Module],
-    images: ImageSource,
+    images: Images,
     classes: Sequence[int] | NDArray[np.int64] | Tensor,
     preprocessor: ImagePreprocessor,
     config: VitTrainConfig | None = None,
@@ -106,8 +106,9 @@ def train_vit(
     ----------
     make_model : callable
         Builds the model; called after the seed is set, so that initial weights depend on it.
-    images : ImageSource
-        Training images; a part of them is held out for validation.
+    images : ndarray of uint8 of shape (n_images, C, H, W), or ImageSource
+        Training images, or an object that reads them, see `ImagePreprocessor.from_images`. A part
+        of them is held out for validation.
     classes : array-like of int of shape (n_images,)
         Class of each image, from 0.
     preprocessor : ImagePreprocessor
@@ -140,16 +141,13 @@ def train_vit(
 
     Examples
     --------
-    >>> class Random:
-    ...     def __len__(self):
-    ...         return 20
-    ...     def take(self, rows):
-    ...         return np.random.default_rng(0).integers(0, 255, (20, 1, 4, 4), np.uint8)[rows]
+    >>> from attnknn.vit.model import vit_tiny
+    >>> images = np.random.default_rng(0).integers(0, 255, (20, 3, 8, 8), np.uint8)
     >>> model, result = train_vit(
-    ...     lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 2)),
-    ...     Random(),
+    ...     lambda: vit_tiny("kvt", image_size=8, patch_size=4, depth=1, n_neighbors=3),
+    ...     images,
     ...     [0, 1] * 10,
-    ...     ImagePreprocessor((4, 4), (0.5,), (0.25,)),
+    ...     ImagePreprocessor.from_images(images, (8, 8)),
     ...     VitTrainConfig(epochs=2, device="cpu"),
     ... )
     >>> [epoch.number for epoch in result.epochs]
@@ -187,7 +185,7 @@ class _Trainer:
     def __init__(
         self,
         model: nn.Module,
-        images: ImageSource,
+        images: Images,
         classes: Tensor,
         preprocessor: ImagePreprocessor,
         config: VitTrainConfig,

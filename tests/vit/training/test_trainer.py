@@ -360,3 +360,12 @@ def test_mirroring_can_be_turned_off() -> None:
         )
         is_bright_left = seen[:, 0, :, :3].mean((1, 2)) > seen[:, 0, :, 5:].mean((1, 2))
         assert is_bright_left.any() == is_mirrored
+
+
+def test_arrays_are_images(bright, preprocessor):
+    assert ImagePreprocessor.from_images(bright.images, (8, 8)) == preprocessor
+    model = VisionTransformer(**SMALL)
+    source, array = (
+        evaluate(model, images, bright.classes, preprocessor) for images in (bright, bright.images)
+    )
+    assert source == array
