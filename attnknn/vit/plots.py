@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 RED, BLUE, GRAY = "#c2241f", "#1f5fbf", "#8a8a8a"
 HAZE = (0.66, 0.68, 0.82)
 PANEL_INCHES = 1.5
-MAX_TICKS = 5  # up to so many epochs have a tick each
+MAX_TICKS = 5  # with more epochs, matplotlib places the ticks
 
 
 def plot_attention_maps(

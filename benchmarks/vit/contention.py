@@ -28,8 +28,8 @@ def measure_contended(
     environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
     if policy is not None:
         environment["OMP_WAIT_POLICY"] = policy
-    asked = json.dumps([n_images, n_tokens, repeats])
-    command = [sys.executable, "-m", "benchmarks.vit.contention", asked]
+    arguments = json.dumps([n_images, n_tokens, repeats])
+    command = [sys.executable, "-m", "benchmarks.vit.contention", arguments]
     with busy(os.cpu_count() or 1):
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     found: dict[str, float] = json.loads(done.stdout)

@@ -36,11 +36,11 @@ class PlainConvNN(nn.Module):
         index, weights = self.chosen(x) if self.n_samples is None else self.sampled(x)
         index = index[:, None].expand(n_images, DIM, n_tokens, K)
         copies = value[..., None].expand(n_images, DIM, n_tokens, K).contiguous()
-        weighed = weights * copies.gather(2, index)
-        return self.out(self.conv(weighed.view(n_images, DIM, n_tokens * K)).mT)
+        weighted = weights * copies.gather(2, index)
+        return self.out(self.conv(weighted.view(n_images, DIM, n_tokens * K)).mT)
 
-    def scores(self, asked: Tensor, known: Tensor) -> Tensor:
-        query, key = self.query(asked).mT.contiguous(), self.key(known).mT.contiguous()
+    def scores(self, x: Tensor, others: Tensor) -> Tensor:
+        query, key = self.query(x).mT.contiguous(), self.key(others).mT.contiguous()
         return query.mT @ key / math.sqrt(DIM)
 
     def chosen(self, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -23,7 +23,7 @@ def can_measure() -> bool:
 
 def measure_peak(name: str, n_images: int, n_tokens: int, *, backward: bool = True) -> float:
     """Peak megabytes that a step adds, in a new process with one thread."""
-    asked = json.dumps([name, n_images, n_tokens, backward])
+    arguments = json.dumps([name, n_images, n_tokens, backward])
     # Freed memory is returned at once, or the peak would include what the allocator keeps.
     environment = {
         **os.environ,
@@ -31,7 +31,7 @@ def measure_peak(name: str, n_images: int, n_tokens: int, *, backward: bool = Tr
         "MALLOC_MMAP_THRESHOLD_": "65536",
         "MALLOC_TRIM_THRESHOLD_": "65536",
     }
-    command = [sys.executable, "-m", "benchmarks.vit.memory", asked]
+    command = [sys.executable, "-m", "benchmarks.vit.memory", arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return float(done.stdout)
 

@@ -57,8 +57,8 @@ def _apart(policy: str | None, n_images: int, n_tokens: int, repeats: int) -> di
     environment["OMP_NUM_THREADS"] = "2"
     if policy is not None:
         environment["OMP_WAIT_POLICY"] = policy
-    asked = json.dumps([n_images, n_tokens, repeats])
-    command = [sys.executable, "-m", "benchmarks.vit.waiting", asked]
+    arguments = json.dumps([n_images, n_tokens, repeats])
+    command = [sys.executable, "-m", "benchmarks.vit.waiting", arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     found: dict[str, float] = json.loads(done.stdout)
     return found

@@ -82,7 +82,7 @@ def test_b9_distances_have_finite_gradients_at_zero_and_far_away(scale):
 def test_b11_sampled_tokens_keep_their_own_coordinates(randn):
     grid, value = infer_grid(16, None, 0), randn(1, 1, 16, 4)
     taps = torch.zeros(2, 2, 2, dtype=torch.float64)
-    taps[0, 0, 1] = taps[1, 1, 1] = 1.0  # where the nearest sample stands
+    taps[0, 0, 1] = taps[1, 1, 1] = 1.0  # position of the nearest sample
     some, rule = torch.tensor([3, 8, 14]), NeighborConfig(2, weights="ones")
     places = {"candidates": some, "grid": grid, "position_kernel": taps}
     out = convnn_attention(value, -value, None, None, rule, **places)
@@ -104,8 +104,8 @@ def test_b29_local_attention_has_the_requested_width_heads_and_window():
 
 
 def test_b29_k_of_the_command_is_the_window():
-    asked = ["--layer", "LocalAttention", "--K", "5", "--resize", "32", "--num_layers", "1"]
-    options = train.make_context("train", asked).params
+    arguments = ["--layer", "LocalAttention", "--K", "5", "--resize", "32", "--num_layers", "1"]
+    options = train.make_context("train", arguments).params
     settings = model_settings(options, in_chans=3, num_classes=10)
     assert build_vit(settings).blocks[0].attn.window_size == 5
 
@@ -127,8 +127,8 @@ def folders(tmp_path):
 def test_b23_images_of_folders_are_augmented_and_noisy_as_requested(folders, monkeypatch, flag):
     moved, usual = {True: 0.0, False: 0.0}, ImagePreprocessor.transform
 
-    def transform(pixels, images, generator, **asked):
-        shown = usual(pixels, images, generator, **asked)
+    def transform(pixels, images, generator, **arguments):
+        shown = usual(pixels, images, generator, **arguments)
         clean = usual(replace(pixels, noise=0.0), images, torch.Generator())
         is_step = torch.is_grad_enabled()
         moved[is_step] = max(moved[is_step], (shown - clean).abs().max().item())

@@ -55,7 +55,7 @@ def nearest(
     if similarity != "euclidean":
         return products * scale, index
     scores = _distance_scores(products, query, coordinates)
-    if self_key is not None:  # apart: rounding would leave nothing of so small a distance
+    if self_key is not None:  # computed directly: so small a distance would be lost to rounding
         first = self_scores(query, self_key, similarity, coordinates)[..., None]
         scores = torch.cat([first, scores], -1)
     return scores, index

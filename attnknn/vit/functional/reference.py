@@ -25,7 +25,7 @@ WEIGHTS = ("softmax", "raw", "ones")
 
 @dataclass(frozen=True)
 class Coordinates:
-    """Coordinates of queries (N, 2) and keys (M, 2), and the weight of features beside them."""
+    """Coordinates of queries (N, 2) and keys (M, 2), and the relative weight of features."""
 
     queries: Tensor
     keys: Tensor

@@ -31,7 +31,7 @@ class Evaluation:
     n_rows : int
         Number of images.
     outputs : list of Tensor
-        Scores of each batch, if they were asked for.
+        Scores of each batch, with `keep_outputs=True`.
 
     Examples
     --------

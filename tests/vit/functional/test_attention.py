@@ -168,7 +168,7 @@ def test_masked_tokens_are_never_selected_and_empty_rows_are_zero(monkeypatch, r
     query, key, value = (randn(B, H, N, D, grad=True) for _ in range(3))
     mask = torch.ones(N, N, dtype=torch.bool)
     mask[0] = False
-    mask[1, 2:] = False  # two left, three asked for
+    mask[1, 2:] = False  # two left, three requested
     for similarity in ("matmul", "euclidean"):
         out = convnn_attention(query, key, value, None, NeighborConfig(K, similarity), mask=mask)
         assert (out[:, :, 0] == 0).all()

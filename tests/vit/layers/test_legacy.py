@@ -50,17 +50,17 @@ def original_implementation(x, state, heads, kind, candidates, is_softmax, *, is
     for b in range(B):
         for h in range(heads):
             part = slice(h * width, (h + 1) * width)
-            asked, known, value = (x[b] @ state[f"W_{p}.weight"][part].T for p in "kqv")
+            query, key, value = (x[b] @ state[f"W_{p}.weight"][part].T for p in "kqv")
             pool = list(range(N)) if candidates is None else candidates
-            known = known[pool]
+            key = key[pool]
             if is_encoded:  # samples count their own ranks, not their positions
-                asked, value, known = (
+                query, value, key = (
                     torch.stack([and_place(row, n, len(rows)) for n, row in enumerate(rows)])
-                    for rows in (asked, value, known)
+                    for rows in (query, value, key)
                 )
             for n in range(N):
                 found = [
-                    (float(scores(asked[n], known[rank], kind, width)), m)
+                    (float(scores(query[n], key[rank], kind, width)), m)
                     for rank, m in enumerate(pool)
                 ]
                 if candidates is not None:

@@ -240,7 +240,7 @@ def test_partly_frozen_projections_are_refused():
     (layer,) = (module for module in layers if isinstance(module, KvtAttention))
     assert [n for n, p in layer.named_parameters() if not p.requires_grad] == ["qkv.weight"]
     frozen[0].k_proj.weight.requires_grad_(True)
-    with pytest.raises(InvalidInputError, match="some weights are frozen and some are not"):
+    with pytest.raises(InvalidInputError, match="some weights of queries, keys and values are frozen"):
         replace_attention(model, "kvt", n_neighbors=3)
 
 
@@ -273,7 +273,7 @@ def test_rotary_position_inputs_are_refused():
         num_hidden_layers=1, intermediate_size=32,
     )  # fmt: skip
     model = replace_attention(transformers.DINOv3ViTModel(config).eval(), "kvt", n_neighbors=3)
-    with pytest.raises(InvalidInputError, match="hands 'position_embeddings' to its attention"):
+    with pytest.raises(InvalidInputError, match="passes 'position_embeddings' to its attention"):
         model(torch.randn(1, 3, 16, 16))
 
 

@@ -181,8 +181,8 @@ def test_interruption_before_the_first_validation_keeps_nothing(bright, preproce
 
 def test_the_epoch_with_the_best_validation_accuracy_is_kept(bright, preprocessor):
     model, result = trained(bright, preprocessor, epochs=4)
-    _, apart = split_validation(bright.classes, 0.1, 0)
-    kept = evaluate(model, bright, bright.classes, preprocessor, rows=apart).top1
+    _, held_out = split_validation(bright.classes, 0.1, 0)
+    kept = evaluate(model, bright, bright.classes, preprocessor, rows=held_out).top1
     assert kept == max(epoch.validation_top1 for epoch in result.epochs)
     assert kept == result.epochs[result.best_epoch - 1].validation_top1
 
@@ -214,9 +214,9 @@ def test_validation_rows_are_not_trained_on(bright, preprocessor):
             return super().take(rows)
 
     trained(Watched(), preprocessor, epochs=1)
-    of_training, apart = split_validation(bright.classes, 0.1, 0)
+    of_training, held_out = split_validation(bright.classes, 0.1, 0)
     assert seen == set(of_training.tolist())
-    assert not seen & set(apart.tolist())
+    assert not seen & set(held_out.tolist())
 
 
 def test_a_plateau_lowers_the_rate_when_the_loss_stops_falling(bright, preprocessor):
@@ -244,7 +244,7 @@ def test_a_plateau_gets_the_validation_loss_of_each_epoch(bright, preprocessor, 
 
 
 def test_every_image_counts_once(bright, preprocessor):
-    """B20: a last batch of sixteen images weighed as much as one of 256."""
+    """B20: a last batch of sixteen images counted as much as one of 256."""
     model = VisionTransformer(**SMALL).eval()
     whole, in_parts = (
         evaluate(model, bright, bright.classes, preprocessor, batch_size=size) for size in (120, 50)
@@ -332,9 +332,9 @@ def test_too_few_images_for_validation_are_refused():
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.5])
 def test_validation_is_stratified_by_class(share):
     classes = torch.arange(1000) % 7
-    trained_on, apart = split_validation(classes, share, 0)
-    assert sorted(torch.cat([trained_on, apart]).tolist()) == list(range(1000))
-    counts = classes[apart].bincount(minlength=7)
+    trained_on, held_out = split_validation(classes, share, 0)
+    assert sorted(torch.cat([trained_on, held_out]).tolist()) == list(range(1000))
+    counts = classes[held_out].bincount(minlength=7)
     assert (counts - share * classes.bincount()).abs().max() <= 1
 
 
