@@ -81,7 +81,6 @@ NOT_CLEAN_YET = {
     "attnknn/value_head",
     "attnknn/vote.py",
     "docs/claims.md",
-    "docs/cli.md",
     "docs/encoders.md",
     "docs/experiments.md",
     "docs/images.md",
