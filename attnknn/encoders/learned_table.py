@@ -1,4 +1,4 @@
-"""A table encoder whose embedding is learned: rows that belong together come to lie together."""
+"""The learned table encoder: a network that is trained so that neighbors share labels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from attnknn.encoders.base import (
     damaged,
 )
 from attnknn.encoders.tabular import NumericColumn, TableEncoder
-from attnknn.errors import InvalidSettingError, NotFittedYetError
+from attnknn.errors import InvalidSettingError
 from attnknn.records import Integers
 from attnknn.registry import Option, register
 from attnknn.training.config import TrainConfig
@@ -190,27 +190,30 @@ class LearnedTableEncoder(Encoder):
 
     @classmethod
     def from_options(cls, **given: Any) -> Self:
-        """Build an encoder from command-line options; see `Encoder.from_options`."""
         training = {name: given.pop(name) for name in ("epochs", "batch_size") if name in given}
         return cls(**given, training=TrainConfig(**training) if training else None)
 
-    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002  (scikit-learn's signature)
-        """Read the columns of `X`; the network stays at its start until it is taught."""
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002
         self.check_settings()
-        self.table_ = TableEncoder("normal", self.max_categories).fit(X)
-        self._adopt_names()
-        self._order = _numbers_first(self.table_)
+        self._set_table(TableEncoder("normal", self.max_categories).fit(X))
         self.build(0)
         return self
 
     def train(self, X: Any, labels: Integers, **context: Any) -> Any:
-        """Train the network for the vote; see `Encoder.train`."""
         # By name, since the trainers are in a room above the encoders.
         train = pkgutil.resolve_name("attnknn.fitting.tables:train_table")
         return train(self, self.inputs(X), labels, **context)
 
     def build(self, random_state: int, network: NetworkName | None = None) -> None:
-        """Put a new network in place, at the start that `random_state` names."""
+        """Replace the network by an untrained one.
+
+        Parameters
+        ----------
+        random_state : int
+            Seed of the initial weights.
+        network : {"waves", "deep", "sparing"}, default=None
+            The network; None takes the first of `networks()`.
+        """
         import torch
 
         from attnknn.encoders.table_net import NetShape, TableNet
@@ -229,35 +232,74 @@ class LearnedTableEncoder(Encoder):
             dropout=self.dropout,
             column_dropout=layers.column_dropout,
         )
-        chance = torch.Generator().manual_seed(random_state)
-        net = TableNet(shape, chance, frequency_scale=layers.frequency_scale)
+        generator = torch.Generator().manual_seed(random_state)
+        net = TableNet(shape, generator, frequency_scale=layers.frequency_scale)
         self.module_: TableNet = net.eval()
 
     def networks(self) -> tuple[NetworkName, ...]:
-        """The networks that may be tried."""
+        """List the networks that may be tried.
+
+        Returns
+        -------
+        tuple of str
+            All networks for "auto", else the one chosen.
+        """
         return tuple(NETWORKS) if self.network == "auto" else (self.network,)
 
     def network_layers(self) -> TableLayers:
-        """Layers of the network in place: those chosen by the user, else the network's own."""
+        """Combine the layers chosen by the user with the defaults of the current network.
+
+        Returns
+        -------
+        TableLayers
+            Layers with every value set.
+        """
         own = {n: v for n, v in vars(self.layers or TableLayers()).items() if v is not None}
         return replace(NETWORKS[self.network_], **own)
 
     def train_config(self) -> TrainConfig:
-        """How the network in place is trained; epochs and patience may be left open."""
+        """Combine the training settings of the user with the defaults of the current network.
+
+        Returns
+        -------
+        TrainConfig
+            Settings; epochs and patience may be None.
+        """
         defaults = replace(TRAINING, learning_rate=LEARNING_RATES[self.network_])
         return (self.training or TrainConfig()).filled(defaults)
 
     def inputs(self, X: Any) -> NDArray[np.float32]:
-        """Rows as the network takes them, numbers first."""
-        self._check_fitted()
+        """Convert rows to inputs of the network.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame
+            Rows as in `fit`.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_inputs)
+            Outputs of `table_`, numbers first.
+        """
+        self.check_fitted()
         return self.table_.transform(X)[:, self._order].astype(np.float32)
 
     def transform(self, X: Any) -> NDArray[np.float32]:
-        """The embeddings (n, embed_dim) of the rows of `X`."""
         return self.embed(self.inputs(X))
 
     def embed(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The embeddings of rows that `inputs` gave."""
+        """Apply the network.
+
+        Parameters
+        ----------
+        inputs : ndarray of shape (n_rows, n_inputs)
+            Rows that `inputs` returned.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, embed_dim)
+            Embeddings.
+        """
         import torch
 
         self.module_.eval()
@@ -268,13 +310,11 @@ class LearnedTableEncoder(Encoder):
         return np.concatenate(embedded) if embedded else np.zeros((0, self.embed_dim), np.float32)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:  # noqa: ARG002
-        """A name for each number of an embedding."""
-        self._check_fitted()
+        self.check_fitted()
         return np.array([f"learned {place}" for place in range(self.embed_dim)], dtype=object)
 
     def to_settings(self) -> tuple[Settings, Arrays]:
-        """What `from_settings` needs: settings, the columns, and the weights as flat arrays."""
-        self._check_fitted()
+        self.check_fitted()
         columns, arrays = self.table_.to_settings()
         state = self.module_.state_dict()
         weights = {_file_name(name): value.numpy().ravel() for name, value in state.items()}
@@ -287,7 +327,6 @@ class LearnedTableEncoder(Encoder):
 
     @classmethod
     def from_settings(cls, settings: Settings, arrays: Arrays) -> Self:
-        """The fitted encoder that `to_settings` described."""
         try:
             stored = dict(settings["settings"])
             for name, record in (("training", TrainConfig), ("layers", TableLayers)):
@@ -295,11 +334,9 @@ class LearnedTableEncoder(Encoder):
                     stored[name] = record.from_dict(stored[name])
             encoder = cls(**stored)
             encoder.check_settings()
-            encoder.table_ = TableEncoder.from_settings(settings["columns"], arrays)
-            encoder._adopt_names()
-            encoder._order = _numbers_first(encoder.table_)
+            encoder._set_table(TableEncoder.from_settings(settings["columns"], arrays))
             encoder.network_ = settings["network"]
-            _refuse_unbacked(encoder, arrays)
+            _check_sizes(encoder, arrays)
             encoder.build(0, encoder.network_)
             encoder._load(arrays)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
@@ -320,12 +357,10 @@ class LearnedTableEncoder(Encoder):
         if self.training is not None and self.training.batch_size is not None:
             check_at_least("batch_size", self.training.batch_size, 2)
 
-    def _adopt_names(self) -> None:
-        self.n_features_in_ = self.table_.n_features_in_
-        if hasattr(self.table_, "feature_names_in_"):
-            self.feature_names_in_ = self.table_.feature_names_in_
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
+    def _set_table(self, table: TableEncoder) -> None:
+        self.table_, self._order = table, _numbers_first(table)
+        self.n_features_in_ = table.n_features_in_
+        self._set_names(getattr(table, "feature_names_in_", None))
 
     def _load(self, arrays: Arrays) -> None:
         import torch
@@ -337,13 +372,9 @@ class LearnedTableEncoder(Encoder):
                 raise ValueError(f"the weights {name!r} must be finite")
             value.copy_(torch.from_numpy(stored).to(value.dtype).reshape(value.shape))
 
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "table_"):
-            raise NotFittedYetError("Call `fit` before `transform`: no columns are known yet.")
-
 
 def _layout(table: TableEncoder) -> tuple[int, tuple[int, ...]]:
-    """How many numbers a table encoder gives, and how many places each of its other columns."""
+    """Number of scaled numbers of a table encoder, and the width of each of its other columns."""
     n_numbers, places = 0, []
     for column in table.columns_:
         is_number = isinstance(column, NumericColumn) and not column.is_constant
@@ -354,7 +385,7 @@ def _layout(table: TableEncoder) -> tuple[int, tuple[int, ...]]:
 
 
 def _numbers_first(table: TableEncoder) -> Integers:
-    """Where the outputs of a table encoder go, so that scaled numbers come first."""
+    """An order of the outputs of a table encoder in which scaled numbers come first."""
     is_number = [
         place == 0 and isinstance(column, NumericColumn) and not column.is_constant
         for column in table.columns_
@@ -368,8 +399,8 @@ def _file_name(parameter: str) -> str:
     return "net_" + parameter.replace(".", "__")
 
 
-def _refuse_unbacked(encoder: LearnedTableEncoder, arrays: Arrays) -> None:
-    """Sizes alone must not reserve memory: what is large must be in the arrays already."""
+def _check_sizes(encoder: LearnedTableEncoder, arrays: Arrays) -> None:
+    """Check the sizes of stored weights before a network of these sizes is built."""
     n_numbers, places = _layout(encoder.table_)
     layers = encoder.network_layers()
     n_inputs = sum(places) + n_numbers * layers.number_dim

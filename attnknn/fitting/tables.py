@@ -111,7 +111,7 @@ def _train_network(
             verbose=verbose,
             before_epoch=objective.refresh,
         )
-    encoder.module_.chance.draw = None
+    encoder.module_.seeded_dropout.generator = None
     encoder.module_.eval()
     return result
 
@@ -131,7 +131,7 @@ class TableObjective(nn.Module):
     ) -> None:
         super().__init__()
         self.net, self.settings, self.generator = encoder.module_, encoder, generator
-        self.net.chance.draw = generator
+        self.net.seeded_dropout.generator = generator
         self.label_smoothing = encoder.train_config().label_smoothing
         self.log_sharpness = nn.Parameter(torch.tensor(SHARPNESS).log())
         self.prior_score = nn.Parameter(torch.tensor(PRIOR_SCORE))

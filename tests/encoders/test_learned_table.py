@@ -71,7 +71,7 @@ def test_every_parameter_gets_a_gradient(table):
     assert [name for name in dead if not name.endswith("bias")] == []
 
 
-def test_building_draws_from_no_shared_chance(table):
+def test_building_does_not_use_the_global_generator(table):
     state = torch.random.get_rng_state()
     first, second = small().fit(table), small().fit(table)
     assert torch.equal(state, torch.random.get_rng_state())
@@ -85,8 +85,8 @@ def test_columns_are_dropped_in_training_only(table):
     module, rows = encoder.module_, torch.from_numpy(encoder.inputs(table))
     plain = module._inputs(rows)
     module.train()
-    assert torch.equal(module._inputs(rows), plain)  # nobody has set its chance
-    module.chance.draw = torch.Generator().manual_seed(0)
+    assert torch.equal(module._inputs(rows), plain)  # no generator is set yet
+    module.seeded_dropout.generator = torch.Generator().manual_seed(0)
     lost = module._inputs(rows)
     assert (lost == 0).float().mean() > 0.8
     kept = lost != 0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 import pandas as pd
 
-from attnknn.encoders.image.folder import ENDINGS, PARTS, parts_of, read_image_folder
+from attnknn.encoders.image.folder import EXTENSIONS, PARTS, parts_of, read_image_folder
 from attnknn.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -255,10 +255,12 @@ def _open_images(folder: Path, part: str) -> ImageSource:
                 stacklevel=2,
             )
         return ImageSource(root, images.names, images.labels.tolist())
-    below = [path.relative_to(root) for path in root.rglob("*") if path.suffix.lower() in ENDINGS]
+    below = [
+        path.relative_to(root) for path in root.rglob("*") if path.suffix.lower() in EXTENSIONS
+    ]
     visible = [path for path in below if not any(name.startswith(".") for name in path.parts)]
     names = sorted(path.as_posix() for path in visible)
     if not names:
-        raise InvalidInputError(f"{root} has no images ({', '.join(sorted(ENDINGS))}).")
+        raise InvalidInputError(f"{root} has no images ({', '.join(sorted(EXTENSIONS))}).")
     has_classes = all("/" in name for name in names)
     return ImageSource(root, names, [n.split("/")[0] for n in names] if has_classes else None)

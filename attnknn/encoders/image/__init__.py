@@ -1,4 +1,8 @@
-"""Images become embeddings: rows and files in, networks for small images, pretrained ones."""
+"""Image encoders: rows and folders of images, networks for small images, pretrained ones.
+
+`ImageEncoder` encodes images, `ImageTraining` says how it is trained, and `read_image_folder`
+lists the images of a folder with one subfolder per class.
+"""
 
 from attnknn.encoders.image.encoder import ImageEncoder
 from attnknn.encoders.image.folder import ImageFolder, read_image_folder

@@ -1,4 +1,4 @@
-"""Pretrained networks through timm: by name, with weights from its hub or from a local file."""
+"""Pretrained networks of timm, with weights from its hub or from a local file."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ PREFIX = "timm:"
 
 
 class Backbone(nn.Module):
-    """A network of timm without its classifier, shown images in the size it was trained on.
+    """A network of timm without its classifier.
 
-    Its first layer is kept: images are resized to it, and gray ones get three equal channels.
+    Images are resized to the size that it was trained on, and gray ones get three equal channels.
     """
 
     def __init__(self, name: str, *, is_pretrained: bool = False) -> None:
@@ -34,12 +34,12 @@ class Backbone(nn.Module):
             self.model = timm.create_model(bare, pretrained=is_pretrained, num_classes=0)
         except (RuntimeError, OSError, ValueError) as error:
             raise InvalidSettingError(
-                f"timm could not make {bare!r}: {_first_line(error)} Weights of a file are taken "
-                "with `weights=`."
+                f"timm cannot build {bare!r}: {_first_line(error)} Pass `weights=` to read the "
+                "weights from a file."
             ) from error
-        about = timm.data.resolve_model_data_config(self.model)
-        self.size: tuple[int, int] = tuple(about["input_size"][1:])
-        self.normalization = (about["mean"], about["std"])
+        config = timm.data.resolve_model_data_config(self.model)
+        self.size: tuple[int, int] = tuple(config["input_size"][1:])
+        self.normalization = (config["mean"], config["std"])
         self.width = int(self.model.num_features)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -50,14 +50,14 @@ class Backbone(nn.Module):
         return self.model(images.expand(-1, 3, -1, -1))
 
     def load(self, path: str | Path) -> None:
-        """Take the weights of a file; those of a classifier that is left out are not needed."""
+        """Load weights from a file; those of the removed classifier are ignored."""
         path = Path(path)
         tensors = read_weights(path)
         own = self.model.state_dict()
         missing = [name for name in own if name not in tensors]
-        unlike = [n for n, t in own.items() if n in tensors and tensors[n].shape != t.shape]
-        if missing or unlike:
-            what = f"has no {missing[0]!r}" if missing else f"has another size of {unlike[0]!r}"
+        different = [n for n, t in own.items() if n in tensors and tensors[n].shape != t.shape]
+        if missing or different:
+            what = f"has no {missing[0]!r}" if missing else f"has another size of {different[0]!r}"
             raise InvalidInputError(
                 f"The weights in {path} do not fit the timm model: the file {what}."
             )
@@ -65,9 +65,9 @@ class Backbone(nn.Module):
 
 
 def read_weights(path: Path) -> Mapping[str, Tensor]:
-    """The tensors of a safetensors file or of a state dict that torch saved; no code is run."""
+    """Tensors of a safetensors file or of a state dict saved by torch; no code is run."""
     if not path.is_file():
-        raise InvalidInputError(f"`weights` must name a file, there is none at {path}.")
+        raise InvalidInputError(f"`weights` must name a file, there is no file at {path}.")
     try:
         tensors = _read(path)
         if not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
@@ -81,7 +81,7 @@ def read_weights(path: Path) -> Mapping[str, Tensor]:
 
 def _read(path: Path) -> Any:
     if path.suffix != ".safetensors":
-        with warnings.catch_warnings():  # of the age of a file, which is then read or refused
+        with warnings.catch_warnings():  # about old file formats, which are read or refused
             warnings.simplefilter("ignore", UserWarning)
             return torch.load(path, map_location="cpu", weights_only=True)
     from safetensors import SafetensorError
@@ -101,7 +101,7 @@ def _unreadable(path: Path, why: object) -> InvalidInputError:
 
 
 def _first_line(error: object) -> str:
-    line = next(iter(str(error).strip().splitlines()), "it cannot be read")
+    line = next(iter(str(error).strip().splitlines()), "the file cannot be read")
     return line if line.endswith(".") else f"{line}."
 
 

@@ -20,15 +20,19 @@ from attnknn.training.views import Views
 
 if TYPE_CHECKING:
     from attnknn.encoders.image.encoder import ImageEncoder
-    from attnknn.encoders.image.networks import EmbeddingNetwork
 
     _Encoder = TypeVar("_Encoder", bound=ImageEncoder)
 
-N_MEASURED = 5_000  # images that normalization and whitening are measured on
+N_MEASURED = 5_000  # images from which normalization and whitening are computed
+STORED = (
+    *("network", "widths", "activation", "embed_dim", "image_size", "backbone"),
+    *("holdout", "batch_size", "workers", "device", "random_state"),
+)
+MAX_SIDE = 1 << 14
 
 
 def sample_of(encoder: ImageEncoder, rows: ImageRows) -> Tensor:
-    """Some images (n, C, H, W), 0 to 1, evenly spread over the rows."""
+    """Images (n, C, H, W) with values from 0 to 1, evenly spread over the rows."""
     chosen = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), N_MEASURED)).astype(np.int64))
     may_resize = encoder.image_size is not None
     pixels = rows.take(chosen, encoder.shape_, may_resize=may_resize)
@@ -36,7 +40,7 @@ def sample_of(encoder: ImageEncoder, rows: ImageRows) -> Tensor:
 
 
 def new_module(encoder: ImageEncoder, shape: ImageShape, sample: Tensor) -> EmbeddingNetwork:
-    """The network of `encoder` at its start, its normalization measured on a sample of images."""
+    """The initialized network of `encoder`, with normalization computed from sample images."""
     with seeded(encoder.random_state):
         module = bare_module(encoder, shape, is_pretrained=encoder.weights is None)
     network = module.network
@@ -47,7 +51,7 @@ def new_module(encoder: ImageEncoder, shape: ImageShape, sample: Tensor) -> Embe
     else:
         axes = (0, 2, 3)
         spread = sample.std(dim=axes, correction=0)
-        spread = torch.where(spread > 0, spread, 1.0)  # a channel that never varies
+        spread = torch.where(spread > 0, spread, 1.0)  # a constant channel
         _normalize_by(module, sample.mean(dim=axes), spread)
     if isinstance(network, ResNet9):
         network.whitening.measure((sample - module.mean) / module.std)
@@ -57,7 +61,7 @@ def new_module(encoder: ImageEncoder, shape: ImageShape, sample: Tensor) -> Embe
 def bare_module(
     encoder: ImageEncoder, shape: ImageShape, *, is_pretrained: bool
 ) -> EmbeddingNetwork:
-    """The network with weights of no meaning yet, except those that timm brings."""
+    """The network with weights that are not initialized yet, except those of timm."""
     network = _network(encoder, shape, is_pretrained)
     width = getattr(network, "width", None) or _measured_width(network, shape)
     return EmbeddingNetwork(
@@ -74,10 +78,10 @@ def _network(encoder: ImageEncoder, shape: ImageShape, is_pretrained: bool) -> n
         return copy.deepcopy(encoder.network)
     if encoder.network.startswith(PREFIX):
         return Backbone(encoder.network, is_pretrained=is_pretrained)
-    smallest = NETWORKS[encoder.network].smallest
-    if min(shape.height, shape.width) < smallest:
+    min_side = NETWORKS[encoder.network].min_side
+    if min(shape.height, shape.width) < min_side:
         raise InvalidInputError(
-            f"{encoder.network!r} needs images of at least {smallest} pixels a side, got "
+            f"{encoder.network!r} needs images of at least {min_side} pixels a side, got "
             f"{shape.height} × {shape.width}. Set `image_size` to enlarge them.",
             parameter="image_size",
         )
@@ -85,14 +89,14 @@ def _network(encoder: ImageEncoder, shape: ImageShape, is_pretrained: bool) -> n
 
 
 def _measured_width(network: nn.Module, shape: ImageShape) -> int:
-    """How many numbers a user's own network gives."""
+    """Output size of a user's own network."""
     was_training = network.training
     with torch.no_grad():
         output = network.eval()(torch.zeros(1, shape.channels, shape.height, shape.width))
     network.train(was_training)
     if not isinstance(output, Tensor) or output.ndim != 2:
         got = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        raise InvalidSettingError(f"`network` must give (B, width) for (B, C, H, W), got {got}.")
+        raise InvalidSettingError(f"`network` must return (B, width) for (B, C, H, W), got {got}.")
     return output.shape[1]
 
 
@@ -105,15 +109,8 @@ def _normalize_by(module: EmbeddingNetwork, mean: object, std: object) -> None:
         buffer.copy_(numbers.view(-1, 1, 1))
 
 
-STORED = (
-    *("network", "widths", "activation", "embed_dim", "image_size", "backbone"),
-    *("holdout", "batch_size", "workers", "device", "random_state"),
-)
-LARGEST_SIDE = 1 << 14
-
-
 def settings_of(encoder: ImageEncoder) -> tuple[Settings, Arrays]:
-    """Settings that JSON can hold, and the weights, one after the other in their own order."""
+    """Settings that JSON can hold, and all weights in one flat array."""
     if not isinstance(encoder.network, str):
         raise InvalidSettingError(
             f"The network `{type(encoder.network).__name__}` is your own code, which a model "
@@ -133,7 +130,7 @@ def settings_of(encoder: ImageEncoder) -> tuple[Settings, Arrays]:
 
 
 def restore(cls: type[_Encoder], settings: Settings, arrays: Arrays) -> _Encoder:
-    """The fitted encoder; memory for weights is reserved only once their number is right."""
+    """The fitted encoder; memory for weights is reserved after their number was checked."""
     training, views = settings["training"], settings["views"]
     encoder = cls(
         **{name: _tuple(settings["settings"][name]) for name in STORED},
@@ -144,10 +141,10 @@ def restore(cls: type[_Encoder], settings: Settings, arrays: Arrays) -> _Encoder
         raise ValueError("the network must be a name")
     encoder.check_settings()
     encoder.shape_ = _shape(settings["shape"])
-    with torch.device("meta"):  # tensors without numbers
+    with torch.device("meta"):  # shapes without storage
         module = bare_module(encoder, encoder.shape_, is_pretrained=False)
     state = _checked_state(module, arrays["weights"])
-    if any(name not in state for name, _ in module.named_buffers()):  # they must be computed
+    if any(name not in state for name, _ in module.named_buffers()):  # computed buffers
         module = bare_module(encoder, encoder.shape_, is_pretrained=False)
     module.load_state_dict(state, assign=True)
     encoder.module_ = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -158,7 +155,7 @@ def restore(cls: type[_Encoder], settings: Settings, arrays: Arrays) -> _Encoder
 
 
 def _checked_state(module: EmbeddingNetwork, weights: Any) -> dict[str, Tensor]:
-    """The stored numbers as the state of `module`, if they are as many as it needs."""
+    """The stored weights as a state dict of `module`; their number must match."""
     wanted = _stored(module)
     n_numbers = sum(value.numel() for value in wanted.values())
     if weights.ndim != 1 or len(weights) != n_numbers or not np.isfinite(weights).all():
@@ -174,7 +171,7 @@ def _checked_state(module: EmbeddingNetwork, weights: Any) -> dict[str, Tensor]:
 
 
 def _stored(module: EmbeddingNetwork) -> dict[str, Tensor]:
-    """All but the counters of batch norms, which predictions do not need."""
+    """All tensors but the counters of batch norms, which predictions do not need."""
     state = module.state_dict()
     return {name: value for name, value in state.items() if value.is_floating_point()}
 
@@ -183,8 +180,8 @@ def _shape(stored: Any) -> ImageShape:
     are_sizes = isinstance(stored, list) and all(type(side) is int for side in stored)
     if not are_sizes or len(stored) != 3 or stored[0] not in (1, 3):
         raise ValueError("`shape` must be channels, height and width")
-    if not all(1 <= side <= LARGEST_SIDE for side in stored):
-        raise ValueError(f"`shape` must be of sides up to {LARGEST_SIDE}")
+    if not all(1 <= side <= MAX_SIDE for side in stored):
+        raise ValueError(f"`shape` must be of sides up to {MAX_SIDE}")
     return ImageShape(*stored)
 
 

@@ -1,4 +1,4 @@
-"""Images become embeddings by a network that is trained for the vote."""
+"""The image encoder: embeddings of images by a network that is trained for the vote."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from attnknn.encoders.base import (
 )
 from attnknn.encoders.image.rows import ImageRows, ImageShape, image_rows
 from attnknn.encoders.image.training import ImageTraining
-from attnknn.errors import InvalidInputError, InvalidSettingError, NotFittedYetError
+from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.records import Integers
 from attnknn.registry import Option, register
 from attnknn.training.config import TrainConfig
@@ -34,45 +34,62 @@ if TYPE_CHECKING:
     from attnknn.training.views import Views
 
 BACKBONES = ("tuned", "frozen")
-LARGEST_SIDE = 4096
+MAX_SIDE = 4096
 
 
 @register("encoder", "image")
 class ImageEncoder(Encoder):
-    """Small images as embeddings of unit length, by a network that learns from labels.
+    """Embeddings of small images by a network that is trained for the vote.
 
-    `fit` reads sizes and colors and builds the network at its start; a classifier then trains it
-    (`attnknn.fitting.images`). Rows are uint8 arrays (n, H, W), (n, H, W, 3) or (n, 3, H, W), or
-    a list of PIL images and paths of files.
+    `fit` reads the size and colors of the images and initializes the network; the classifier then
+    trains it. Rows are uint8 arrays (n, H, W), (n, H, W, 3) or (n, 3, H, W), or a list of PIL
+    images and paths.
 
     Parameters
     ----------
-    network : 'resnet9' (fast), 'resnet18' or 'resnet50' with first layers for small images;
-        'timm:NAME', a pretrained network of timm (extra `images`); or any `torch.nn.Module` that
-        gives (B, width), which cannot be stored in a model folder
-    widths : channels of each stage; None takes the network's own, (64, 256, 256) for 'resnet9'
-    activation : 'gelu', 'celu' or 'relu'; None takes the network's own
-    embed_dim : numbers per embedding, from a projection head (linear, LayerNorm, GELU, linear);
-        None takes the network's features without a head
-    image_size : side, or (height, width), to which all images are resized; None wants one size
-    weights : of a timm network: a file (safetensors, or a state dict saved by torch); None takes
-        what timm's hub has
-    backbone : whether a timm network is 'tuned', at a lower rate, or 'frozen'
-    training : an `ImageTraining`; None takes its defaults
-    views : a `Views`: queries are seen in all of them, and their votes are averaged; None sees
-        images as they are
-    holdout : share of the rows that is not trained on: they judge and calibrate, and are remembered
-        with the others
-    batch_size : images per step of `transform`
-    workers : threads that read image files ahead, in training too; 0 reads them when they are due
-    device : where embeddings are computed: 'auto', 'cpu', 'cuda' or 'mps'
-    random_state : seed of the weights at the start
+    network : str or torch.nn.Module, default='resnet9'
+        'resnet9' (fast), 'resnet18' or 'resnet50' with first layers for small images; 'timm:NAME',
+        a pretrained network of timm (extra `images`); or a module with outputs (B, width), which
+        cannot be stored in a model folder.
+    widths : tuple of int, default=None
+        Channels of each stage; None takes those of the network, (64, 256, 256) for 'resnet9'.
+    activation : {'gelu', 'celu', 'relu'}, default=None
+        Activation; None takes that of the network.
+    embed_dim : int, default=None
+        Size of the embedding, by a projection head (linear, LayerNorm, GELU, linear); None takes
+        the features of the network without a head.
+    image_size : int or tuple of int, default=None
+        Side, or (height, width), to which images are resized; None requires equal sizes.
+    weights : str or Path, default=None
+        File with the weights of a timm network (safetensors, or a state dict saved by torch); None
+        takes those of timm's hub.
+    backbone : {'tuned', 'frozen'}, default='tuned'
+        Whether a timm network is fine-tuned, at a lower learning rate, or frozen.
+    training : ImageTraining, default=None
+        Settings of the training.
+    views : Views, default=None
+        Test-time augmentation: the votes of all views of a query are averaged. None uses the image
+        alone.
+    holdout : float, default=0.1
+        Share of the rows that are not trained on. They are used for validation and calibration,
+        and become entries like the others.
+    batch_size : int, default=256
+        Images per step of `transform`.
+    workers : int, default=0
+        Threads that read image files ahead, also in training; 0 reads them when they are needed.
+    device : {'auto', 'cpu', 'cuda', 'mps'}, default='auto'
+        Device on which embeddings are computed.
+    random_state : int, default=0
+        Seed of the initial weights.
 
     Attributes
     ----------
-    module_ : the network from images (B, C, H, W), 0 to 1, to embeddings
-    shape_ : channels, height and width of the images
-    width_ : numbers per embedding
+    module_ : EmbeddingNetwork
+        The network from images (B, C, H, W) with values from 0 to 1 to embeddings.
+    shape_ : ImageShape
+        Channels, height and width of the images.
+    width_ : int
+        Size of the embedding.
 
     Examples
     --------
@@ -139,14 +156,13 @@ class ImageEncoder(Encoder):
     module_: EmbeddingNetwork
     shape_: ImageShape
 
-    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002  (labels are for the training)
-        """Learn sizes, colors and first patches from `X`, and build the network at its start."""
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002
         from attnknn.encoders.image.building import new_module, sample_of
 
         self.check_settings()
         rows = image_rows(X)
         if not len(rows):
-            raise InvalidInputError("`X` must have at least one image to learn from, got none.")
+            raise InvalidInputError("`X` must have at least one image, got none.")
         self.shape_ = rows.shape(self._size())
         self.module_ = new_module(self, self.shape_, sample_of(self, rows))
         self.width_ = self.module_.width
@@ -154,14 +170,12 @@ class ImageEncoder(Encoder):
         return self
 
     def train(self, X: Any, labels: Integers, **context: Any) -> Any:
-        """Train the network for the vote; see `Encoder.train`."""
         # By name, since the trainers are in a room above the encoders.
         train = pkgutil.resolve_name("attnknn.fitting.images:train_images")
         return train(self, X, labels, **context).result
 
     @classmethod
     def from_options(cls, **given: Any) -> Self:
-        """Build an encoder from command-line options; see `Encoder.from_options`."""
         training = {name: given.pop(name) for name in ("epochs", "batch_size") if name in given}
         if training:
             given["training"] = ImageTraining(TrainConfig(**training))
@@ -177,15 +191,40 @@ class ImageEncoder(Encoder):
         return cls(**given)
 
     def transform(self, X: Any) -> NDArray[Any]:
-        """The embeddings (n, D) of the images of `X`, float32, of unit length."""
         return self.embeddings(X)[0]
 
     def embeddings(self, X: Any, views: Views | None = None) -> NDArray[np.float32]:
-        """Embeddings (V, n, D) of each view of the images of `X`; None sees them as they are."""
+        """Encode several views of each image.
+
+        Parameters
+        ----------
+        X : array-like or list
+            Images as in `fit`.
+        views : Views, default=None
+            The views; None uses the image alone.
+
+        Returns
+        -------
+        ndarray of shape (n_views, n_rows, width_)
+            Embeddings of unit length.
+        """
         return self.embed(self.features(X, views))
 
     def features(self, X: Any, views: Views | None = None) -> NDArray[np.float32]:
-        """Features (V, n, width) of each view of the images of `X`, before the projection."""
+        """Compute the features of several views of each image, before the projection head.
+
+        Parameters
+        ----------
+        X : array-like or list
+            Images as in `fit`.
+        views : Views, default=None
+            The views; None uses the image alone.
+
+        Returns
+        -------
+        ndarray of shape (n_views, n_rows, n_features)
+            Outputs of the network.
+        """
         import torch
 
         from attnknn.training.views import Views, views_of
@@ -202,7 +241,18 @@ class ImageEncoder(Encoder):
         return found
 
     def embed(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Features (V, n, width) as embeddings (V, n, D) of unit length."""
+        """Apply the projection head to features.
+
+        Parameters
+        ----------
+        features : ndarray of shape (n_views, n_rows, n_features)
+            Features that `features` returned.
+
+        Returns
+        -------
+        ndarray of shape (n_views, n_rows, width_)
+            Embeddings of unit length.
+        """
         import torch
 
         module = self.module_
@@ -215,9 +265,19 @@ class ImageEncoder(Encoder):
         return found
 
     def rows(self, X: Any) -> ImageRows:
-        """`X` as rows of images, of a fitted encoder; the module is moved to its device."""
-        if not hasattr(self, "module_"):
-            raise NotFittedYetError("Call `fit` before `transform`: the size is not known yet.")
+        """Wrap images for reading in batches, and move the network to its device.
+
+        Parameters
+        ----------
+        X : array-like or list
+            Images as in `fit`.
+
+        Returns
+        -------
+        ImageRows
+            The images, which are read when they are needed.
+        """
+        self.check_fitted()
         from attnknn.training.devices import device_of
 
         self.module_.to(device_of(self.device))
@@ -226,7 +286,22 @@ class ImageEncoder(Encoder):
     def read(
         self, rows: ImageRows, batches: Sequence[NDArray[np.int64]], workers: int | None = None
     ) -> Iterator[Tensor]:
-        """Images (B, C, H, W) of each batch, 0 to 1, channels last, where the module is."""
+        """Read batches of images.
+
+        Parameters
+        ----------
+        rows : ImageRows
+            Images that `rows` returned.
+        batches : sequence of ndarray
+            Row numbers of each batch.
+        workers : int, default=None
+            Threads that read ahead; None takes the setting of the encoder.
+
+        Yields
+        ------
+        Tensor
+            Images (B, C, H, W) with values from 0 to 1, channels last, on the network's device.
+        """
         import torch
 
         from attnknn.training.threads import read_ahead
@@ -242,26 +317,30 @@ class ImageEncoder(Encoder):
             yield images.float().div_(255).contiguous(memory_format=torch.channels_last)
 
     def images(self, rows: ImageRows, chosen: NDArray[np.int64]) -> Tensor:
-        """The chosen images, as `read` gives them, read now."""
+        """Read one batch of images now.
+
+        Parameters
+        ----------
+        rows : ImageRows
+            Images that `rows` returned.
+        chosen : ndarray of shape (n_batch,)
+            Row numbers.
+
+        Returns
+        -------
+        Tensor
+            Images as `read` yields them.
+        """
         return next(self.read(rows, [chosen], workers=0))
 
-    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:  # noqa: ARG002
-        """A name per number: the encoder's name and a place."""
-        if not hasattr(self, "width_"):
-            raise NotFittedYetError("Call `fit` before `get_feature_names_out`.")
-        return np.array([f"{self.name}{place}" for place in range(self.width_)], dtype=object)
-
     def to_settings(self) -> tuple[Settings, Arrays]:
-        """What `from_settings` needs: settings, shape, and all weights in one flat array."""
         from attnknn.encoders.image.building import settings_of
 
-        if not hasattr(self, "module_"):
-            raise NotFittedYetError("Call `fit` before `to_settings`.")
+        self.check_fitted()
         return settings_of(self)
 
     @classmethod
     def from_settings(cls, settings: Settings, arrays: Arrays) -> Self:
-        """The fitted encoder that `to_settings` described."""
         from attnknn.encoders.image.building import restore
 
         try:
@@ -270,7 +349,7 @@ class ImageEncoder(Encoder):
             raise damaged(cls.registered_name, error) from error
 
     def check_settings(self) -> None:
-        """An error for the first setting that cannot be used."""
+        """Raise for the first setting that is not valid."""
         from attnknn.encoders.image.networks import ACTIVATIONS
         from attnknn.training.devices import DEVICES
 
@@ -321,10 +400,8 @@ class ImageEncoder(Encoder):
             return None
         sides = self.image_size if isinstance(self.image_size, tuple | list) else (self.image_size,)
         for side in sides:
-            if check_at_least("image_size", side, 1) > LARGEST_SIDE:
-                raise InvalidSettingError(
-                    f"`image_size` must be at most {LARGEST_SIDE}, got {side}."
-                )
+            if check_at_least("image_size", side, 1) > MAX_SIDE:
+                raise InvalidSettingError(f"`image_size` must be at most {MAX_SIDE}, got {side}.")
         if len(sides) > 2 or not sides:
             raise InvalidSettingError(
                 f"`image_size` must be a side or (height, width), got {self.image_size!r}."

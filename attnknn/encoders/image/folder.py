@@ -1,4 +1,4 @@
-"""A folder of images by class, `class/file.png`, with or without parts for training and testing."""
+"""Folders of images with one subfolder per class, optionally split into train and test."""
 
 from __future__ import annotations
 
@@ -11,20 +11,29 @@ from numpy.typing import NDArray
 
 from attnknn.errors import InvalidInputError
 
-ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
+EXTENSIONS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
 PARTS = ("train", "test", "val", "valid", "validation")
 
 
 @dataclass(frozen=True)
 class ImageFolder:
-    """The images of a folder, one row each, in the order of their names.
+    """The images of a folder, one row each, sorted by name.
 
     Parameters
     ----------
-    paths : where each image is; what an `ImageEncoder` takes as rows
-    labels : (n,) the name of the class folder of each
-    names : each path from the folder on, with `/`, to be shown beside it (a payload)
-    skipped : files of class folders that are no images by their ending
+    paths : list of Path
+        Path of each image; rows for `ImageEncoder`.
+    labels : ndarray of shape (n_images,)
+        Name of the class folder of each image.
+    names : list of str
+        Each path relative to the folder, with `/`; useful as payloads.
+    skipped : list of Path
+        Files of class folders that are not images by their extension.
+
+    Examples
+    --------
+    >>> ImageFolder([Path("cats/1.png")], np.array(["cats"]), ["cats/1.png"], []).classes
+    ['cats']
     """
 
     paths: list[Path]
@@ -37,32 +46,59 @@ class ImageFolder:
 
     @property
     def classes(self) -> list[str]:
-        """The names of the class folders."""
+        """Names of the class folders."""
         return sorted(set(self.labels.tolist()))
 
     def blocks(self, size: int) -> Iterator[ImageFolder]:
-        """The same rows, `size` at a time, for sets larger than memory."""
+        """Split the rows, for sets larger than memory.
+
+        Parameters
+        ----------
+        size : int
+            Rows per block.
+
+        Yields
+        ------
+        ImageFolder
+            Up to `size` rows.
+        """
         for start in range(0, len(self), size):
             part = slice(start, start + size)
             yield ImageFolder(self.paths[part], self.labels[part], self.names[part], [])
 
 
 def read_image_folder(folder: str | Path, part: str | None = None) -> ImageFolder:
-    """List the images of `folder`, whose subfolders are the classes; no image is read yet.
+    """List the images of a folder with one subfolder per class; no image is read yet.
 
     Parameters
     ----------
-    part : 'train', 'test', …, where the folder has such subfolders and the classes are in them.
-        None wants a folder without parts
+    folder : str or Path
+        The folder.
+    part : {'train', 'test', 'val', 'valid', 'validation'}, default=None
+        Subfolder that holds the classes, if the folder is split into parts.
 
+    Returns
+    -------
+    ImageFolder
+        Paths and labels.
+
+    Raises
+    ------
+    InvalidInputError
+        If the folder, the part or the images of a class are missing.
+
+    Examples
+    --------
     >>> read_image_folder("no/such/folder")
     Traceback (most recent call last):
     attnknn.errors.InvalidInputError: There is no folder at no/such/folder.
     """
     root = Path(folder)
     if not root.is_dir():
-        kind = "is a file, not a folder" if root.exists() else ""
-        raise InvalidInputError(f"{root} {kind}." if kind else f"There is no folder at {root}.")
+        is_file = root.exists()
+        raise InvalidInputError(
+            f"{root} is a file, not a folder." if is_file else f"There is no folder at {root}."
+        )
     parts = parts_of(root)
     if part is None and parts:
         raise InvalidInputError(
@@ -77,9 +113,9 @@ def read_image_folder(folder: str | Path, part: str | None = None) -> ImageFolde
 
 
 def parts_of(folder: str | Path) -> list[str]:
-    """The parts of a folder, such as train and test; none if its subfolders are classes.
+    """The parts of a folder, such as train and test; empty if its subfolders are classes.
 
-    Subfolders called like parts are parts only if there are no others, and if they hold folders.
+    Subfolders with names of parts are parts only if there are no others, and if they hold folders.
     """
     names = [sub.name for sub in _subfolders(Path(folder))]
     are_parts = names and set(names) <= set(PARTS)
@@ -126,4 +162,4 @@ def _is_visible_file(path: Path, root: Path) -> bool:
 
 
 def _is_image(path: Path) -> bool:
-    return path.suffix.lower() in ENDINGS
+    return path.suffix.lower() in EXTENSIONS

@@ -20,15 +20,14 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-FEWEST_CHANNELS = 64  # with fewer, the ways to the points and back cost more than they save
-FEWEST_IMAGES = 32  # with fewer, those of the filters do
+MIN_CHANNELS = 64  # with fewer, the transforms of images cost more than they save
+MIN_IMAGES = 32  # with fewer, the transforms of filters do
 
 
 class Convolution(nn.Conv2d):
-    """3 × 3, stride 1, the size kept, no bias; the parameter is that of `nn.Conv2d`.
+    """A 3 × 3 convolution with stride 1, padding 1 and no bias, by Winograd in training.
 
-    The plain way is the reference. Predictions always go it, so that they depend neither on the
-    batch nor on the machine more than torch's own do.
+    Predictions always use torch's convolution, so that they do not depend on the batch.
     """
 
     def __init__(self, n_in: int, n_out: int) -> None:
@@ -41,27 +40,27 @@ class Convolution(nn.Conv2d):
 
 
 def suits_winograd(images: Tensor, weight: Tensor) -> bool:
-    """Whether `convolve` is faster than torch's convolution, and as good."""
+    """Whether `convolve` is faster than torch's convolution, and as exact."""
     return (
         not torch.compiler.is_compiling()
         and images.device.type == "cpu"
         and images.dtype == weight.dtype == torch.float32
         and not torch.is_autocast_enabled("cpu")
         and torch.is_grad_enabled()
-        and len(images) >= FEWEST_IMAGES
-        and min(weight.shape[:2]) >= FEWEST_CHANNELS
+        and len(images) >= MIN_IMAGES
+        and min(weight.shape[:2]) >= MIN_CHANNELS
     )
 
 
 SIDE = 2
-FLOOR = 5e-4  # added to the variances: axes that hardly vary would be mostly noise
+FLOOR = 5e-4  # added to the variances: axes with little variance are mostly noise
 
 
 class Whitening(nn.Conv2d):
-    """Patches of 2 × 2 pixels become their whitened coordinates and the negatives of those.
+    """Whitening of 2 × 2 patches: their coordinates on the main axes, with both signs.
 
-    The filters are measured, not learned; the bias is learned. Both signs are given because the
-    activation that follows would cut one of them off.
+    The filters are computed from images, only the bias is learned. Both signs are needed because
+    the following activation cuts off one of them.
     """
 
     def __init__(self, channels: int) -> None:
@@ -71,18 +70,18 @@ class Whitening(nn.Conv2d):
         nn.init.zeros_(self.bias)
 
     def measure(self, images: Tensor) -> None:
-        """Set the filters by the patches of normalized images (n, C, H, W)."""
+        """Compute the filters from the patches of normalized images (n, C, H, W)."""
         filters = whitening_filters(images)
         with torch.no_grad():
             self.weight.copy_(torch.cat([filters, -filters]))
 
 
 def whitening_filters(images: Tensor) -> Tensor:
-    """Filters (4C, C, 2, 2) whose answers over all patches are uncorrelated, of variance near one.
+    """Filters (4C, C, 2, 2) with uncorrelated outputs of variance near one over all patches.
 
     >>> images = torch.randn(50, 1, 8, 8, generator=torch.Generator().manual_seed(0))
-    >>> answers = F.conv2d(images, whitening_filters(images)).transpose(0, 1).flatten(1)
-    >>> torch.allclose(torch.cov(answers), torch.eye(4), atol=0.02)
+    >>> outputs = F.conv2d(images, whitening_filters(images)).transpose(0, 1).flatten(1)
+    >>> torch.allclose(torch.cov(outputs), torch.eye(4), atol=0.02)
     True
     """
     channels = images.shape[1]
@@ -92,15 +91,14 @@ def whitening_filters(images: Tensor) -> Tensor:
     return filters.flip(0).reshape(-1, channels, SIDE, SIDE).to(images.dtype)
 
 
-NORM_LR_SCALE = 0.4  # a short training has few batches: their statistics must follow at once
+NORM_MOMENTUM = 0.4  # a short training has few batches to estimate running statistics
 
 
 class ResNet9(nn.Module):
-    """Images (B, C, H, W) become features (B, width of the last stage).
+    """A fast network of nine layers from small images (B, C, H, W) to features (B, width).
 
     Whitening, then three stages that each halve the image; the last one is residual. Convolutions
-    start as the identity on the channels they can pass on, and norms have no scale of their own:
-    the next convolution could undo it.
+    are initialized as the identity, and norms have no scale, which the next convolution could undo.
     """
 
     def __init__(self, channels: int, widths: tuple[int, ...], activation: str) -> None:
@@ -117,12 +115,12 @@ class ResNet9(nn.Module):
         self.width = widths[-1]
 
     def forward(self, images: Tensor) -> Tensor:
-        seen = self.activation(self.whitening(images))
-        return self.stages(seen).amax(dim=(2, 3))
+        whitened = self.activation(self.whitening(images))
+        return self.stages(whitened).amax(dim=(2, 3))
 
 
 class Stage(nn.Module):
-    """A convolution with pooling, one more, and in the residual stage a third added to the first.
+    """Convolution and pooling, a second convolution, and in a residual stage a third one.
 
     (B, n_in, H, W) gives (B, n_out, H // 2, W // 2).
     """
@@ -138,10 +136,10 @@ class Stage(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         halved = self.activation(self.first(images))
-        seen = self.activation(self.second(halved))
+        hidden = self.activation(self.second(halved))
         if self.third is None:
-            return seen
-        return self.activation(self.third(seen) + halved)
+            return hidden
+        return self.activation(self.third(hidden) + halved)
 
 
 def _convolution(n_in: int, n_out: int) -> Convolution:
@@ -152,18 +150,19 @@ def _convolution(n_in: int, n_out: int) -> Convolution:
 
 
 def _norm(width: int) -> nn.BatchNorm2d:
-    norm = nn.BatchNorm2d(width, momentum=NORM_LR_SCALE)
+    norm = nn.BatchNorm2d(width, momentum=NORM_MOMENTUM)
     norm.weight.requires_grad_(False)
     return norm
 
 
-EXPANSION = 4  # of the bottleneck: its last layer is so many times wider
+EXPANSION = 4  # widening of the last layer of a bottleneck
 
 
 class ResNet(nn.Module):
-    """Images (B, C, H, W) become features (B, width): the mean over places of the last stage.
+    """ResNet-18 or -50 from small images (B, C, H, W) to features (B, width).
 
-    The first layer is 3 × 3 and keeps the size, where networks for photographs quarter it.
+    The first layer is 3 × 3 and keeps the size, where networks for photographs reduce it to a
+    quarter.
     """
 
     def __init__(
@@ -204,7 +203,7 @@ class ResNet(nn.Module):
 
 
 class Block(nn.Module):
-    """Some layers, and what went into them added to what comes out."""
+    """A residual block."""
 
     def __init__(
         self, layers: list[nn.Module], n_in: int, n_out: int, stride: int, activation: str
@@ -219,10 +218,10 @@ class Block(nn.Module):
 
 
 def _shortcut(n_in: int, n_out: int, stride: int) -> list[nn.Module]:
-    """Nothing, or a mean over what a stride skips and a change of width.
+    """Identity, or average pooling for a stride and a change of width.
 
-    A convolution of 1 × 1 with a stride would see a quarter of the places, and torch 2.13 writes
-    beyond its memory in the backward pass of such a one with few channels laid out last.
+    A 1 × 1 convolution with a stride would ignore three quarters of the pixels, and torch 2.13
+    writes out of bounds in its backward pass with few channels in channels-last layout.
     """
     if n_in == n_out and stride == 1:
         return []
@@ -252,36 +251,27 @@ def _unit(n_in: int, n_out: int, size: int, stride: int = 1) -> list[nn.Module]:
     return [layer, nn.BatchNorm2d(n_out)]
 
 
-__all__ = ["ACTIVATIONS", "NETWORKS", "Plan", "build_network"]
-
-
 @dataclass(frozen=True)
-class Plan:
-    """A network that can be built by name.
-
-    Parameters
-    ----------
-    widths : channels of each stage unless others are asked for
-    smallest : pixels that the shorter side of an image must have
-    """
+class NetworkPlan:
+    """How to build a network by name, its defaults, and the smallest side of an image."""
 
     build: Callable[[int, tuple[int, ...], str], nn.Module]
     widths: tuple[int, ...]
     activation: str
-    smallest: int
+    min_side: int
 
 
-NETWORKS: dict[str, Plan] = {
-    "resnet9": Plan(ResNet9, (64, 256, 256), "gelu", 9),
-    "resnet18": Plan(ResNet.of_18, (64, 128, 256, 512), "relu", 8),
-    "resnet50": Plan(ResNet.of_50, (64, 128, 256, 512), "relu", 8),
+NETWORKS: dict[str, NetworkPlan] = {
+    "resnet9": NetworkPlan(ResNet9, (64, 256, 256), "gelu", 9),
+    "resnet18": NetworkPlan(ResNet.of_18, (64, 128, 256, 512), "relu", 8),
+    "resnet50": NetworkPlan(ResNet.of_50, (64, 128, 256, 512), "relu", 8),
 }
 
 
 def build_network(
     name: str, channels: int, widths: tuple[int, ...] | None, activation: str | None
 ) -> nn.Module:
-    """The network called `name`, with widths and activation of its plan unless others are given.
+    """The network `name`, with its default widths and activation unless others are given.
 
     >>> import torch
     >>> network = build_network("resnet9", 3, (8, 16, 16), "celu")
@@ -297,14 +287,15 @@ def build_network(
 
 
 class EmbeddingNetwork(nn.Module):
-    """Images (B, C, H, W) with numbers from 0 to 1 become embeddings (B, D) of unit length.
+    """A network with normalization before and a projection head behind it.
+
+    Images (B, C, H, W) with values from 0 to 1 become embeddings (B, D) of unit length.
 
     Parameters
     ----------
-    network : gives features (B, `width`) of normalized images
-    embed_dim : with a number, features go through a projection head to so many; None takes the
-        features as they are
-    is_frozen : the network stays as it is, and in the mode of prediction; the head is trained
+    network : from normalized images to features (B, `width`)
+    embed_dim : output size of the projection head; None has no head
+    is_frozen : whether only the head is trained, with the network in evaluation mode
     """
 
     mean: Tensor
@@ -333,22 +324,22 @@ class EmbeddingNetwork(nn.Module):
         return self.embed(self.features(images))
 
     def features(self, images: Tensor) -> Tensor:
-        """What the network sees in images (B, C, H, W): (B, width)."""
+        """Features (B, width) of images (B, C, H, W)."""
         features = self.network((images - self.mean) / self.std)
         if features.ndim != 2 or features.shape[1] != self.features_width:
             raise InvalidInputError(
-                f"The network must give {self.features_width} numbers per image, "
-                f"(B, {self.features_width}), got the shape {tuple(features.shape)}."
+                f"The network must return (B, {self.features_width}), "
+                f"got shape {tuple(features.shape)}."
             )
         return features
 
     def embed(self, features: Tensor) -> Tensor:
-        """Features (B, width) as embeddings (B, D) of unit length."""
+        """Embeddings (B, D) of unit length for features (B, width)."""
         projected = features if self.projection is None else self.projection(features)
         return F.normalize(projected.float(), dim=1)
 
     def train(self, mode: bool = True) -> Self:
-        """Batch norms of a frozen network must not move either."""
+        """Set the mode; a frozen network stays in evaluation mode, for its batch norms."""
         super().train(mode)
         if self.is_frozen:
             self.network.eval()

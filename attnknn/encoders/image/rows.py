@@ -23,21 +23,15 @@ UNREADABLE = (OSError, SyntaxError, ValueError, EOFError, IndexError)  # what PI
 
 @dataclass(frozen=True)
 class ImageShape:
-    """What every image must be: channels (1 or 3), height and width in pixels."""
+    """Channels (1 or 3), height and width of images, in pixels."""
 
     channels: int
     height: int
     width: int
 
 
-def look_at(item: Any, name: str) -> ImageShape:
-    """What an image is; of a file only the header is read.
-
-    Parameters
-    ----------
-    item : a path, a PIL image, or an array (H, W) or (H, W, 3) of uint8
-    name : what errors call it
-    """
+def image_shape(item: Any, name: str) -> ImageShape:
+    """Shape of a path, PIL image or uint8 array; of a file only the header is read."""
     if isinstance(item, np.ndarray):
         return ImageShape(*_from_array(item, name).shape)
     with _opened(item, name) as image:
@@ -52,7 +46,7 @@ def look_at(item: Any, name: str) -> ImageShape:
 
 
 def read_picture(item: Any, name: str) -> Pixels:
-    """The pixels (C, H, W) of an image, upright, with one or three channels."""
+    """Pixels (C, H, W) of an image, rotated by its EXIF tag, with one or three channels."""
     if isinstance(item, np.ndarray):
         return _from_array(item, name)
     from PIL import ImageOps
@@ -70,7 +64,7 @@ def read_picture(item: Any, name: str) -> Pixels:
 
 
 def resize(images: Pixels, size: tuple[int, int]) -> Pixels:
-    """Images (n, C, H, W) in another size, without jagged edges when they become smaller.
+    """Resize images (n, C, H, W), with antialiasing.
 
     >>> resize(np.full((1, 1, 4, 4), 7, dtype=np.uint8), (2, 2)).tolist()
     [[[[7, 7], [7, 7]]]]
@@ -78,13 +72,13 @@ def resize(images: Pixels, size: tuple[int, int]) -> Pixels:
     import torch
     from torch.nn import functional as F
 
-    numbers = torch.from_numpy(np.ascontiguousarray(images)).float()
-    resized = F.interpolate(numbers, size, mode="bilinear", align_corners=False, antialias=True)
+    pixels = torch.from_numpy(np.ascontiguousarray(images)).float()
+    resized = F.interpolate(pixels, size, mode="bilinear", align_corners=False, antialias=True)
     return resized.round().clamp(0, 255).byte().numpy()
 
 
 def _opened(item: Any, name: str) -> Any:
-    """An open PIL image; closed at the end of a `with` if it came from a file."""
+    """An open PIL image, to be used in a `with` statement."""
     if not isinstance(item, str | os.PathLike) and not hasattr(item, "getexif"):
         raise InvalidInputError(
             f"Every row must be an image or the path of one, {name} is {str(item)[:40]!r} "
@@ -102,19 +96,19 @@ def _opened(item: Any, name: str) -> Any:
     if image.mode not in (*GRAY, *COLOR):
         image.close()
         raise InvalidInputError(
-            f"Images must have 8 bits per channel, gray or color; {name} is of the kind "
-            f"{image.mode!r}. Convert it."
+            f"Images must have 8 bits per channel, gray or color; {name} has mode {image.mode!r}. "
+            "Convert it."
         )
     return image
 
 
 def _refuse_transparent(image: Any, name: str) -> None:
-    """Behind transparent pixels stands any color at all: nobody sees what the encoder would."""
+    """Transparent pixels have arbitrary colors that nobody sees, but the encoder would."""
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         lowest, _ = image.convert("RGBA").getchannel("A").getextrema()
         if lowest < 255:
             raise InvalidInputError(
-                f"{name} is transparent in parts. Put it on a background, and save it without."
+                f"{name} has transparent pixels. Save it on an opaque background."
             )
 
 
@@ -124,8 +118,8 @@ def _from_array(item: NDArray[Any], name: str) -> Pixels:
     if item.dtype == np.uint8 and item.ndim == 3 and item.shape[2] in (1, 3):
         return item.transpose(2, 0, 1)
     raise InvalidInputError(
-        f"Images must be uint8 of the shape (H, W) or (H, W, 3), {name} is {item.dtype} of the "
-        f"shape {item.shape}."
+        f"Images must be uint8 of shape (H, W) or (H, W, 3), {name} is {item.dtype} of shape "
+        f"{item.shape}."
     )
 
 
@@ -144,13 +138,13 @@ class ImageRows(Protocol):
     def __len__(self) -> int: ...
 
     def shape(self, size: tuple[int, int] | None) -> ImageShape:
-        """The shape of all images, or an error for the first that differs; `size` resizes."""
+        """Shape of all images after resizing to `size`; without it their sizes must be equal."""
 
     def take(self, rows: Integers, shape: ImageShape, *, may_resize: bool) -> Pixels:
-        """The images at `rows`, (B, C, H, W) uint8, in this shape."""
+        """The images at `rows` in this shape, (B, C, H, W) uint8."""
 
     def identity(self) -> NDArray[Any]:
-        """What tells these images from others: an array of pixels, or of names."""
+        """An array of pixels or of names that identifies the images."""
 
 
 def image_rows(X: Any) -> ImageRows:
@@ -202,7 +196,7 @@ class ArrayRows:
 
 
 class ListRows:
-    """Images by themselves: PIL images, paths, or arrays (H, W), (H, W, 3)."""
+    """A list of PIL images, paths, or arrays (H, W), (H, W, 3)."""
 
     def __init__(self, items: Sequence[Any]) -> None:
         self.items = items
@@ -211,15 +205,15 @@ class ListRows:
         return len(self.items)
 
     def shape(self, size: tuple[int, int] | None) -> ImageShape:
-        looks = [look_at(item, _name(item, row)) for row, item in enumerate(self.items)]
-        channels = max(look.channels for look in looks)
+        shapes = [image_shape(item, _name(item, row)) for row, item in enumerate(self.items)]
+        channels = max(shape.channels for shape in shapes)
         if size is None:
-            first = looks[0]
-            for row, look in enumerate(looks):
-                if (look.height, look.width) != (first.height, first.width):
+            first = shapes[0]
+            for row, shape in enumerate(shapes):
+                if (shape.height, shape.width) != (first.height, first.width):
                     raise InvalidInputError(
                         f"Images must have one size: {_name(self.items[row], row)} is "
-                        f"{look.height} × {look.width}, {_name(self.items[0], 0)} is "
+                        f"{shape.height} × {shape.width}, {_name(self.items[0], 0)} is "
                         f"{first.height} × {first.width}. Set `image_size` to resize them.",
                         parameter="image_size",
                     )
@@ -248,13 +242,13 @@ def _channels_first(X: NDArray[Any]) -> Pixels:
     """A view (n, C, H, W) of an array of images; nothing is copied."""
     if X.dtype != np.uint8:
         raise InvalidInputError(
-            f"Images must be uint8, from 0 to 255, got {X.dtype}. Convert them: numbers from 0 to "
-            "1 are multiplied by 255 and rounded."
+            f"Images must be uint8, from 0 to 255, got {X.dtype}. Convert them: multiply numbers "
+            "from 0 to 1 by 255 and round."
         )
     if X.ndim == 3:
         return X[:, None]
     is_last, is_first = (X.ndim == 4 and X.shape[axis] in (1, 3) for axis in (3, 1))
-    if is_last == is_first:  # neither, or it cannot be told
+    if is_last == is_first:  # neither, or ambiguous
         raise InvalidInputError(
             "Images must have the shape (n, H, W), (n, H, W, 3) or (n, 3, H, W), with one or three "
             f"channels, got {X.shape}."
@@ -271,7 +265,7 @@ def _only_column(table: Any) -> list[Any]:
 
 
 def _name(item: Any, row: int) -> str:
-    """What to call an image in an error: its file if it has one, else its row."""
+    """Name of an image in errors: its file, or its row number."""
     if isinstance(item, str | os.PathLike):
         return os.fspath(item)
     file = getattr(item, "filename", "")

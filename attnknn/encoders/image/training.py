@@ -53,6 +53,11 @@ class ImageLoss:
         Weight of the entropy of the vote's weights, which is maximized.
     calibration_weight : float, default=0.0
         Weight of the calibration error of the vote, by soft bins.
+
+    Examples
+    --------
+    >>> ImageLoss(contrastive_weight=0.5).contrastive_weight
+    0.5
     """
 
     vote_weight: float = 1.0
@@ -91,6 +96,11 @@ class ImageVoters:
         Epochs between two searches for hard negatives and boundary rows.
     validation_entries : int, default=4096
         Training rows that vote on the validation rows after each epoch.
+
+    Examples
+    --------
+    >>> ImageVoters(queue_size=512).queue_size
+    512
     """
 
     queue_size: int = 2048

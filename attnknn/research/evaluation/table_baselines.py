@@ -97,7 +97,7 @@ class TableMLP(ClassifierMixin, BaseEstimator):
         self.encoder_.build(seed, network)
         net = self.encoder_.module_
         chance = torch.Generator().manual_seed(seed)
-        net.chance.draw = chance
+        net.seeded_dropout.generator = chance
         head = nn.utils.skip_init(nn.Linear, self.encoder_.embed_dim, len(self.classes_))
         with torch.no_grad():
             head.weight.normal_(0, 0.1, generator=chance)
@@ -124,7 +124,7 @@ class TableMLP(ClassifierMixin, BaseEstimator):
         size = min(config.batch_size, len(trained))
         config = replace(config, epochs=EPOCHS, batch_size=size, patience=PATIENCE)
         outcome = train(both, loss_of, judge, len(trained), config, groups, chance)
-        net.chance.draw = None
+        net.seeded_dropout.generator = None
         both.eval()
         return min(outcome.validation_losses), network, net, head
 

@@ -51,7 +51,7 @@ def test_files_without_weights_are_named(tmp_path):
     for name in ("a.safetensors", "b.pt", "c.pt", "d.pt"):
         with pytest.raises(InvalidInputError, match=f"{name} must hold weights"):
             read_weights(tmp_path / name)
-    with pytest.raises(InvalidInputError, match="there is none at"):
+    with pytest.raises(InvalidInputError, match="there is no file at"):
         read_weights(tmp_path / "e.pt")
 
 

@@ -84,9 +84,9 @@ def test_images_are_resized_alike_wherever_they_come_from(images):
         ("cat.png", "got one path: 'cat.png'"),
         (Image.new("RGB", (4, 4)), "got one image"),
         ([None], "row 0 is 'None'"),
-        ([np.zeros((4, 4, 2), np.uint8)], r"row 0 is uint8 of the shape \(4, 4, 2\)"),
+        ([np.zeros((4, 4, 2), np.uint8)], r"row 0 is uint8 of shape \(4, 4, 2\)"),
         (["no/such.png"], "There is no image at no/such.png"),
-        ([Image.new("I;16", (4, 4))], "8 bits per channel.*row 0 is of the kind 'I;16'"),
+        ([Image.new("I;16", (4, 4))], "8 bits per channel.*row 0 has mode 'I;16'"),
         (pd.DataFrame({"a": ["x"], "b": ["y"]}), "one column of paths, got 2"),
     ],
 )
@@ -110,7 +110,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path, images):
 
 def test_transparent_images_are_refused_by_name(tmp_path):
     Image.new("RGBA", (4, 4), (1, 2, 3, 0)).save(tmp_path / "glass.png")
-    with pytest.raises(InvalidInputError, match=r"glass\.png is transparent"):
+    with pytest.raises(InvalidInputError, match=r"glass\.png has transparent"):
         taken([tmp_path / "glass.png"])
 
 
