@@ -1,4 +1,4 @@
-"""A change of an object that happens whole or not at all."""
+"""Changes of an object that are undone if they fail."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def all_or_nothing(thing: object) -> Iterator[None]:
-    """A context that puts the attributes of `thing` back if anything is raised in it.
+    """Context manager that restores the attributes of `thing` if an error is raised in it.
 
     >>> from types import SimpleNamespace
     >>> thing = SimpleNamespace(n=1)

@@ -1,4 +1,4 @@
-"""Where this package keeps what can be downloaded or computed again."""
+"""The folder for files that can be downloaded or computed again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,18 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """This user's cache of this package, by the custom of the platform."""
+    """Locate the cache folder of this package, by the convention of the platform.
+
+    Returns
+    -------
+    Path
+        The folder, which may not exist yet.
+
+    Examples
+    --------
+    >>> "attnknn" in str(cache_folder())
+    True
+    """
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "attnknn"
     if sys.platform == "win32":

@@ -1,4 +1,4 @@
-"""Optional packages, imported at the moment of use and named when missing."""
+"""Import optional packages when they are used; name the extra to install if one is missing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from attnknn.errors import MissingExtraError
 
 
 def require(package: str, *, extra: str, needed_by: str, instead: str = "") -> Any:
-    """The imported `package`, or an error that names the extra to install.
+    """Import `package`, or raise an error that names the extra to install.
 
     >>> require("json", extra="none", needed_by="this example").__name__
     'json'
