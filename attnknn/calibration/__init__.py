@@ -19,7 +19,8 @@ from attnknn.calibration.fitting import (
     rule_of_thumb,
     sample_of,
 )
-from attnknn.calibration.likelihood import Calibration, CalibrationBatch, Fitted
+from attnknn.calibration.likelihood import CalibrationBatch, Fitted
+from attnknn.calibration.probability_map import Calibration
 
 __all__ = [
     "LEAST_NOISE",

@@ -13,14 +13,13 @@ from typing import Literal
 import numpy as np
 
 from attnknn.calibration.likelihood import (
-    TINY,
-    Calibration,
     CalibrationBatch,
     Fitted,
     Free,
     Likelihood,
     most_noise,
 )
+from attnknn.calibration.probability_map import TINY, Calibration
 from attnknn.records import Floats, Integers
 
 LabelNoise = Literal["auto", "symmetric", "by_class"]
