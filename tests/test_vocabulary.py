@@ -69,7 +69,6 @@ NOT_CLEAN_YET = {
     "attnknn/attention",
     "attnknn/classifier.py",
     "attnknn/editing.py",
-    "attnknn/encoders",
     "attnknn/ensembling.py",
     "attnknn/errors.py",
     "attnknn/fitting",
