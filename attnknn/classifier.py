@@ -268,10 +268,10 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
         encoder = make_encoder(self.encoder)
         if not learns(encoder):
             return self._encoded(X, reset=True, labels=labels), None
-        from attnknn.fitting.encoders import teach_encoder
+        from attnknn.fitting.encoders import train_encoder
 
         validate_data(self, X, reset=True, skip_check_array=True)
-        taught = teach_encoder(
+        trained = train_encoder(
             encoder,
             X,
             np.searchsorted(classes, labels),
@@ -281,11 +281,11 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
             verbose=self.verbose,
         )
         self.encoder_: Encoder = encoder
-        self.encoder_training_ = taught.outcome
+        self.encoder_training_ = trained.result
         self.n_features_in_ = encoder.n_features_in_
         if hasattr(self, "feature_names_in_") and not hasattr(encoder, "feature_names_in_"):
             del self.feature_names_in_  # a column of paths names no feature
-        return taught.embeddings, taught.held_out
+        return trained.embeddings, trained.held_out
 
     def _remember(
         self, rows: NDArray[Any], labels: NDArray[Any], classes: NDArray[Any], told: RowMetadata

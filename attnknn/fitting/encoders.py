@@ -1,4 +1,4 @@
-"""Teaches encoders that learn from labels, and says which rows they did not see."""
+"""Training of encoders that learn from labels, on all rows but the held-out ones."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from attnknn.records import Booleans, Integers
 if TYPE_CHECKING:
     from attnknn.training.config import TrainResult
 
-FEWEST_ROWS = 4  # two to ask each other, two to judge
+MIN_ROWS = 4  # two to train on, two for validation
 DEFAULT_HOLDOUT = 0.15
 
 
 @dataclass(frozen=True)
-class Taught:
-    """The embeddings of the rows, which of them are fresh, and how the training went."""
+class EncodedRows:
+    """Embeddings of the rows, which of them were held out, and the losses of the training."""
 
     embeddings: NDArray[np.float32]
     held_out: Booleans
-    outcome: TrainResult
+    result: TrainResult
 
 
-def teach_encoder(
+def train_encoder(
     encoder: Encoder,
     X: Any,
     codes: Integers,
@@ -40,8 +40,8 @@ def teach_encoder(
     groups: Integers,
     random_state: int,
     verbose: int = 0,
-) -> Taught:
-    """Fit `encoder` to the rows of `X` and train it on most of them.
+) -> EncodedRows:
+    """Fit `encoder` to the rows of `X`, train it on most of them, and embed all.
 
     Parameters
     ----------
@@ -50,11 +50,18 @@ def teach_encoder(
     """
     rows = X if hasattr(X, "__len__") else list(X)
     encoder.fit(rows)
-    _check_lengths(encoder.name, len(rows), len(codes))
+    if len(rows) != len(codes):
+        raise InvalidInputError(f"`X` has {len(rows)} rows but `y` has {len(codes)} labels.")
+    if len(codes) < MIN_ROWS:
+        instead = " Use `encoder='tabular'`." if encoder.name == "learned-tabular" else ""
+        raise InvalidInputError(
+            f"A learned encoder needs at least {MIN_ROWS} rows, got {len(codes)} sample(s)."
+            f"{instead}"
+        )
     generator = np.random.default_rng(random_state)
     holdout = getattr(encoder, "holdout", DEFAULT_HOLDOUT)
     is_trained_on = trained_rows(codes, groups, holdout, sys.maxsize, generator)
-    outcome = encoder.train(
+    result = encoder.train(
         rows,
         codes,
         n_classes=n_classes,
@@ -63,17 +70,6 @@ def teach_encoder(
         random_state=random_state,
         verbose=verbose,
     )
-    if outcome is not None and outcome.was_interrupted:
-        warnings.warn("Training was stopped by hand; the best so far was kept.", stacklevel=2)
-    return Taught(encoder.transform(rows), ~is_trained_on, outcome)
-
-
-def _check_lengths(name: str, n_rows: int, n_labels: int) -> None:
-    if n_rows != n_labels:
-        raise InvalidInputError(f"`X` has {n_rows} rows but `y` has {n_labels} labels.")
-    if n_labels < FEWEST_ROWS:
-        instead = " Use `encoder='tabular'`." if name == "learned-tabular" else ""
-        raise InvalidInputError(
-            f"A learned encoder needs at least {FEWEST_ROWS} rows, got {n_labels} sample(s)."
-            f"{instead}"
-        )
+    if result is not None and result.was_interrupted:
+        warnings.warn("Training was interrupted; the best state so far was kept.", stacklevel=2)
+    return EncodedRows(encoder.transform(rows), ~is_trained_on, result)

@@ -32,8 +32,7 @@ from attnknn.calibration import (
 )
 from attnknn.ensembling import fit_mixing
 from attnknn.errors import InvalidInputError
-from attnknn.fitting.gain import Gain
-from attnknn.fitting.holdout import clusters_of, trained_rows
+from attnknn.fitting.holdout import Gain, clusters_of, trained_rows
 from attnknn.fitting.report import FitReport, describe
 from attnknn.leave_one_out import LeaveOneOutBatch, Trust, judge
 from attnknn.memory.base import Memory
@@ -113,9 +112,9 @@ def _fit_vote(fitting: _Fitting, attention: str | Attention) -> FitResult:
 
 
 def _with_value_head(outcome: FitResult, settings: FitSettings) -> FitResult:
-    from attnknn.fitting.values import teach_head
+    from attnknn.fitting.value_heads import train_value_head
 
-    taught = teach_head(
+    trained = train_value_head(
         outcome.parts,
         outcome.held_out,
         outcome.trust,
@@ -124,9 +123,9 @@ def _with_value_head(outcome: FitResult, settings: FitSettings) -> FitResult:
         verbose=settings.verbose,
     )
     return FitResult(
-        replace(outcome.parts, value_head=taught.head),
-        taught.held_out,
-        replace(outcome.report, value_head=taught.words),
+        replace(outcome.parts, value_head=trained.head),
+        trained.held_out,
+        replace(outcome.report, value_head=trained.words),
     )
 
 

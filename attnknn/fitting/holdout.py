@@ -1,12 +1,15 @@
-"""Which rows are trained on; the others stay fresh, to judge what was learned."""
+"""Held-out rows: which rows are trained on, and how certain a gain on the others is."""
 
 from __future__ import annotations
+
+import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from attnknn.errors import InvalidInputError
 from attnknn.memory.entries import NO_GROUP
-from attnknn.records import Booleans, Integers
+from attnknn.records import Booleans, Floats, Integers
 
 
 def trained_rows(
@@ -14,9 +17,9 @@ def trained_rows(
 ) -> Booleans:
     """True (n,) for rows to train on: all but the `share` held out, and no more than `most`.
 
-    Each class keeps its share of held-out rows, to within a row or two: sets by class go by them.
-    Groups stay whole: a row whose group was trained on is not fresh. So both numbers are kept as
-    well as groups allow; one that is too large to be held out is trained on.
+    The held-out rows are stratified by class, to within a row or two. Groups stay whole: a row
+    whose group was trained on is not held out. So both numbers are kept as well as groups allow; a
+    group that is too large to be held out is trained on.
 
     >>> labels, groups = np.array([0, 0, 1, 1, 1, 1]), np.array([-1, -1, 7, 7, 8, 8])
     >>> trained_rows(labels, groups, 0.5, 10, np.random.default_rng(0)).tolist()
@@ -29,10 +32,10 @@ def trained_rows(
     _, firsts, sizes = np.unique(clusters, return_index=True, return_counts=True)
     if len(sizes) == 1 and n > 1:
         raise InvalidInputError(
-            "All rows are of one group, so none of them can judge what is learned from the others. "
-            "Give smaller groups, or choose an attention and an encoder that are not trained."
+            "All rows belong to one group, so no row can be held out to validate a training. "
+            "Pass smaller groups, or choose an attention and an encoder that are not trained."
         )
-    order = np.argsort(_drawn_evenly(labels[firsts], generator))
+    order = np.argsort(_stratified_ranks(labels[firsts], generator))
     return ~np.isin(clusters, _held_out(order, sizes, n_out))
 
 
@@ -48,10 +51,10 @@ def _held_out(order: Integers, sizes: Integers, n_out: int) -> Integers:
     return np.array(chosen or [order[np.argmin(sizes[order])]])
 
 
-def _drawn_evenly(classes: Integers, generator: np.random.Generator) -> Integers:
-    """The place (n,) of each item in a random order that goes through all classes at one pace.
+def _stratified_ranks(classes: Integers, generator: np.random.Generator) -> Integers:
+    """The rank (n,) of each item in a random order in which all classes are spread evenly.
 
-    Item i of the n of a class stands at (i + u) / n of the way with a random u for each class, so
+    Item i of the n of a class stands at (i + u) / n of the order with a random u for each class, so
     that every item has the same chance to be among the first.
     """
     order = generator.permutation(len(classes))
@@ -59,9 +62,9 @@ def _drawn_evenly(classes: Integers, generator: np.random.Generator) -> Integers
     counts = np.unique(classes, return_counts=True)[1]
     rank = np.arange(len(classes)) - np.repeat(counts.cumsum() - counts, counts)
     start = np.repeat(generator.random(len(counts)), counts)
-    way = np.empty(len(classes))
-    way[by_class] = (rank + start) / np.repeat(counts, counts)
-    return np.argsort(np.argsort(way, kind="stable"), kind="stable")
+    position = np.empty(len(classes))
+    position[by_class] = (rank + start) / np.repeat(counts, counts)
+    return np.argsort(np.argsort(position, kind="stable"), kind="stable")
 
 
 def clusters_of(groups: Integers) -> Integers:
@@ -72,3 +75,25 @@ def clusters_of(groups: Integers) -> Integers:
     first = clusters[~alone].max(initial=-1) + 1
     clusters[alone] = np.arange(first, first + alone.sum())
     return clusters
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Mean gain over rows and its standard error; errors within a group are correlated.
+
+    >>> print(Gain.of(np.array([0.1, 0.3]), np.array([-1, -1])))
+    gain +0.2000 ± 0.0707
+    """
+
+    mean: float
+    error: float
+
+    @classmethod
+    def of(cls, gains: Floats, groups: Integers) -> Gain:
+        """From the gain (n,) of each row; -1 is no group."""
+        mean = float(gains.mean())
+        together = np.bincount(clusters_of(groups), gains - mean)
+        return cls(mean, math.sqrt(np.square(together).sum()) / len(gains))
+
+    def __str__(self) -> str:
+        return f"gain {self.mean:+.4f} ± {self.error:.4f}"

@@ -1,4 +1,4 @@
-"""A trained value head: what it looks at, what it answers, and the classes that it knows."""
+"""A trained value head: its inputs, its probabilities, and the classes that it knows."""
 
 from __future__ import annotations
 
@@ -16,37 +16,74 @@ from attnknn.vote import vote
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attnknn.value_head.network import Seen, ValueNet
+    from attnknn.value_head.network import HeadInput, ValueNet
 
-MOST_NEIGHBORS = 64  # whose differences are looked at
+MAX_NEIGHBORS = 64  # whose differences from the query are used
 FLOOR = 1e-6  # a class without any vote would be beyond the reach of a correction
-FAINT = 1e-6  # nearest neighbors with less to say cannot stand for all
+FAINT = 1e-6  # nearest neighbors with less weight cannot represent all
 BLOCK = 1 << 22  # numbers of compared neighbors held at once
 
 
 class ValueHead:
-    """Probabilities from a query and the weighed values of its neighbors: no exact evidence.
+    """Class probabilities from a query and the weighted values of its neighbors, as in TabR.
+
+    A value head replaces the vote of a classifier with `value_head=True`. Its probabilities are not
+    a sum over neighbors, so evidence is not exact.
 
     Parameters
     ----------
-    net : the trained network
-    temperature : divides its log-probabilities; fitted on held-out rows
-    places : (C,) where the network has each class; -1 for one that it was not trained with, which
-        keeps the probability that the vote gives it
+    net : ValueNet
+        The trained network.
+    temperature : float
+        Divides its log-probabilities; fitted on held-out rows.
+    places : ndarray of shape (C,)
+        Output of the network for each class; -1 for a class that it was not trained with, which
+        keeps the probability of the vote.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from attnknn import AttnKNNClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = AttnKNNClassifier(attention="distance", value_head=True, random_state=0).fit(X, y)
+    >>> clf.value_head_.places.tolist()
+    [0, 1, 2]
     """
 
     def __init__(self, net: ValueNet, temperature: float, places: Integers) -> None:
         self.net, self.temperature, self.places = net, temperature, places
 
     def with_classes(self, n_classes: int) -> ValueHead:
-        """The same with room for classes that it does not know."""
+        """Return a copy for more classes, which it does not know.
+
+        Parameters
+        ----------
+        n_classes : int
+            Number of classes.
+
+        Returns
+        -------
+        ValueHead
+            The copy.
+        """
         wider = copy(self)
         n_new = n_classes - len(self.places)
         wider.places = np.concatenate([self.places, np.full(n_new, -1, dtype=np.int64)])
         return wider
 
     def with_order(self, order: Integers) -> ValueHead:
-        """The same with class `order[i]` as class i."""
+        """Return a copy with class `order[i]` as class i.
+
+        Parameters
+        ----------
+        order : ndarray of shape (C,)
+            Permutation of the classes.
+
+        Returns
+        -------
+        ValueHead
+            The copy.
+        """
         moved = copy(self)
         moved.places = self.places[order]
         return moved
@@ -54,27 +91,57 @@ class ValueHead:
     def probabilities(
         self, batch: NeighborBatch, weights: Weights, shares: Floats, by_vote: Floats
     ) -> Floats:
-        """Probabilities (B, C) where the vote gave `shares`, and `by_vote` after calibration."""
-        seen = look(batch, weights, shares, by_vote, self.places)
-        logs = self.logs(seen, batch.entries)
-        return shared_out(logs / self.temperature, by_vote, columns_of(self.places))
+        """Return class probabilities for queries on which the neighbors voted.
 
-    def logs(self, seen: Seen, entries: NDArray[np.float32]) -> Floats:
-        """What the network says (B, C) of the classes that it knows, before the temperature."""
+        Parameters
+        ----------
+        batch : NeighborBatch
+            Queries and their neighbors.
+        weights : Weights
+            Weights of the neighbors and the prior.
+        shares : ndarray of shape (B, C)
+            Vote shares.
+        by_vote : ndarray of shape (B, C)
+            Calibrated probabilities of the vote.
+
+        Returns
+        -------
+        ndarray of shape (B, C)
+            Probabilities; each row sums to one.
+        """
+        inputs = head_input(batch, weights, shares, by_vote, self.places)
+        logs = self.logs(inputs, batch.entries)
+        return redistribute(logs / self.temperature, by_vote, known_classes(self.places))
+
+    def logs(self, inputs: HeadInput, entries: NDArray[np.float32]) -> Floats:
+        """Return log-probabilities of the classes that the network knows, before the temperature.
+
+        Parameters
+        ----------
+        inputs : HeadInput
+            Inputs of the network.
+        entries : ndarray of shape (N, D)
+            All embeddings of the memory.
+
+        Returns
+        -------
+        ndarray of shape (B, C)
+            Log-probabilities in the order of the network.
+        """
         import torch
 
         projected = self._projected(entries)
-        width = max(1, seen.near.shape[1]) * self.net.shape.value_dim
+        width = max(1, inputs.near.shape[1]) * self.net.shape.value_dim
         step = max(1, BLOCK // width)
-        with torch.inference_mode(), one_thread_if(len(seen.near) * width < SMALL):
+        with torch.inference_mode(), one_thread_if(len(inputs.near) * width < SMALL):
             parts = [
-                self.net(seen.rows(slice(start, start + step)), projected)
-                for start in range(0, max(1, len(seen.near)), step)
+                self.net(inputs.rows(slice(start, start + step)), projected)
+                for start in range(0, max(1, len(inputs.near)), step)
             ]
             return torch.cat(parts).numpy().astype(np.float64)
 
     def _projected(self, entries: NDArray[np.float32]) -> Tensor:
-        """All entries (N, V) as they are compared, once per state of the memory."""
+        """All entries (N, V) through the projection, computed once per state of the memory."""
         import torch
 
         if self.__dict__.get("_projected_from") is not entries:
@@ -87,43 +154,40 @@ class ValueHead:
         return {k: v for k, v in self.__dict__.items() if k in ("net", "temperature", "places")}
 
 
-def look(
+def head_input(
     batch: NeighborBatch, weights: Weights, shares: Floats, by_vote: Floats, places: Integers
-) -> Seen:
-    """What a head with these `places` of classes sees of an answer.
-
-    Neighbors of classes that it does not know are left out; the others have the more to say.
-    """
+) -> HeadInput:
+    """Inputs of a head with these `places`; neighbors of unknown classes are left out."""
     import torch
 
-    from attnknn.value_head.network import Seen
+    from attnknn.value_head.network import HeadInput
 
     def tensor(array: Floats) -> Tensor:
         return torch.from_numpy(array.astype(np.float32))
 
-    neighbors, columns = batch.neighbors.nearest(MOST_NEIGHBORS), columns_of(places)
+    neighbors, columns = batch.neighbors.nearest(MAX_NEIGHBORS), known_classes(places)
     is_known = places[batch.neighbors.labels] >= 0
     known = np.where(is_known, weights.neighbors, 0.0)  # (B, K)
-    near = known[:, :MOST_NEIGHBORS]
+    near = known[:, :MAX_NEIGHBORS]
     labels = np.maximum(places[neighbors.labels], 0)
-    nobody = np.zeros(len(near))
-    by_near = vote(labels, Weights(near, nobody), np.zeros(len(columns)))
-    said, heard = known.sum(axis=1), near.sum(axis=1)
-    return Seen(
+    no_prior = np.zeros(len(near))
+    by_near = vote(labels, Weights(near, no_prior), np.zeros(len(columns)))
+    total, of_near = known.sum(axis=1), near.sum(axis=1)
+    return HeadInput(
         queries=torch.from_numpy(batch.queries),
         start=tensor(np.log(np.maximum(by_vote[:, columns], FLOOR))),
         near=tensor(near),
         labels=torch.from_numpy(labels),
         positions=torch.from_numpy(neighbors.positions),
         rest=tensor(np.maximum(shares[:, columns] - by_near, 0.0)),  # may round below zero
-        reach=tensor(np.divide(said, heard, out=np.ones_like(said), where=heard > FAINT)),
+        reach=tensor(np.divide(total, of_near, out=np.ones_like(total), where=of_near > FAINT)),
     )
 
 
-def shared_out(logs: Floats, by_vote: Floats, columns: Integers) -> Floats:
-    """Probabilities (B, C): the classes in `columns` share by `logs` what the vote gives them.
+def redistribute(logs: Floats, by_vote: Floats, columns: Integers) -> Floats:
+    """Probabilities (B, C): `logs` redistribute the vote among the classes in `columns`.
 
-    >>> shared_out(np.zeros((1, 2)), np.array([[0.5, 0.2, 0.3]]), np.array([0, 2]))
+    >>> redistribute(np.zeros((1, 2)), np.array([[0.5, 0.2, 0.3]]), np.array([0, 2]))
     array([[0.4, 0.2, 0.4]])
     """
     powers = np.exp(logs - logs.max(axis=1, keepdims=True))
@@ -133,10 +197,10 @@ def shared_out(logs: Floats, by_vote: Floats, columns: Integers) -> Floats:
     return answer
 
 
-def columns_of(places: Integers) -> Integers:
-    """The classes that a head knows, in its own order.
+def known_classes(places: Integers) -> Integers:
+    """The classes that a head knows, in the order of its outputs.
 
-    >>> columns_of(np.array([1, -1, 0])).tolist()
+    >>> known_classes(np.array([1, -1, 0])).tolist()
     [2, 0]
     """
     known = np.flatnonzero(places >= 0)

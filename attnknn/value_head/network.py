@@ -1,4 +1,4 @@
-"""The network of a value head: a query, the vote, and differences in; log-probabilities out."""
+"""The network of a value head: query, vote and differences in, log-probabilities out."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Drop = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class ValueShape:
-    """The sizes of a `ValueNet`; everything its stored weights need to be loaded.
+    """The sizes of a `ValueNet`, with which its stored weights are loaded.
 
     Parameters
     ----------
-    width : numbers in which query and values add up
-    value_dim : numbers in which query and neighbors are compared
+    width : size of the hidden layer in which query and values add up
+    value_dim : size of the projection in which query and neighbors are compared
     """
 
     dim: int
@@ -33,18 +33,18 @@ class ValueShape:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What a value head looks at, for B queries; classes are those that the network knows.
+class HeadInput:
+    """Inputs of a value head for B queries; classes are those that the network knows.
 
     Parameters
     ----------
     queries : (B, D)
     start : (B, C) log-probabilities of the vote
     near : (B, k) weights of the nearest neighbors
-    labels : (B, k) theirs
-    positions : (B, k) theirs among the entries
-    rest : (B, C) what everybody else had to say, the prior too; with `near` it is the vote
-    reach : (B,) how many times the say of the nearest all neighbors have
+    labels : (B, k) of the nearest neighbors
+    positions : (B, k) of the nearest neighbors among the entries
+    rest : (B, C) vote shares of all other neighbors and of the prior
+    reach : (B,) weight of all neighbors divided by that of the nearest
     """
 
     queries: Tensor
@@ -55,12 +55,12 @@ class Seen:
     rest: Tensor
     reach: Tensor
 
-    def rows(self, chosen: Any) -> Seen:
+    def rows(self, chosen: Any) -> HeadInput:
         """The same for some of the queries."""
-        return Seen(**{f.name: getattr(self, f.name)[chosen] for f in fields(self)})
+        return HeadInput(**{f.name: getattr(self, f.name)[chosen] for f in fields(self)})
 
     @classmethod
-    def joined(cls, parts: list[Seen]) -> Seen:
+    def joined(cls, parts: list[HeadInput]) -> HeadInput:
         """Several of them, one after the other."""
         names = [f.name for f in fields(cls)]
         return cls(**{name: torch.cat([getattr(p, name) for p in parts]) for name in names})
@@ -69,12 +69,12 @@ class Seen:
 class ValueNet(nn.Module):
     """The value of a neighbor is its label's embedding plus a function of its difference.
 
-    Values are added up by the weights of the fitted attention. Of labels that sum is the vote
-    through a matrix; of differences the nearest neighbors stand for all. Query and sum correct the
-    logarithm of the vote; a new network corrects nothing.
+    Values are summed with the weights of the fitted attention. For labels that sum is the vote
+    times a matrix; for differences the nearest neighbors represent all. Query and sum correct the
+    logarithm of the vote; an untrained network corrects nothing.
 
-    Embedding and difference are TabR's values (Gorishniy et al., 2023, section 3); that the vote is
-    where training starts from is ours.
+    Embedding and difference are TabR's values (Gorishniy et al., 2023, section 3); starting from
+    the vote is not.
     """
 
     center: Tensor
@@ -99,37 +99,39 @@ class ValueNet(nn.Module):
         nn.init.zeros_(self.exit.bias)
 
     def project(self, entries: Tensor) -> Tensor:
-        """Entries (n, D) as they are compared with queries, (n, V)."""
+        """Entries (n, D) in the projection (n, V) in which they are compared with queries."""
         return self.compare(self._scaled(entries))
 
-    def forward(self, seen: Seen, entries: Tensor, drop: Drop | None = None) -> Tensor:
-        """Log-probabilities (B, C); `seen.positions` are rows of the projected `entries`.
+    def forward(self, inputs: HeadInput, entries: Tensor, drop: Drop | None = None) -> Tensor:
+        """Log-probabilities (B, C); `inputs.positions` are rows of the projected `entries`.
 
-        In training `drop` leaves out some of the inner numbers.
+        In training `drop` is the dropout of hidden units.
         """
         drop = drop or nn.Identity()
-        queries = self._scaled(seen.queries)
-        inner = self.query(queries) + self._context(seen, self.compare(queries), entries)
-        inner = inner + self.down(drop(F.relu(self.up(self.norm(inner)))))  # (B, W)
-        correction = self.exit(drop(F.relu(self.last_norm(inner))))
-        return torch.log_softmax(seen.start + correction, dim=1)
+        queries = self._scaled(inputs.queries)
+        hidden = self.query(queries) + self._context(inputs, self.compare(queries), entries)
+        hidden = hidden + self.down(drop(F.relu(self.up(self.norm(hidden)))))  # (B, W)
+        correction = self.exit(drop(F.relu(self.last_norm(hidden))))
+        return torch.log_softmax(inputs.start + correction, dim=1)
 
-    def _context(self, seen: Seen, queries: Tensor, entries: Tensor) -> Tensor:
-        """The weighed sum (B, W) of the values."""
-        say = vote_in_torch(seen.labels, seen.near, torch.ones_like(seen.reach), seen.rest)
-        total = say.sum(dim=1, keepdim=True).clamp_min(torch.finfo(say.dtype).tiny)
-        differences = F.relu(queries[:, None] - F.embedding(seen.positions, entries))  # (B, k, V)
-        near = seen.near * seen.reach[:, None] / total
+    def _context(self, inputs: HeadInput, queries: Tensor, entries: Tensor) -> Tensor:
+        """The weighted sum (B, W) of the values."""
+        votes = vote_in_torch(
+            inputs.labels, inputs.near, torch.ones_like(inputs.reach), inputs.rest
+        )
+        total = votes.sum(dim=1, keepdim=True).clamp_min(torch.finfo(votes.dtype).tiny)
+        differences = F.relu(queries[:, None] - F.embedding(inputs.positions, entries))  # (B, k, V)
+        near = inputs.near * inputs.reach[:, None] / total
         summed = (near[:, None] @ differences)[:, 0]  # before the last layer, which is linear
-        return self.label_values(say / total) + self.difference_values(summed)
+        return self.label_values(votes / total) + self.difference_values(summed)
 
     def _scaled(self, vectors: Tensor) -> Tensor:
-        """Columns of spread one; what lies far outside is taken as lying at the edge."""
+        """Standardized columns, clipped at `EDGE` standard deviations."""
         return ((vectors - self.center) / self.spread).clamp(-EDGE, EDGE)
 
 
 def _linear(n_in: int, n_out: int, generator: torch.Generator, *, bias: bool = True) -> nn.Linear:
-    """A layer whose start comes from the generator, not from torch's own chance."""
+    """A layer initialized from `generator` instead of torch's global one."""
     layer: nn.Linear = nn.utils.skip_init(nn.Linear, n_in, n_out, bias=bias)
     with torch.no_grad():
         for parameter in layer.parameters():

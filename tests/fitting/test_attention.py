@@ -96,7 +96,7 @@ def mixed_plainly(made, neighbors, mask):
 
 
 @pytest.mark.parametrize(("dtype", "far"), [(torch.float64, 1e3), (torch.float32, 0.0)])
-def test_neighbors_are_mixed_as_their_differences_say_forward_and_backward(dtype, far):
+def test_neighbors_are_mixed_as_by_their_differences_forward_and_backward(dtype, far):
     made = module().to(dtype)
     generator = torch.Generator().manual_seed(1)
     neighbors = torch.randn(4, 6, 2, 5, generator=generator, dtype=dtype) + far

@@ -173,7 +173,7 @@ def test_without_calibration_learned_attention_stays_as_training_left_it():
     assert clf.calibration_.exponent == 1.0
 
 
-def test_groups_are_trained_on_whole_or_judge_whole():
+def test_groups_are_trained_on_whole_or_held_out_whole():
     groups = np.repeat(np.arange(40), 8)
     kept = []
     for seed in range(3):  # six groups judge: about one time in six chance alone looks better

@@ -58,7 +58,7 @@ def test_a_large_group_is_neither_split_nor_all_that_is_held_out(sizes, seed):
         assert held_out.sum() <= 20
 
 
-def test_rows_of_one_group_cannot_judge_each_other():
+def test_rows_of_one_group_cannot_validate_each_other():
     labels, groups = np.arange(20) % 2, np.zeros(20, dtype=int)
-    with pytest.raises(InvalidInputError, match="All rows are of one group"):
+    with pytest.raises(InvalidInputError, match="All rows belong to one group"):
         trained_rows(labels, groups, 0.2, 1000, np.random.default_rng(0))

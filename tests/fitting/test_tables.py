@@ -12,7 +12,7 @@ from attnknn import AttnKNNClassifier
 from attnknn.encoders import LearnedTableEncoder
 from attnknn.encoders.learned_table import NETWORKS, TableLayers
 from attnknn.errors import InvalidInputError
-from attnknn.fitting.encoders import teach_encoder
+from attnknn.fitting.encoders import train_encoder
 from attnknn.fitting.tables import TableObjective, TrainingData, train_table
 from attnknn.training import TrainConfig
 from attnknn.vote import class_prior, vote_in_torch
@@ -42,9 +42,9 @@ def spiral(n: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return rows, (np.floor(2 * rows[:, 0]) % 2).astype(int)
 
 
-def taught(X, y, encoder, groups=None, seed=0):
+def trained(X, y, encoder, groups=None, seed=0):
     groups = np.full(len(y), -1) if groups is None else groups
-    return teach_encoder(encoder, X, y, n_classes=2, groups=groups, random_state=seed)
+    return train_encoder(encoder, X, y, n_classes=2, groups=groups, random_state=seed)
 
 
 def accuracy(encoder) -> float:
@@ -53,14 +53,14 @@ def accuracy(encoder) -> float:
 
 
 @pytest.fixture(scope="module")
-def accuracy_untaught() -> float:
+def accuracy_untrained() -> float:
     return accuracy("tabular")
 
 
 @pytest.mark.parametrize("candidates", ["sampled", "nearest"])
-def test_it_finds_the_column_that_matters(candidates, accuracy_untaught):
+def test_it_finds_the_column_that_matters(candidates, accuracy_untrained):
     encoder = small(epochs=15, candidates=candidates)
-    assert accuracy(encoder) > accuracy_untaught + 0.1
+    assert accuracy(encoder) > accuracy_untrained + 0.1
 
 
 def test_the_network_is_trained_that_held_out_rows_like_best_in_trials():
@@ -93,15 +93,15 @@ def test_random_labels_are_not_learned():
 
 def test_the_same_seed_gives_the_same_embeddings_and_another_seed_others():
     X, y = spiral(120)
-    first, second = taught(X, y, small(n_blocks=1)), taught(X, y, small(n_blocks=1))
+    first, second = trained(X, y, small(n_blocks=1)), trained(X, y, small(n_blocks=1))
     assert np.array_equal(first.embeddings, second.embeddings)
-    assert not np.array_equal(first.embeddings, taught(X, y, small(n_blocks=1), seed=1).embeddings)
+    assert not np.array_equal(first.embeddings, trained(X, y, small(n_blocks=1), seed=1).embeddings)
 
 
 def test_groups_stay_whole_and_held_out_rows_are_not_trained_on():
     X, y = spiral(90)
     groups = np.arange(90) // 3
-    held_out = taught(X, y, small(), groups).held_out
+    held_out = trained(X, y, small(), groups).held_out
     assert 0 < held_out.sum() < 45
     assert all(len(set(held_out[groups == group])) == 1 for group in range(30))
 
@@ -183,7 +183,7 @@ def test_scalars_are_fitted_on_held_out_rows_and_a_refit_keeps_them_held_out():
     assert classifier.fit_report_.n_rows == before.sum()
 
 
-def test_learned_attention_is_taught_on_the_rows_the_encoder_saw():
+def test_learned_attention_is_trained_on_the_rows_the_encoder_saw():
     X, y = spiral()
     classifier = AttnKNNClassifier(32, encoder=small(), attention="learned", random_state=0)
     classifier.fit(X, y)
@@ -219,6 +219,6 @@ def test_a_stop_by_hand_in_a_trial_ends_the_training(monkeypatch):
 
     monkeypatch.setattr(loop, "_step", interrupted)
     encoder = small(network="auto", epochs=4).fit(X)
-    with pytest.warns(UserWarning, match="stopped by hand"):
+    with pytest.warns(UserWarning, match="interrupted"):
         AttnKNNClassifier(encoder=encoder, attention="distance", random_state=0).fit(X, y)
     assert n_steps == 8

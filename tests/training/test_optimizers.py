@@ -58,7 +58,7 @@ def test_frozen_parameters_are_left_out():
         parameter_groups(module, learning_rate=1.0)
 
 
-def test_a_pace_for_no_part_is_refused():
+def test_an_lr_scale_for_no_part_is_refused():
     with pytest.raises(InvalidSettingError, match="Did you mean 'backbone'"):
         parameter_groups(Network(), learning_rate=1.0, lr_scales={"backbon": 0.1})
 

@@ -17,7 +17,7 @@ from attnknn.attention.base import NeighborBatch, Weights
 from attnknn.ensembling import joined
 from attnknn.errors import InvalidSettingError
 from attnknn.value_head import head as heads
-from attnknn.value_head.head import ValueHead, columns_of, look, shared_out
+from attnknn.value_head.head import ValueHead, head_input, known_classes, redistribute
 from attnknn.value_head.network import ValueNet, ValueShape
 from attnknn.vote import vote
 
@@ -115,14 +115,16 @@ def test_the_network_itself_reads_the_labels(classifier):
 
     def correction(labels):
         shares = vote(labels, weights, np.full(3, 1 / 3))
-        seen = look(_situation(queries, neighbors, labels, entries), weights, shares, flat, places)
+        seen = head_input(
+            _neighbor_batch(queries, neighbors, labels, entries), weights, shares, flat, places
+        )
         return head.logs(seen, entries)
 
     flat, places = np.full((20, 3), 1 / 3), head.places
     assert np.abs(correction(neighbors.labels) - correction(neighbors.labels * 0)).max() > 0.02
 
 
-def _situation(queries, neighbors, labels, entries):
+def _neighbor_batch(queries, neighbors, labels, entries):
     squared = neighbors.distances**2
     changed = replace(neighbors, labels=labels)
     return NeighborBatch(queries, changed, squared, np.ones_like(squared), entries)
@@ -153,7 +155,7 @@ def test_a_new_class_has_what_the_vote_gives_it_and_the_others_share_the_rest(
     others = found[:, 1:] / found[:, 1:].sum(axis=1, keepdims=True)
     assert np.allclose(others, before, atol=0.05)  # the prior has moved a little
     assert classifier.predict(corner[None]).tolist() == ["ape"]
-    monkeypatch.setattr("attnknn.fitting.values.MOST_EPOCHS", 1)
+    monkeypatch.setattr("attnknn.fitting.value_heads.EPOCHS", (1, 1))
     classifier.refit()
     assert classifier.value_head_.places.tolist() == [0, 1, 2, 3]
 
@@ -166,7 +168,7 @@ def test_neighbors_of_a_new_class_are_not_looked_at(classifier):
     raw /= raw.sum(axis=1, keepdims=True)
     weights = Weights(raw[:, :-1], raw[:, -1])
     shares = vote(seen.neighbors.labels, weights, np.full(4, 0.25))
-    looked = look(seen, weights, shares, shares, head.places)
+    looked = head_input(seen, weights, shares, shares, head.places)
     is_new = seen.neighbors.labels == 3
     assert is_new.any()
     assert (looked.near.numpy()[is_new] == 0).all()
@@ -243,8 +245,8 @@ def test_beyond_the_nearest_only_the_votes_are_looked_at(monkeypatch):
     seen, places = batch(k=6), np.arange(3)
     weights = Weights(np.tile([0.3, 0.2, 0.2, 0.1, 0.05, 0.05], (7, 1)), np.full(7, 0.1))
     shares = vote(seen.neighbors.labels, weights, np.full(3, 1 / 3))
-    monkeypatch.setattr(heads, "MOST_NEIGHBORS", 2)
-    looked = look(seen, weights, shares, shares, places)
+    monkeypatch.setattr(heads, "MAX_NEIGHBORS", 2)
+    looked = head_input(seen, weights, shares, shares, places)
     assert looked.near.shape == (7, 2)
     assert looked.reach.numpy() == pytest.approx(0.9 / 0.5)
     again = looked.rest.scatter_add(1, looked.labels, looked.near)
@@ -254,7 +256,10 @@ def test_beyond_the_nearest_only_the_votes_are_looked_at(monkeypatch):
 def test_classes_in_another_order_give_the_same_answers(classifier):
     head, order = classifier.value_head_, np.array([2, 0, 1])
     moved = head.with_order(order)
-    assert columns_of(moved.places).tolist() == [1, 2, 0]
+    assert known_classes(moved.places).tolist() == [1, 2, 0]
     logs, chances = np.log([[0.5, 0.3, 0.2]]), np.full((1, 3), 1 / 3)
-    plain = shared_out(logs, chances, columns_of(head.places))
-    assert shared_out(logs, chances, columns_of(moved.places)).tolist() == plain[:, order].tolist()
+    plain = redistribute(logs, chances, known_classes(head.places))
+    assert (
+        redistribute(logs, chances, known_classes(moved.places)).tolist()
+        == plain[:, order].tolist()
+    )

@@ -10,8 +10,8 @@ import torch
 from strategies import blobs
 
 from attnknn import AttnKNNClassifier, LearnedAttention
-from attnknn.fitting import values
-from attnknn.fitting.values import _look_at, _Split, teach_head
+from attnknn.fitting import value_heads
+from attnknn.fitting.value_heads import Split, _inputs_of, train_value_head
 from attnknn.training import TrainConfig
 
 
@@ -33,13 +33,13 @@ def with_head(*data, **settings):
 @pytest.fixture
 def short(monkeypatch):
     """A training of few epochs, for what does not depend on its success."""
-    monkeypatch.setattr(values, "MOST_EPOCHS", 4)
+    monkeypatch.setattr(value_heads, "EPOCHS", (1, 4))
 
 
 # ---- what it learns
 
 
-def test_a_head_learns_what_the_vote_cannot_say():
+def test_a_head_learns_what_the_vote_cannot():
     clf, test = with_head(*slope(400)), slope(400, seed=1)
     ours = log_loss(clf, *test)
     clf.value_head_ = None
@@ -57,7 +57,7 @@ def test_the_report_compares_head_and_vote_on_held_out_rows():
 
 
 @pytest.mark.usefixtures("short")
-def test_rows_that_attention_was_not_trained_on_judge_the_head_too():
+def test_rows_held_out_of_attention_validate_the_head_too():
     X, y = slope(200)
     attention = LearnedAttention(training=TrainConfig(epochs=1))
     plain = AttnKNNClassifier(16, attention=attention, random_state=0).fit(X, y)
@@ -67,7 +67,7 @@ def test_rows_that_attention_was_not_trained_on_judge_the_head_too():
 
 
 @pytest.mark.usefixtures("short")
-def test_rows_that_the_encoder_was_not_trained_on_judge_the_head_too(monkeypatch):
+def test_rows_held_out_of_the_encoder_validate_the_head_too(monkeypatch):
     monkeypatch.setattr("attnknn.fitting.tables.EPOCHS", (1, 60))
     monkeypatch.setattr("attnknn.fitting.tables.N_STEPS", 1)
     X, y = slope(120)
@@ -88,7 +88,7 @@ def test_wrong_labels_are_taken_for_noise_and_not_learned(rng):
 
 
 @pytest.mark.usefixtures("short")
-def test_refit_trains_it_anew():
+def test_refit_trains_it_again():
     X, y = slope(100)
     clf = with_head(X, y, calibration=None)
     weights, words = clf.value_head_.net.exit.weight.clone(), clf.fit_report_.value_head
@@ -123,14 +123,14 @@ def test_no_row_sees_its_own_label_or_its_groups(attention, rounding, rng):
     X, y = rng.normal(size=(90, 3)), rng.integers(0, 3, 90)
     groups = np.arange(90) // 3
     clf = AttnKNNClassifier(8, attention=attention, random_state=0).fit(X, y, groups=groups)
-    split = _Split.of(clf._parts(), np.ones(90, dtype=bool), np.random.default_rng(0))
+    split = Split.of(clf._parts(), np.ones(90, dtype=bool), np.random.default_rng(0))
     rows = split.trained[:1]
     group = np.flatnonzero(groups == groups[rows[0]])
 
     def seen():
         clf._drop_caches()
         clf._cache["counts"] = counts
-        return _look_at(clf._parts(), clf._trust(), split, rows)[0]
+        return _inputs_of(clf._parts(), clf._trust(), split, rows)[0]
 
     counts = clf._counts()
     before = seen()
@@ -144,20 +144,20 @@ def test_no_row_sees_its_own_label_or_its_groups(attention, rounding, rng):
         assert torch.allclose(getattr(before, name), getattr(after, name), 0, rounding), name
 
 
-def test_rows_that_judge_ask_none_of_each_other():
+def test_validation_rows_do_not_vote_on_each_other():
     clf = AttnKNNClassifier(8, attention="distance", random_state=0).fit(*blobs(90))
-    split = _Split.of(clf._parts(), np.ones(90, dtype=bool), np.random.default_rng(0))
-    seen, _ = _look_at(clf._parts(), None, split, split.judges)
+    split = Split.of(clf._parts(), np.ones(90, dtype=bool), np.random.default_rng(0))
+    seen, _ = _inputs_of(clf._parts(), None, split, split.validation)
     asked = seen.positions.numpy()[seen.near.numpy() > 0]
-    assert not set(asked) & set(split.judges)
+    assert not set(asked) & set(split.validation)
     assert set(asked) <= set(split.trained)
 
 
 def test_every_row_sees_the_same_prior():
     clf = AttnKNNClassifier(8, attention="distance", random_state=0).fit(*blobs(90))
     clf.attention_.prior_score_ = 1e6  # nobody else has a say
-    split = _Split.of(clf._parts(), np.ones(90, dtype=bool), np.random.default_rng(0))
-    seen, _ = _look_at(clf._parts(), None, split, split.trained)
+    split = Split.of(clf._parts(), np.ones(90, dtype=bool), np.random.default_rng(0))
+    seen, _ = _inputs_of(clf._parts(), None, split, split.trained)
     assert (seen.rest == seen.rest[0]).all()
 
 
@@ -211,18 +211,18 @@ def test_a_class_without_trained_rows_is_left_to_the_vote():
 def test_too_few_held_out_rows_leave_no_head():
     clf = AttnKNNClassifier(8, attention="distance", random_state=0).fit(*blobs(60))
     held_out = np.arange(60) < 2
-    taught = teach_head(clf._parts(), held_out)
-    assert taught.head is None
-    assert taught.words == "none, fewer than 4 held-out rows are left to judge it"
-    assert taught.held_out is held_out
+    trained = train_value_head(clf._parts(), held_out)
+    assert trained.head is None
+    assert trained.words == "none, fewer than 4 held-out rows are left for validation"
+    assert trained.held_out is held_out
 
 
 @pytest.mark.usefixtures("short")
 def test_the_number_of_rows_is_bounded(monkeypatch):
-    monkeypatch.setattr(values, "MOST_ROWS", 50)
+    monkeypatch.setattr(value_heads, "MAX_ROWS", 50)
     clf = with_head(*slope(150))
     assert (~clf.held_out_).sum() == 50
-    monkeypatch.setattr(values, "MOST_COMPARISONS", 150 * 40)
+    monkeypatch.setattr(value_heads, "MAX_COMPARISONS", 150 * 40)
     assert (~with_head(*slope(150)).held_out_).sum() == 40
 
 
@@ -240,7 +240,7 @@ def test_a_stop_by_hand_keeps_the_best_so_far_and_says_so(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(loop, "_step", interrupted)
-    with pytest.warns(UserWarning, match="stopped by hand; the best so far was kept"):
+    with pytest.warns(UserWarning, match="interrupted; the best state so far was kept"):
         clf = with_head(*slope(60))
-    assert "stopped by hand" in clf.fit_report_.value_head
+    assert "interrupted" in clf.fit_report_.value_head
     assert np.isfinite(clf.predict_proba(slope(60)[0])).all()
