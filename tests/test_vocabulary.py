@@ -77,16 +77,13 @@ NOT_CLEAN_YET = {
     "attnknn/promises.py",
     "attnknn/research",
     "attnknn/testing",
-    "attnknn/value_head",
     "attnknn/vote.py",
     "docs/claims.md",
     "docs/encoders.md",
     "docs/experiments.md",
     "docs/images.md",
-    "docs/value-head.md",
     "tests/attention",
     "tests/encoders",
-    "tests/fitting",
     "tests/insight",
     "tests/memory",
     "tests/research",
@@ -98,7 +95,6 @@ NOT_CLEAN_YET = {
     "tests/test_pipeline.py",
     "tests/test_promises.py",
     "tests/test_regressions.py",
-    "tests/training",
 }
 
 

@@ -187,6 +187,11 @@ class TrainResult:
         Duration.
     tolerance : float, default=0.0
         Share by which the validation loss of a later epoch may exceed the lowest and still be kept.
+
+    Examples
+    --------
+    >>> TrainResult([0.5, 0.25], [0.9, 0.5, 0.6]).best_epoch
+    1
     """
 
     train_losses: list[float] = field(default_factory=list)
