@@ -401,10 +401,10 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
         held_out = np.flatnonzero(self.held_out_)
         if not has_views(self.encoder_) or self.calibration is None or len(held_out) < 2:
             return
-        from attnknn.fitting.views import MOST_ROWS, views_factor
+        from attnknn.fitting.views import MAX_ROWS, views_factor
 
         generator = np.random.default_rng(self._seed())
-        rows = np.sort(generator.permutation(held_out)[:MOST_ROWS])
+        rows = np.sort(generator.permutation(held_out)[:MAX_ROWS])
         encoder: Any = self.encoder_
         views = encoder.embeddings(_safe_indexing(X, rows), encoder.views)
         self.views_factor_ = views_factor(self._parts(), rows, views, self._trust())

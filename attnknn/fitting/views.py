@@ -1,4 +1,4 @@
-"""Fits the map for queries that are seen in several views: after averaging, not before."""
+"""Fits the probability map for test-time augmentation: after averaging views, not before."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from attnknn.pipeline import Parts, make_neighbor_batch
 from attnknn.records import Floats, Integers
 from attnknn.vote import class_prior, vote
 
-MOST_ROWS = 5_000  # one scalar needs no more, and each is embedded once for each view
-WIDEST = 2.0  # log of the largest factor, and of one over the smallest
+MAX_ROWS = 5_000  # one scalar needs no more, and each is embedded once for each view
+MAX_LOG_FACTOR = 2.0
 
 
 def views_factor(
     parts: Parts, rows: Integers, views: Sequence[NDArray[np.float32]], trust: Trust | None
 ) -> float:
-    """The factor of the map's exponent under which averaged shares predict held-out rows best.
+    """The factor of the exponent (γ) under which averaged shares predict held-out rows best.
 
     Parameters
     ----------
-    rows : (n,) positions of entries that no learned part was trained on
-    views : V of (n, D), how these entries are seen as queries; none finds itself
+    rows : (n,) positions of held-out entries
+    views : V embeddings (n, D) of these entries as queries; each is left out of its neighbors
     """
     own = parts.memory.entries.labels[rows]
     prior = class_prior(parts.counts)
@@ -40,14 +40,14 @@ def views_factor(
         surprise = surprise_of_any(observed, prior)
         return float(found.losses(shares, own).sum() + surprise + 0.5 * PULL * log_factor**2)
 
-    found = minimize_scalar(loss, bounds=(-WIDEST, WIDEST), method="bounded")
+    found = minimize_scalar(loss, bounds=(-MAX_LOG_FACTOR, MAX_LOG_FACTOR), method="bounded")
     return float(np.exp(found.x))
 
 
 def left_out_shares(
     parts: Parts, rows: Integers, view: NDArray[np.float32], trust: Trust | None
 ) -> Floats:
-    """Shares (n, C) of entries seen in another view, each left out of its own neighbors."""
+    """Vote shares (n, C) of entries in another view, each left out of its own neighbors."""
     memory = parts.memory
     queries = memory.prepare(view)
     neighbors = memory.search_prepared(queries, parts.n_neighbors, exclude=rows)

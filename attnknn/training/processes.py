@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.nn.functional import all_reduce
 from torch.nn.modules.batchnorm import _BatchNorm
 
 
@@ -45,7 +45,7 @@ class Processes:
 
     def total(self, tensor: Tensor) -> Tensor:
         """The sum over all processes; a gradient goes to each of them."""
-        return _Total.apply(tensor) if self.are_several else tensor
+        return all_reduce(tensor) if self.are_several else tensor
 
     def gather(self, tensor: Tensor) -> Tensor:
         """The rows of all processes, in their order, with gradients back to their owners.
@@ -93,22 +93,6 @@ class Processes:
             parts = mean[: -len(group)].split([p.numel() for p in group])
             for parameter, part, is_one_moved in zip(group, parts, is_moved, strict=True):
                 parameter.grad = part.view_as(parameter).clone() if is_one_moved else None
-
-
-class _Total(torch.autograd.Function):
-    """The sum over processes, forward and backward."""
-
-    @staticmethod
-    def forward(context: Any, tensor: Tensor) -> Tensor:  # noqa: ARG004
-        total = tensor.detach().clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> Tensor:  # noqa: ARG004
-        total = gradients[0].clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(total)
-        return total
 
 
 @contextmanager
