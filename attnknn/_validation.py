@@ -1,4 +1,4 @@
-"""Checks of what users hand in: settings, rows and labels."""
+"""Validation of settings, rows and labels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attnknn.errors import InvalidInputError, InvalidSettingError, unknown_name
 
 
 def check_at_least(name: str, value: Any, least: int) -> int:
-    """The integer `value`, or an error that names the setting.
+    """Return the integer `value`, or raise an error that names the setting.
 
     >>> check_at_least("n_neighbors", 3, 1)
     3
@@ -29,7 +29,7 @@ def check_at_least(name: str, value: Any, least: int) -> int:
 
 @dataclass(frozen=True)
 class Limits:
-    """The range of a number: from `least` or beyond `above`, and short of `below`."""
+    """The range of a number: at least `least`, above `above` and below `below`."""
 
     least: float | None = None
     above: float | None = None
@@ -38,7 +38,7 @@ class Limits:
     may_be_none: bool = False
 
     def allow(self, value: Any) -> bool:
-        """Whether `value` is such a number."""
+        """Whether `value` is in the range."""
         if value is None:
             return self.may_be_none
         if isinstance(value, bool) or not isinstance(value, Integral if self.is_whole else Real):
@@ -59,7 +59,7 @@ class Limits:
 
 
 def check_limits(part: object, limits: Mapping[str, Limits]) -> None:
-    """An error for the first setting of `part` outside its limits.
+    """Raise for the first setting of `part` outside its limits.
 
     >>> from types import SimpleNamespace
     >>> check_limits(SimpleNamespace(dropout=1.0), {"dropout": Limits(least=0, below=1)})
@@ -74,7 +74,7 @@ def check_limits(part: object, limits: Mapping[str, Limits]) -> None:
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str | None]) -> Any:
-    """`value` if it is one of the choices."""
+    """Return `value` if it is one of the choices, else raise."""
     choices = list(choices)
     if value in choices:
         return value
@@ -82,19 +82,17 @@ def check_choice(name: str, value: Any, choices: Iterable[str | None]) -> Any:
 
 
 def check_flag(name: str, value: Any) -> bool:
-    """`value` if it is True or False."""
+    """Return `value` if it is True or False, else raise."""
     if not isinstance(value, bool | np.bool_):
         raise InvalidSettingError(f"`{name}` must be True or False, got {value!r}.")
     return bool(value)
 
 
 def check_labels(y: Any, *, are_all: bool = True) -> NDArray[Any]:
-    """Labels (n,) with none missing.
+    """Return labels (n,), or raise if one is missing.
 
-    Parameters
-    ----------
-    are_all : False for a few rows of a problem that is known, where most labels may well differ;
-        else scikit-learn says that they might be numbers to predict
+    With `are_all=False` the labels are those of a few more rows, in which most may be distinct;
+    scikit-learn would take them for a regression target.
     """
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import column_or_1d
@@ -121,21 +119,21 @@ def _first_missing(labels: NDArray[Any]) -> int | None:
 
 
 def is_missing(label: Any) -> bool:
-    """Whether `label` stands for none: None, NaN, or what pandas has for it."""
+    """Whether `label` is None, NaN or a missing value of pandas."""
     if label is None or (isinstance(label, float) and math.isnan(label)):
         return True
     return type(label).__name__ in ("NAType", "NaTType")
 
 
 def check_same_kind(label: Any, known: Any) -> None:
-    """Texts beside texts, booleans beside booleans, numbers beside numbers."""
+    """Raise unless both labels are strings, booleans or numbers."""
     for kind in (str, bool):
         if isinstance(label, kind) != isinstance(known, kind):
-            raise InvalidInputError(f"Labels must be of one kind, {label!r} is unlike {known!r}.")
+            raise InvalidInputError(f"Labels must have one type, {label!r} differs from {known!r}.")
 
 
 def is_plain(X: Any, fitted: Any) -> bool:
-    """Whether `X` is what scikit-learn's checks would make of it; they cost as much as a search."""
+    """Whether `X` needs no validation by scikit-learn, which takes as long as a search."""
     return (
         type(X) is np.ndarray
         and X.dtype in (np.float32, np.float64)

@@ -1,15 +1,15 @@
-"""What can go wrong, each with the built-in error a scikit-learn user expects.
+"""Errors of this package; each is also the built-in error that a scikit-learn user expects.
 
 AttnKNNError
 ├── InvalidInputError (ValueError)      rows, labels or files that cannot be used
 ├── InvalidSettingError (ValueError)    a setting outside its range, or an unknown name
 ├── NotFittedYetError (NotFittedError)  a method called before `fit`
-├── UnknownEntryError (KeyError)        an id that the memory does not hold
+├── UnknownEntryError (KeyError)        an id that is not in the memory
 ├── MissingExtraError (ImportError)     an optional package that is not installed
 ├── MissingDataError (FileNotFoundError)  a named data set that is not on this machine
 ├── ModelFolderError (ValueError)       a model folder that is damaged, foreign or hostile
 │   └── ModelBusyError (ModelFolderError)  a model that another process is editing
-├── DivergedError (ArithmeticError)     a training whose loss is no number any more
+├── DivergedError (ArithmeticError)     a training whose loss became NaN
 └── CacheError (OSError)                a cache that cannot be read, written or erased
 """
 
@@ -58,7 +58,7 @@ class NotFittedYetError(AttnKNNError, NotFittedError):
 
 
 class UnknownEntryError(AttnKNNError, KeyError):
-    """An id that the memory does not hold."""
+    """An id that is not in the memory."""
 
     def __str__(self) -> str:
         return str(self.args[0])  # KeyError would show the quotes of repr
@@ -81,7 +81,7 @@ class ModelBusyError(ModelFolderError):
 
 
 class DivergedError(AttnKNNError, ArithmeticError):
-    """A training whose loss is no number any more."""
+    """A training whose loss became NaN."""
 
 
 class CacheError(AttnKNNError, OSError):
@@ -89,7 +89,7 @@ class CacheError(AttnKNNError, OSError):
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> InvalidSettingError:
-    """The error for a name that nobody answers to, with a guess at what was meant.
+    """The error for an unknown name, with the closest known one.
 
     >>> print(unknown_name("attention", "distnace", ["distance", "uniform"]))
     No attention is called 'distnace'. Did you mean 'distance'? Known: distance, uniform.

@@ -31,9 +31,9 @@ class Candidates:
 
     Parameters
     ----------
-    columns : (B, M), -1 where there is none
-    values : (B, M) the numbers in these columns, minus infinity where there is none
-    rest : (B,) upper bound of the other numbers; minus infinity where there are none
+    columns : (B, M), -1 in unused places
+    values : (B, M) the numbers in these columns, minus infinity in unused places
+    rest : (B,) upper bound of the other numbers; minus infinity without others
     """
 
     columns: Integers

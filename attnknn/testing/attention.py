@@ -1,4 +1,4 @@
-"""The contract of an attention, for our own and for those of users."""
+"""The contract of attentions."""
 
 from __future__ import annotations
 
@@ -18,12 +18,19 @@ N_ROWS, WIDTH, N_CLASSES, K = 60, 4, 3, 8
 
 
 def check_attention(attention: Any, *, random_state: int = 0) -> None:
-    """Raise an AssertionError that says which promise of `attention.base.Attention` is broken.
+    """Check that an attention keeps the contract of `attnknn.attention.Attention`.
 
     Parameters
     ----------
-    attention : anything `make_attention` takes; it stays unfitted
-    random_state : of the made-up rows on which it is fitted and asked
+    attention : str or Attention
+        Anything that `make_attention` takes; it stays unfitted.
+    random_state : int, default=0
+        Seed of the test rows.
+
+    Raises
+    ------
+    AssertionError
+        With a sentence that says what is wrong.
 
     Examples
     --------
@@ -32,15 +39,15 @@ def check_attention(attention: Any, *, random_state: int = 0) -> None:
     given = make_attention(attention)
     classifier = _fitted(given, random_state)
     fitted = classifier.attention_
-    batch = _situation(classifier.memory_, fitted, random_state)
+    batch = _neighbor_batch(classifier.memory_, fitted, random_state)
     weights = fitted.weigh(batch)
     _check_scores(fitted, batch)
     _check_weights(weights, batch)
-    _check_queries_stand_alone(fitted, batch, weights)
-    _check_nobody_found(fitted, batch)
+    _check_queries_are_independent(fitted, batch, weights)
+    _check_no_neighbors(fitted, batch)
     _check_copies(given, fitted, batch, weights)
     again = _fitted(given, random_state).attention_.weigh(batch)
-    _must(_same(again, weights), "two fits with one random state must give the same weights")
+    _must(_same(again, weights), "two fits with one random state must have the same weights")
 
 
 def _fitted(attention: Attention, random_state: int) -> AttnKNNClassifier:
@@ -53,8 +60,8 @@ def _fitted(attention: Attention, random_state: int) -> AttnKNNClassifier:
     return classifier.fit(rows, labels, sample_weight=generator.uniform(0.5, 2.0, N_ROWS))
 
 
-def _situation(memory: Memory, fitted: Attention, random_state: int) -> NeighborBatch:
-    """Queries of which one has half of its places empty."""
+def _neighbor_batch(memory: Memory, fitted: Attention, random_state: int) -> NeighborBatch:
+    """Queries, one of which has too few neighbors."""
     generator = np.random.default_rng(random_state + 1)
     queries = memory.prepare(generator.normal(size=(9, WIDTH)))
     found = memory.search_prepared(queries, K)
@@ -69,7 +76,7 @@ def _check_scores(fitted: Attention, batch: NeighborBatch) -> None:
     n_heads = scores.prior.shape[1]
     _must(
         scores.neighbors.shape == (len(batch.queries), n_heads, K),
-        f"`scores` must give (B, H, K) for the neighbors, got {scores.neighbors.shape}",
+        f"`scores` must return (B, H, K) for the neighbors, got {scores.neighbors.shape}",
     )
     _must(scores.neighbors.dtype == np.float64, "`scores` must be float64")
     present = scores.neighbors[
@@ -87,10 +94,12 @@ def _check_weights(weights: Weights, batch: NeighborBatch) -> None:
     _must(bool((weights.neighbors >= 0).all()), "weights must not be negative")
     _must(bool((weights.prior >= 0).all()), "the prior's weight must not be negative")
     missing = ~batch.neighbors.mask
-    _must(not weights.neighbors[missing].any(), "a place without an entry must have no say")
+    _must(not weights.neighbors[missing].any(), "a place without an entry must have weight 0")
 
 
-def _check_queries_stand_alone(fitted: Attention, batch: NeighborBatch, weights: Weights) -> None:
+def _check_queries_are_independent(
+    fitted: Attention, batch: NeighborBatch, weights: Weights
+) -> None:
     backward = np.arange(len(batch.queries))[::-1]
     turned = fitted.weigh(batch.rows(backward))
     _must(
@@ -100,15 +109,15 @@ def _check_queries_stand_alone(fitted: Attention, batch: NeighborBatch, weights:
     alone = fitted.weigh(batch.rows(slice(1, 2)))
     _must(
         np.allclose(alone.neighbors, weights.neighbors[1:2], atol=1e-6),
-        "a query alone must get the weights it gets in company",
+        "a query must have the same weights alone and in a batch",
     )
 
 
-def _check_nobody_found(fitted: Attention, batch: NeighborBatch) -> None:
+def _check_no_neighbors(fitted: Attention, batch: NeighborBatch) -> None:
     found = batch.neighbors
-    nobody = replace(batch, neighbors=replace(found, mask=np.zeros_like(found.mask, dtype=bool)))
-    weights = fitted.weigh(nobody)
-    _must(np.allclose(weights.prior, 1), "where nobody was found the prior must have all the say")
+    empty = replace(batch, neighbors=replace(found, mask=np.zeros_like(found.mask, dtype=bool)))
+    weights = fitted.weigh(empty)
+    _must(np.allclose(weights.prior, 1), "without neighbors the prior must have weight 1")
 
 
 def _check_copies(
@@ -117,9 +126,9 @@ def _check_copies(
     _must(given.get_params() == clone(given).get_params(), "`clone` must keep the settings")
     twins = {"copy": fitted.copy(), "a pickle": pickle.loads(pickle.dumps(fitted))}
     for name, twin in twins.items():
-        _must(_same(twin.weigh(batch), weights), f"{name} must give the same weights")
+        _must(_same(twin.weigh(batch), weights), f"{name} must have the same weights")
     fitted.copy().admit_class(batch.queries[:2])
-    _must(_same(fitted.weigh(batch), weights), "a change of a `copy` must not reach the original")
+    _must(_same(fitted.weigh(batch), weights), "a change of a copy must not change the original")
 
 
 def _same(left: Weights, right: Weights) -> bool:
@@ -128,6 +137,6 @@ def _same(left: Weights, right: Weights) -> bool:
     )
 
 
-def _must(holds: bool, spec: str) -> None:
+def _must(holds: bool, rule: str) -> None:
     if not holds:
-        raise AssertionError(f"Attention contract: {spec}.")
+        raise AssertionError(f"Attention contract: {rule}.")

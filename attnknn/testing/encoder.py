@@ -1,4 +1,4 @@
-"""The contract of an encoder, for our own and for those of users."""
+"""The contract of encoders."""
 
 from __future__ import annotations
 
@@ -18,13 +18,21 @@ from attnknn.registry import registered
 
 
 def check_encoder(encoder: Any, X: Any, y: Any = None) -> None:
-    """Raise an AssertionError that says which promise of `encoders.base.Encoder` is broken.
+    """Check that an encoder keeps the contract of `attnknn.encoders.Encoder`.
 
     Parameters
     ----------
-    encoder : anything `make_encoder` takes; it stays unfitted
-    X : at least three training rows that the encoder should understand
-    y : labels, for encoders that learn from them
+    encoder : str, Encoder, transformer or callable
+        Anything that `make_encoder` takes; it stays unfitted.
+    X : array-like or DataFrame
+        At least three training rows that the encoder accepts.
+    y : array-like of shape (n_rows,), default=None
+        Labels, for encoders that use them.
+
+    Raises
+    ------
+    AssertionError
+        With a sentence that says what is wrong.
 
     Examples
     --------
@@ -36,14 +44,17 @@ def check_encoder(encoder: Any, X: Any, y: Any = None) -> None:
     embeddings = np.asarray(fitted.transform(rows))
     _check_embeddings(embeddings, len(rows))
     again = np.asarray(make_encoder(encoder).fit(rows, y).transform(rows))
-    _must(_close(again, embeddings), "two fits on the same rows must give the same embeddings")
-    _check_rows_stand_alone(fitted, rows, embeddings)
+    _must(_close(again, embeddings), "two fits on the same rows must have the same embeddings")
+    _check_rows_are_independent(fitted, rows, embeddings)
     _check_settings(fitted, rows, embeddings)
     _must(_same(before, rows), "`fit` and `transform` must not change the rows they are given")
 
 
 def _check_fit(encoder: Encoder, rows: Any, y: Any) -> Encoder:
-    _must(isinstance(encoder.name, str) and bool(encoder.name), "`name` must be a text")
+    _must(
+        isinstance(encoder.name, str) and bool(encoder.name),
+        "`name` must be a string that is not empty",
+    )
     try:
         encoder.transform(rows)
     except NotFittedError:
@@ -57,14 +68,14 @@ def _check_fit(encoder: Encoder, rows: Any, y: Any) -> Encoder:
 def _check_embeddings(embeddings: NDArray[Any], n_rows: int) -> None:
     _must(
         embeddings.ndim == 2 and len(embeddings) == n_rows and embeddings.shape[1] > 0,
-        f"`transform` must give ({n_rows}, D), got {embeddings.shape}",
+        f"`transform` must return ({n_rows}, D), got {embeddings.shape}",
     )
     _must(embeddings.dtype.kind == "f", f"embeddings must be floats, got {embeddings.dtype}")
     _must(bool(np.isfinite(embeddings).all()), "embeddings must be finite")
 
 
-def _check_rows_stand_alone(fitted: Encoder, rows: Any, embeddings: NDArray[Any]) -> None:
-    """A row's embedding must depend neither on its company nor on its place."""
+def _check_rows_are_independent(fitted: Encoder, rows: Any, embeddings: NDArray[Any]) -> None:
+    """A row's embedding must not depend on the other rows or on their order."""
     backward = np.arange(len(rows))[::-1]
     _must(
         _close(fitted.transform(_take(rows, backward)), embeddings[backward]),
@@ -72,14 +83,17 @@ def _check_rows_stand_alone(fitted: Encoder, rows: Any, embeddings: NDArray[Any]
     )
     for row in range(min(3, len(rows))):
         alone = fitted.transform(_take(rows, np.array([row])))
-        _must(_close(alone, embeddings[[row]]), "a row alone must give what it gives in company")
+        _must(
+            _close(alone, embeddings[[row]]),
+            "a row must have the same embedding alone and in a batch",
+        )
 
 
 def _check_settings(fitted: Encoder, rows: Any, embeddings: NDArray[Any]) -> None:
     try:
         settings, arrays = fitted.to_settings()
     except InvalidSettingError:
-        return  # cannot be stored, and says so
+        return  # it cannot be stored
     restored = json.loads(json.dumps(settings, allow_nan=False))
     _must(all(a.dtype != object for a in arrays.values()), "stored arrays must hold no objects")
     if settings["encoder"] not in registered("encoder"):
@@ -87,16 +101,16 @@ def _check_settings(fitted: Encoder, rows: Any, embeddings: NDArray[Any]) -> Non
     else:
         loaded = encoder_from_settings(restored, arrays)
     same = np.array_equal(np.asarray(loaded.transform(rows)), embeddings)
-    _must(same, "an encoder from its settings must give the same embeddings to the last bit")
+    _must(same, "an encoder restored from settings must have the same embeddings to the last bit")
 
 
-def _must(holds: bool, spec: str) -> None:
+def _must(holds: bool, rule: str) -> None:
     if not holds:
-        raise AssertionError(f"Encoder contract: {spec}.")
+        raise AssertionError(f"Encoder contract: {rule}.")
 
 
 def _close(left: Any, right: Any) -> bool:
-    # Matrix products of other sizes may round otherwise, hence not equal to the last bit.
+    # Matrix products of another size may be rounded differently.
     return bool(np.allclose(np.asarray(left), np.asarray(right), rtol=1e-5, atol=1e-6))
 
 

@@ -1,4 +1,4 @@
-"""The contract of a memory: what must hold for every one, ours or yours."""
+"""The contract of memories."""
 
 from __future__ import annotations
 
@@ -18,16 +18,25 @@ CLOSE = 1e-5  # relative; a memory may compare in float32
 
 
 def check_memory(memory: Memory, *, random_state: int = 0) -> None:
-    """Raise an `AssertionError` that says in a sentence what `memory` does wrong.
+    """Check that a memory keeps the contract of `attnknn.memory.Memory`.
 
-    Every check starts from a clone, so `memory` itself stays as it is. An approximate memory
-    (`is_exact` False) may miss neighbors, but what it returns must be true of the entries.
+    An approximate memory (`is_exact` is False) may miss neighbors, but the distances, labels and
+    order of those that it returns must be right.
 
     Parameters
     ----------
-    memory : any `Memory`, with the settings to check
-    random_state : seed of the vectors it is checked on
+    memory : Memory
+        The memory, which is cloned and stays unchanged.
+    random_state : int, default=0
+        Seed of the test vectors.
 
+    Raises
+    ------
+    AssertionError
+        With a sentence that says what is wrong.
+
+    Examples
+    --------
     >>> from attnknn.memory import TorchMemory
     >>> check_memory(TorchMemory())
     """
@@ -39,7 +48,7 @@ def check_memory(memory: Memory, *, random_state: int = 0) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """A memory to clone, a metric, and vectors to try them on."""
+    """A memory to clone, a metric, and the seed of test vectors."""
 
     memory: Memory
     metric: str
@@ -68,7 +77,7 @@ def _agrees_with_reference(case: Case) -> None:
         _expect_true(memory, reference, queries, found)
         if memory.is_exact:
             _expect_close(found.distances, expected.distances, "the distances of the reference")
-            _expect((found.mask == expected.mask).all(), "A search must find all that there is.")
+            _expect((found.mask == expected.mask).all(), "A search must find all entries.")
 
 
 def _batch_does_not_matter(case: Case) -> None:
@@ -77,7 +86,11 @@ def _batch_does_not_matter(case: Case) -> None:
     together = memory.search(queries, 5)
     for row in range(len(queries)):
         alone = memory.search(queries[row : row + 1], 5)
-        _expect_same(alone, together.rows([row]), "A query alone must get what it gets in a batch.")
+        _expect_same(
+            alone,
+            together.rows([row]),
+            "A query must have the same neighbors alone and in a batch.",
+        )
 
 
 def _ties_go_by_id(case: Case) -> None:
@@ -99,16 +112,16 @@ def _order_of_entries_does_not_matter(case: Case) -> None:
     if one.is_exact:
         first, second = one.search(queries, 9), other.search(queries, 9)
         same = one.entries.ids[first.positions] == other.entries.ids[second.positions]
-        _expect(bool(same.all()), "Permuting the entries must not change who is found.")
+        _expect(bool(same.all()), "Permuting the entries must not change the neighbors.")
         _expect_close(first.distances, second.distances, "the same distances in any order")
 
 
-def _never_meets_itself_or_its_group(case: Case) -> None:
+def _excludes_itself_and_its_group(case: Case) -> None:
     memory = case.remembering(case.entries())
     own = np.arange(len(memory))
     found = memory.search_prepared(memory.entries.embeddings, 60, exclude=own)
-    met = memory.entries.groups[found.positions] == memory.entries.groups[own][:, None]
-    _expect(not (met & found.mask).any(), "An excluded query must not meet itself or its group.")
+    is_own = memory.entries.groups[found.positions] == memory.entries.groups[own][:, None]
+    _expect(not (is_own & found.mask).any(), "An excluded query must not find itself or its group.")
     sizes = np.bincount(memory.entries.groups)[memory.entries.groups]
     complete = found.mask.sum(axis=1) == len(memory) - sizes
     _expect(bool(complete.all()), "Exclusion must leave out nothing but the query and its group.")
@@ -120,29 +133,38 @@ def _missing_places_are_masked(case: Case) -> None:
     found = memory.search_prepared(memory.entries.embeddings[:1], 3, exclude=np.array([0]))
     _expect(found.mask.tolist() == [[True, False, False]], "A missing place must be masked.")
     _expect(found.labels[0, 0] == 7, "The entry left over must keep its label.")
-    _expect(bool(np.isinf(found.distances[0, 1:]).all()), "A missing place is infinitely far.")
+    _expect(
+        bool(np.isinf(found.distances[0, 1:]).all()),
+        "A missing place must be at infinite distance.",
+    )
 
 
-def _k_beyond_the_memory_gives_all(case: Case) -> None:
+def _k_beyond_the_memory_returns_all(case: Case) -> None:
     memory = case.remembering(case.entries(6))
     found = memory.search(case.vectors(2), 50)
     everyone = np.sort(found.positions, axis=1) == np.arange(6)
-    _expect(found.mask.shape == (2, 6), "A `k` beyond the memory must give every entry once.")
-    _expect(bool(found.mask.all() and everyone.all()), "Every entry must come exactly once.")
+    _expect(found.mask.shape == (2, 6), "A `k` beyond the memory must return every entry once.")
+    _expect(bool(found.mask.all() and everyone.all()), "Every entry must be found exactly once.")
 
 
 def _empty_memory_works(case: Case) -> None:
     nothing = case.entries(6).take(np.zeros(6, dtype=bool))
     memory = case.remembering(nothing)
-    _expect(memory.search(case.vectors(2), 3).mask.shape == (2, 0), "Nothing must be found there.")
+    _expect(
+        memory.search(case.vectors(2), 3).mask.shape == (2, 0),
+        "An empty memory must return no neighbors.",
+    )
     memory.add(case.entries(6))
     _expect_as_if(memory, case.remembering(case.entries(6)), case, "Adding to an empty memory")
     memory.forget(memory.entries.ids)
     _expect(len(memory) == 0, "Forgetting every id must leave an empty memory.")
-    _expect(memory.search(case.vectors(2), 3).mask.shape == (2, 0), "Nothing must be found there.")
+    _expect(
+        memory.search(case.vectors(2), 3).mask.shape == (2, 0),
+        "An empty memory must return no neighbors.",
+    )
 
 
-def _add_then_forget_is_as_never(case: Case) -> None:
+def _add_then_forget_cancels_out(case: Case) -> None:
     entries = case.entries()
     memory = case.remembering(entries.take(np.arange(40)))
     memory.add(entries.take(np.arange(40, 60)))
@@ -157,14 +179,14 @@ def _add_then_forget_is_as_never(case: Case) -> None:
     )
 
 
-def _relabel_moves_labels_only(case: Case) -> None:
+def _relabel_changes_labels_only(case: Case) -> None:
     memory, queries = case.remembering(case.entries()), case.vectors(70)[60:]
     before = memory.search(queries, 9)
     memory.relabel(memory.entries.ids, np.full(len(memory), 9))
     after = memory.search(queries, 9)
-    _expect(bool((after.labels == 9).all()), "A search must return the labels given last.")
+    _expect(bool((after.labels == 9).all()), "A search must return the latest labels.")
     same = np.array_equal(before.positions, after.positions)
-    _expect(same, "Giving new labels must not change who is found.")
+    _expect(same, "New labels must not change the neighbors.")
 
 
 def _refused_edits_change_nothing(case: Case) -> None:
@@ -192,7 +214,7 @@ def _refused_edits_change_nothing(case: Case) -> None:
     _expect_as_if(memory, never, case, "A refused edit")
 
 
-def _clone_and_pickle_keep_it(case: Case) -> None:
+def _can_be_cloned_and_pickled(case: Case) -> None:
     memory = case.remembering(case.entries())
     memory.search(case.vectors(1), 3)
     _expect(len(cast(Memory, clone(memory))) == 0, "A clone must have the settings, not entries.")
@@ -205,19 +227,19 @@ CHECKS: tuple[Callable[[Case], None], ...] = (
     _batch_does_not_matter,
     _ties_go_by_id,
     _order_of_entries_does_not_matter,
-    _never_meets_itself_or_its_group,
+    _excludes_itself_and_its_group,
     _missing_places_are_masked,
-    _k_beyond_the_memory_gives_all,
+    _k_beyond_the_memory_returns_all,
     _empty_memory_works,
-    _add_then_forget_is_as_never,
-    _relabel_moves_labels_only,
+    _add_then_forget_cancels_out,
+    _relabel_changes_labels_only,
     _refused_edits_change_nothing,
-    _clone_and_pickle_keep_it,
+    _can_be_cloned_and_pickled,
 )
 
 
 def _expect_true(memory: Memory, reference: Memory, queries: np.ndarray, found: Neighbors) -> None:
-    """What came back is sorted, without repeats, and says the truth about its entries."""
+    """Neighbors are sorted, without repeats, with true distances and labels."""
     everyone = reference.search(queries, len(reference))
     truth = np.empty(everyone.distances.shape)
     np.put_along_axis(truth, everyone.positions, everyone.distances, axis=1)
@@ -229,17 +251,21 @@ def _expect_true(memory: Memory, reference: Memory, queries: np.ndarray, found: 
     repeated = any(len(set(row)) < len(row) for row in found.positions.tolist())
     _expect(not (repeated and found.mask.all()), "An entry must not be found twice.")
     labels = memory.entries.labels[found.positions]
-    _expect(bool((labels == found.labels)[found.mask].all()), "Labels must be those remembered.")
+    _expect(
+        bool((labels == found.labels)[found.mask].all()), "Labels must be those of the entries."
+    )
 
 
 def _expect_as_if(one: Memory, other: Memory, case: Case, what: str) -> None:
     for name in ("ids", "labels", "groups", "effective_weight", "held_out"):
         same = np.array_equal(getattr(one.entries, name), getattr(other.entries, name))
-        _expect(same, f"{what} must leave the `{name}` as they should be.")
+        _expect(same, f"{what} must leave the right `{name}`.")
     if one.is_exact:
         queries = case.vectors(75)[60:]
         first, second = one.search(queries, 9), other.search(queries, 9)
-        _expect_close(first.distances, second.distances, f"the distances as if never: {what}")
+        _expect_close(
+            first.distances, second.distances, f"the same distances as without the edit: {what}"
+        )
         _expect(np.array_equal(first.labels, second.labels), f"{what} must not change labels.")
 
 

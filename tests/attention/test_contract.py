@@ -74,16 +74,16 @@ class Headless(DistanceAttention):
 
 
 @pytest.mark.parametrize(
-    ("broken", "spec"),
+    ("broken", "rule"),
     [
         (Overgenerous(), "sum to one"),
-        (Forgetful(), "no say"),
+        (Forgetful(), "weight 0"),
         (Sociable(), "order of the queries"),
         (Headless(), r"\(B, H, K\)"),
     ],
 )
-def test_the_contract_notices_a_broken_promise(broken, spec):
-    with pytest.raises(AssertionError, match=spec):
+def test_the_contract_notices_a_broken_rule(broken, rule):
+    with pytest.raises(AssertionError, match=rule):
         check_attention(broken)
 
 

@@ -71,7 +71,7 @@ def test_output_that_is_no_embedding_is_refused(function, message):
 
 
 class Centered(TransformerMixin, BaseEstimator):
-    """Breaks the contract: a row's embedding depends on its company."""
+    """Breaks the contract: a row's embedding depends on the others."""
 
     def fit(self, X, y=None):
         return self
@@ -81,5 +81,5 @@ class Centered(TransformerMixin, BaseEstimator):
 
 
 def test_the_contract_finds_an_encoder_that_mixes_rows():
-    with pytest.raises(AssertionError, match="a row alone must give what it gives in company"):
+    with pytest.raises(AssertionError, match="same embedding alone and in a batch"):
         check_encoder(WrappedEncoder(Centered()), ROWS)

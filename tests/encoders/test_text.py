@@ -49,7 +49,7 @@ def test_more_texts_than_one_block_keep_their_order(plain_folder, counter):
     assert np.array_equal(encoder.transform(texts), one_by_one)
 
 
-def test_embeddings_have_unit_length_unless_told_otherwise(plain_folder, counter):
+def test_embeddings_have_unit_length_by_default(plain_folder, counter):
     unit = TextEncoder(plain_folder).fit_transform(TEXTS)
     raw = TextEncoder(plain_folder, normalize=False).fit_transform(TEXTS)
     assert unit.dtype == np.float32
@@ -102,7 +102,7 @@ def test_without_the_cache_nothing_is_written(plain_folder, counter, cache_home)
     assert not cache_home.exists()
 
 
-def test_settings_survive_json_and_say_which_model(plain_folder, counter):
+def test_settings_survive_json_and_name_the_model(plain_folder, counter):
     encoder = TextEncoder(plain_folder, batch_size=3, normalize=False).fit(TEXTS)
     stored, arrays = encoder.to_settings()
     loaded = encoder_from_settings(json.loads(json.dumps(stored)), arrays)

@@ -239,7 +239,7 @@ def test_what_cannot_be_watched_is_named(monitor, clf, digits):
     X, y = digits
     with pytest.raises(InvalidInputError, match="`X` has 3 rows but `y` has 2 labels"):
         monitor.watch(X[:3], y[:2])
-    with pytest.raises(InvalidInputError, match="'seven' is unlike 0"):
+    with pytest.raises(InvalidInputError, match="'seven' differs from 0"):
         monitor.watch(X[:1], ["seven"])
     with pytest.raises(InvalidInputError, match="got 2 dimensions"):
         monitor.watch(X[:2], y[:2, None])

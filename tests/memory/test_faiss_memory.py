@@ -149,7 +149,7 @@ KINDS = [FaissMemory("flat"), FaissMemory("ivf", n_lists=4, n_probe=4), FaissMem
 
 
 @pytest.mark.parametrize("memory", KINDS, ids=lambda memory: memory.index)
-def test_edits_of_a_classifier_build_no_index_anew(memory, rng, monkeypatch) -> None:
+def test_edits_of_a_classifier_do_not_rebuild_the_index(memory, rng, monkeypatch) -> None:
     X, y = rng.standard_normal((400, 4)), np.arange(400) % 3
     clf = AttnKNNClassifier(8, attention="distance", memory=memory, random_state=0).fit(X, y)
     monkeypatch.setattr(FaissMemory, "_build", lambda _: pytest.fail("built again"))

@@ -150,7 +150,7 @@ def test_images_of_one_color_can_be_fitted():
     assert np.isfinite(small().fit(flat).transform(flat)).all()
 
 
-def test_a_row_alone_gives_what_it_gives_in_company(images):
+def test_a_row_has_the_same_embedding_alone_and_in_a_batch(images):
     encoder = small(batch_size=4).fit(images)
     together = encoder.transform(images)
     alone = np.concatenate([encoder.transform(images[[row]]) for row in range(6)])

@@ -71,7 +71,7 @@ def test_gradients_are_those_of_differences():
     assert torch.autograd.gradcheck(lambda x: convolve(x, weight.detach()), (images,))
 
 
-def test_tiles_are_those_with_the_fewest_multiplications():
+def test_tiles_minimize_the_number_of_multiplications():
     assert [axis_of(size).tile for size in (3, 7, 15, 16, 23)] == [3, 7, 5, 4, 6]
     for size in range(1, 70):
         axis = axis_of(size)
