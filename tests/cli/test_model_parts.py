@@ -1,16 +1,19 @@
-"""Which encoder a file gets."""
+"""Which encoder a file gets, and parts of other packages."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from attnknn import AttnKNNClassifier
-from attnknn.encoders import LearnedTableEncoder
+from attnknn import AttnKNNClassifier, registry
+from attnknn.cli.fit import fit
+from attnknn.encoders import IdentityEncoder, LearnedTableEncoder
+from attnknn.memory import NumpyMemory
 from attnknn.training import TrainConfig
 
 from .samples import QUICK, animals, refused, run, write
@@ -105,3 +108,60 @@ def test_the_curves_of_a_training_are_drawn_and_its_epochs_printed(tmp_path: Pat
     assert (gif.exit_code, "must end in .png" in gif.stderr) == (2, True)
     plain = run("fit", train, "-t", "kind", "-o", tmp_path / "n", *QUICK, *learned[2:4])
     assert (plain.exit_code, "--curves needs an encoder" in plain.stderr) == (2, True)
+
+
+@pytest.fixture
+def plugin() -> Iterator[None]:
+    """An encoder and a memory with options, as another package registers them."""
+    before = {kind: dict(classes) for kind, classes in registry._CLASSES.items()}
+
+    @registry.register("encoder", "doubling")
+    class Doubling(IdentityEncoder):
+        options = (registry.Option("--factor", "factor", "Factor of all columns.", float),)
+
+        def __init__(self, factor: float = 2.0) -> None:
+            self.factor = factor
+
+        def transform(self, X: Any) -> Any:
+            return self.factor * super().transform(X)
+
+        def to_settings(self) -> Any:
+            settings, arrays = super().to_settings()
+            return {**settings, "factor": self.factor}, arrays
+
+        @classmethod
+        def from_settings(cls, settings: Any, arrays: Any) -> Any:
+            settings = dict(settings)
+            factor = settings.pop("factor")
+            encoder = super().from_settings(settings, arrays)
+            encoder.factor = factor
+            return encoder
+
+    @registry.register("memory", "other")
+    class Other(NumpyMemory):
+        pass
+
+    vars(fit).pop("_all_params", None)  # the command has read the registry before
+    yield
+    vars(fit).pop("_all_params", None)
+    for kind, classes in before.items():
+        registry._CLASSES[kind].clear()
+        registry._CLASSES[kind].update(classes)
+
+
+def test_parts_of_other_packages_are_chosen_by_name_with_their_options(
+    plugin: None, tmp_path: Path
+) -> None:
+    assert "--factor FLOAT" in run("fit", "--help").stdout
+    X, y = np.random.default_rng(0).normal(size=(40, 2)), np.arange(40) % 2
+    np.savez(tmp_path / "train.npz", X=X, y=y)
+    arguments = ("fit", tmp_path / "train.npz", "-o", tmp_path / "m", *QUICK, "--factor", "3")
+    done = run(*arguments, "--encoder", "doubling", "--memory", "other")
+    assert done.exit_code == 0, done.output
+    assert "encoder           doubling: requested" in done.stdout
+    classifier = AttnKNNClassifier.load(tmp_path / "m")
+    assert (classifier.encoder_.name, classifier.encoder_.factor) == ("doubling", 3.0)
+    assert type(classifier.memory_).registered_name == "other"
+    assert run("predict", tmp_path / "m", tmp_path / "train.npz").exit_code == 0
+    wrong = run(*arguments, "--force")
+    assert "--factor is an option of --encoder doubling, not of 'identity'" in wrong.stderr

@@ -1,4 +1,4 @@
-"""`attnknn log`, `undo`, `snapshot`, `rollback`, and `forget --subject` with its receipt."""
+"""The commands `add`, `refit`, `undo`, `snapshot`, `rollback` and `log`; `forget --subject`."""
 
 from __future__ import annotations
 

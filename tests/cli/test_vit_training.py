@@ -1,4 +1,4 @@
-"""`attnknn vit` loses no model, mixes no trainings, and says where its images come from."""
+"""Trainings of `attnknn vit`: interruptions, options without effect, and kept models."""
 
 from __future__ import annotations
 
@@ -234,3 +234,50 @@ def test_defaults_that_depend_on_others_stand_in_the_report(data: Path, tmp_path
     report = json.loads((folder / "report.json").read_text())
     assert report["args"]["kernel_size"] == 3
     assert report["model"]["layer_settings"]["kernel_size"] == 3
+
+
+@pytest.fixture(scope="module")
+def command(data: Path) -> str:
+    return f"train {SMALL} --patch_size 16 --data_path {data}"
+
+
+def stop(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_resuming_is_offered_only_where_there_is_a_checkpoint(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, lost = (f"{command} --output_dir {tmp_path / name}" for name in ("told", "lost"))
+    with monkeypatch.context() as patch:
+        patch.setattr("attnknn.cli.vit.train._Reporter.report_epoch", stop)
+        assert "epoch 1 of 2; continue with the same command and --resume" in words(vit(told))
+    assert vit(f"{told} --resume").exit_code == 0
+    with monkeypatch.context() as patch:
+        patch.setattr("attnknn.training.loop.save_run", stop)
+        done = vit(lost)
+    assert "best: epoch 1 of 1" in words(done)
+    assert "there is no checkpoint to resume" in words(done)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("--train_rows 2", "too few"),
+        ("--lr 1e30 --optimizer sgd --clip_grad_norm 0", "Training diverged in epoch 1"),
+    ],
+)
+def test_a_model_goes_only_when_another_is_there(
+    command: str, tmp_path: Path, wrong: str, message: str
+) -> None:
+    command = f"{command} --output_dir {tmp_path}"
+    assert vit(command).exit_code == 0
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    done = vit(f"{command} {wrong} --force")
+    assert done.exit_code == 1
+    assert message in words(done)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert vit(f"{command} --seed 1 --force").exit_code == 0
+    after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert after.keys() == before.keys()
+    assert all(after[name] != before[name] for name in after if name != "model.txt")

@@ -1,4 +1,4 @@
-"""Targets that look like no classes."""
+"""Targets that do not look like classes."""
 
 from __future__ import annotations
 
