@@ -7,17 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from attnknn.cli import options as shared
 from attnknn.cli.commands import command, option, section
-from attnknn.cli.options import (
-    FILE,
-    NOT_NEGATIVE,
-    WHOLE,
-    by_option,
-    format_option,
-    model_argument,
-    new_classes_option,
-    separator_option,
-)
+from attnknn.cli.options import FILE, NOT_NEGATIVE, WHOLE
 from attnknn.cli.output import check_out, open_writer, output_format, progress
 
 if TYPE_CHECKING:
@@ -30,7 +22,7 @@ N_IDS = 3  # shown in a cell
 
 
 @command()
-@model_argument
+@shared.model_argument
 @option(
     "--near",
     type=NOT_NEGATIVE,
@@ -40,7 +32,7 @@ N_IDS = 3  # shown in a cell
 @section(
     "Output",
     option("-o", "--out", type=FILE, help="File for the table.  [default: print a summary only]"),
-    format_option,
+    shared.format_option,
     option("--limit", type=WHOLE, default=100, help="Maximum number of entries in the table."),
 )
 def audit(model: Path, out: Path | None, limit: int, style: str | None, near: float) -> None:
@@ -98,11 +90,11 @@ def _listed(ids: Any, label: dict[Any, Any] | None = None) -> str:
 
 
 @command()
-@model_argument
+@shared.model_argument
 @click.argument("table", type=FILE)
-@new_classes_option
-@separator_option
-@by_option
+@shared.new_classes_option
+@shared.separator_option
+@shared.by_option
 def relabel(
     model: Path, table: Path, new_classes: bool, separator: str | None, by: str | None
 ) -> None:

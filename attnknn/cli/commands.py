@@ -17,13 +17,8 @@ INVOKED = f"{__name__}.invoked"  # key of the context of the running command in 
 class Option(click.Option):
     """An option in a section of the help text.
 
-    Parameters
-    ----------
-    *args, **kwargs
-        As of `click.Option`.
-    parameter : str, default=None
-        Name of the Python parameter that receives the value, for error messages; None means the
-        name of the option.
+    `parameter` is the Python parameter that receives the value, for error messages; by default it
+    has the name of the option.
     """
 
     def __init__(self, *args: Any, parameter: str | None = None, **kwargs: Any) -> None:
@@ -79,10 +74,7 @@ command = partial(click.command, cls=Command)
 class LazyGroup(click.Group):
     """Commands in sections; the module of a command is imported when the command is needed.
 
-    Parameters
-    ----------
-    sections : dict of str to dict of str to str
-        By title of a section, the module of each command by the command's name.
+    `sections` maps titles to the modules of commands, by the names of the commands.
     """
 
     def __init__(

@@ -7,25 +7,18 @@ from pathlib import Path
 
 import click
 
+from attnknn.cli import options as shared
 from attnknn.cli.commands import command, option
-from attnknn.cli.options import (
-    COUNT,
-    by_option,
-    model_argument,
-    new_classes_option,
-    rows_argument,
-    separator_option,
-    target_option,
-)
+from attnknn.cli.options import COUNT
 
 
 @command()
-@model_argument
-@rows_argument
-@target_option
-@new_classes_option
-@separator_option
-@by_option
+@shared.model_argument
+@shared.rows_argument
+@shared.target_option
+@shared.new_classes_option
+@shared.separator_option
+@shared.by_option
 def add(
     model: Path,
     rows: Path,
@@ -58,8 +51,8 @@ def add(
 
 
 @command()
-@model_argument
-@by_option
+@shared.model_argument
+@shared.by_option
 def refit(model: Path, by: str | None) -> None:
     """Fit attention and calibration again on the current entries.
 
@@ -78,8 +71,8 @@ def refit(model: Path, by: str | None) -> None:
 
 
 @command()
-@model_argument
-@by_option
+@shared.model_argument
+@shared.by_option
 def undo(model: Path, by: str | None) -> None:
     """Undo the last edit; repeat to undo earlier ones.
 
@@ -96,9 +89,9 @@ def undo(model: Path, by: str | None) -> None:
 
 
 @command()
-@model_argument
+@shared.model_argument
 @click.argument("name", required=False)
-@by_option
+@shared.by_option
 def snapshot(model: Path, name: str | None, by: str | None) -> None:
     """Save the current state of a model as snapshot NAME.
 
@@ -118,10 +111,10 @@ def snapshot(model: Path, name: str | None, by: str | None) -> None:
 
 
 @command()
-@model_argument
+@shared.model_argument
 @click.argument("name", required=False)
 @option("--edit", type=COUNT, help="Restore the state after this edit, by its number in the log.")
-@by_option
+@shared.by_option
 def rollback(model: Path, name: str | None, edit: int | None, by: str | None) -> None:
     """Restore the state saved as snapshot NAME.
 
@@ -138,7 +131,7 @@ def rollback(model: Path, name: str | None, edit: int | None, by: str | None) ->
 
 
 @command()
-@model_argument
+@shared.model_argument
 @option("--edit", type=COUNT, help="Show what this edit changed, entry by entry.")
 @option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def log(model: Path, edit: int | None, as_json: bool) -> None:

@@ -8,15 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from attnknn.cli import options as shared
 from attnknn.cli.commands import command, option, section
-from attnknn.cli.options import (
-    FILE,
-    model_argument,
-    print_format_option,
-    rows_argument,
-    separator_option,
-    target_option,
-)
+from attnknn.cli.options import FILE
 from attnknn.cli.output import progress
 
 if TYPE_CHECKING:
@@ -39,15 +33,15 @@ METRICS = {
 
 
 @command()
-@model_argument
-@rows_argument
-@target_option
+@shared.model_argument
+@shared.rows_argument
+@shared.target_option
 @section(
     "Output",
-    print_format_option,
+    shared.print_format_option,
     option("--report", type=FILE, help="Folder for an HTML report with figures and mistakes."),
 )
-@separator_option
+@shared.separator_option
 def evaluate(
     model: Path,
     rows: Path,

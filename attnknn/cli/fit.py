@@ -69,8 +69,7 @@ class FitCommand(Command):
     separator_option,
 )
 @section(
-    "Texts",
-    option("--text", help="Column of texts to learn from; other columns are only shown."),
+    "Texts", option("--text", help="Column of texts to learn from; other columns are only shown.")
 )
 @section(
     "Attention and calibration",

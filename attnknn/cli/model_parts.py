@@ -132,23 +132,12 @@ class EncoderChoice:
 
 @dataclass(frozen=True)
 class EncoderRequest:
-    """What the user asked for.
-
-    Parameters
-    ----------
-    source : Source
-    name : str
-        A registered name, or "auto".
-    text : str or None
-        Column of texts.
-    given : dict of str to value
-        Options of encoders, by flag.
-    """
+    """The encoder that the user asked for."""
 
     source: Source
-    name: str
-    text: str | None
-    given: dict[str, Any]
+    name: str  # a registered name, or "auto"
+    text: str | None  # column of texts
+    given: dict[str, Any]  # options of encoders, by flag
 
     @property
     def kind(self) -> str:

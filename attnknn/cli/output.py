@@ -181,11 +181,7 @@ class _CsvWriter:
 
     def write(self, results: pd.DataFrame) -> None:
         results.to_csv(
-            self.file,
-            sep=self._separator,
-            index=False,
-            header=self._is_first,
-            lineterminator="\n",
+            self.file, sep=self._separator, index=False, header=self._is_first, lineterminator="\n"
         )
         self._is_first = False
 

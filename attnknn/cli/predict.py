@@ -9,18 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from attnknn.cli import options as shared
 from attnknn.cli.commands import command, option, section
-from attnknn.cli.options import (
-    COUNT,
-    PROPORTION,
-    WHOLE,
-    format_option,
-    model_argument,
-    out_option,
-    print_format_option,
-    rows_argument,
-    separator_option,
-)
+from attnknn.cli.options import COUNT, PROPORTION, WHOLE
 from attnknn.cli.output import check_out, count_of, open_writer, output_format, progress
 
 if TYPE_CHECKING:
@@ -31,8 +22,8 @@ if TYPE_CHECKING:
 
 
 @command()
-@model_argument
-@rows_argument
+@shared.model_argument
+@shared.rows_argument
 @section(
     "Prediction",
     option("--proba", is_flag=True, help="Add the probability of every class."),
@@ -60,8 +51,8 @@ if TYPE_CHECKING:
         help="Measure novelty by the mean distance to this many nearest entries.",
     ),
 )
-@section("Output", out_option, format_option)
-@separator_option
+@section("Output", shared.out_option, shared.format_option)
+@shared.separator_option
 def predict(
     model: Path,
     rows: Path,
@@ -135,16 +126,16 @@ def _sets(queries: Queries, X: Any, coverage: float, style: str) -> list[Any]:
 
 
 @command()
-@model_argument
-@rows_argument
+@shared.model_argument
+@shared.rows_argument
 @option("--rows", "chosen", help="Numbers of the rows to explain, counted from 0, as 0,5,7.")
 @option("--limit", type=WHOLE, default=10, help="Without --rows, explain this many first rows.")
 @section(
     "Output",
     option("-n", "--neighbors", "n_shown", type=COUNT, default=5, help="Neighbors shown per row."),
-    print_format_option,
+    shared.print_format_option,
 )
-@separator_option
+@shared.separator_option
 def explain(
     model: Path,
     rows: Path,

@@ -98,18 +98,10 @@ def listed_ids(texts: Iterable[str], ids: NDArray[Any]) -> list[Any]:
 
 @dataclass(frozen=True)
 class LabelReader:
-    """Converts strings to labels of the type that the model has.
-
-    Parameters
-    ----------
-    classes : ndarray
-        Classes that the model knows.
-    allows_new : bool, default=False
-        Whether a label may be another class.
-    """
+    """Converts strings to labels of the type that the model has."""
 
     classes: NDArray[Any]
-    allows_new: bool = False
+    allows_new: bool = False  # whether a label may be another class
 
     def read(self, text: str, where: str) -> Any:
         """The label that a string stands for; `where` begins the error message.

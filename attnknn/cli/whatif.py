@@ -9,16 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from attnknn.cli import options as shared
 from attnknn.cli.commands import command, option, section
-from attnknn.cli.options import (
-    COUNT,
-    FILE,
-    model_argument,
-    new_classes_option,
-    print_format_option,
-    rows_argument,
-    separator_option,
-)
+from attnknn.cli.options import COUNT, FILE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,22 +22,22 @@ if TYPE_CHECKING:
 
 
 @command()
-@model_argument
-@rows_argument
+@shared.model_argument
+@shared.rows_argument
 @section(
     "Edit to try",
     option("--forget", multiple=True, help="Ids of entries to remove, as 3,5,7."),
     option("--relabel", multiple=True, help="An id and its new label, as 3=cat; repeatable."),
     option("--add", type=FILE, help="File of labeled rows to add."),
     option("-t", "--target", help="Column of the labels in --add.  [default: as in fit]"),
-    new_classes_option,
+    shared.new_classes_option,
 )
 @section(
     "Output",
     option("--limit", type=COUNT, default=10, help="Maximum number of rows shown."),
-    print_format_option,
+    shared.print_format_option,
 )
-@separator_option
+@shared.separator_option
 def whatif(
     model: Path,
     rows: Path,

@@ -92,26 +92,13 @@ class Neighbor:
 
 @dataclass(frozen=True)
 class Story:
-    """The chapters, and the data of the figures.
-
-    Parameters
-    ----------
-    chapters : list of Chapter
-    query : ndarray
-        The test row in question.
-    evidence : Evidence
-        Its evidence while the label was wrong.
-    neighbors : list of Neighbor
-        The neighbors with the highest weights, and the one with the wrong label.
-    numbers : dict
-        Every number in the text, by name.
-    """
+    """The chapters, and the data of the figures."""
 
     chapters: list[Chapter]
-    query: NDArray[Any]
-    evidence: Evidence
-    neighbors: list[Neighbor]
-    numbers: dict[str, Any]
+    query: NDArray[Any]  # the test row in question
+    evidence: Evidence  # while the label was wrong
+    neighbors: list[Neighbor]  # with the highest weights, and the one with the wrong label
+    numbers: dict[str, Any]  # every number in the text, by name
 
 
 def tell(folder: Path) -> Story:

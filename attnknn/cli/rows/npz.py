@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from attnknn.cli.rows.sources import CHUNK_ROWS, Chunk, Kind
+from attnknn.cli.rows.sources import CHUNK_ROWS, Chunk, Kind, Source
 from attnknn.errors import InvalidInputError
 
 ROWS = {
@@ -25,11 +25,8 @@ LABELS = {"images": "labels", "X": "y", "x": "y"}  # name of the labels beside e
 CHUNK_BYTES = 1 << 26  # of images
 
 
-class NpzSource:
+class NpzSource(Source):
     """Vectors or images `X` (or `x_train`, `x_test`) with labels `y`, read in chunks."""
-
-    kind: Kind
-    default_id: str | None = None
 
     def __init__(self, path: Path, part: str) -> None:
         self.path = path
@@ -45,7 +42,7 @@ class NpzSource:
         self.unusable = {n: self._mismatch(n, s) for n, s in shapes.items() if s not in per_row}
         prefix = next(name for name in LABELS if name in self._rows)
         target = self._rows.replace(prefix, LABELS[prefix])
-        self.default_target: str | None = target if target in shapes else None
+        self.default_target = target if target in shapes else None
 
     def chunks(self, n_rows: int = CHUNK_ROWS) -> Iterator[Chunk]:
         """The vectors or images in chunks, with the other arrays sliced the same way."""

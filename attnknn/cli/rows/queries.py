@@ -11,14 +11,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from attnknn.cli.rows import columns
 from attnknn.cli.rows.column_types import parse_column
-from attnknn.cli.rows.columns import (
-    read_ids,
-    read_texts,
-    refuse_infinite,
-    refuse_missing_values,
-    target_of,
-)
 from attnknn.cli.rows.sources import Chunk, Source, check_column, open_rows
 from attnknn.cli.rows.training import Roles, TrainingRows
 from attnknn.encoders import ImageEncoder
@@ -52,12 +46,7 @@ def queries_for(classifier: AttnKNNClassifier, notes: dict[str, str], source: So
 class Queries:
     """The chunks of a file as rows that a stored classifier accepts.
 
-    Parameters
-    ----------
-    source : Source
-    classifier : AttnKNNClassifier
-    notes : dict of str to str
-        What `fit` recorded with the classifier: its target, id column and text column.
+    `notes` are what `fit` recorded with the classifier: its target, id column and text column.
     """
 
     def __init__(
@@ -95,7 +84,7 @@ class Queries:
     def labeled(self, target: str | None, labels: LabelReader) -> Iterator[TrainingRows]:
         """Labeled rows as `add` takes them, every column in its role from `fit`."""
         roles = replace(
-            Roles.from_notes(self.notes), target=target_of(self.source, self.notes, target)
+            Roles.from_notes(self.notes), target=columns.target_of(self.source, self.notes, target)
         )
         entries = self.classifier.memory_.entries
         payload = (roles.payload or ()) if entries.payloads is not None else ()
@@ -119,7 +108,7 @@ class Queries:
             raise InvalidInputError(
                 f"{self.source.path} must have the id column {column!r} of this model."
             )
-        ids = read_ids(chunk, column)
+        ids = columns.read_ids(chunk, column)
         has_text_ids = self.classifier.memory_.entries.ids.dtype == object
         return [str(name) for name in ids.tolist()] if has_text_ids else ids
 
@@ -166,7 +155,7 @@ class TableQueries(Queries):
         wanted = self._features() if self._names is None else self._names
         table = pd.DataFrame({name: self._column(chunk, name) for name in wanted})
         if not self._columns:
-            refuse_missing_values(chunk, table)
+            columns.refuse_missing_values(chunk, table)
         return table if self._names is not None else table.to_numpy(dtype=np.float64)
 
     def _column(self, chunk: Chunk, name: str) -> pd.Series[Any]:
@@ -182,7 +171,7 @@ class TableQueries(Queries):
             return parse_column(chunk, name, "dates") if chunk.is_text else column
         is_number = pd.api.types.is_numeric_dtype(column)
         numbers = column if is_number else parse_column(chunk, name, "numbers")
-        refuse_infinite(chunk, name, numbers)
+        columns.refuse_infinite(chunk, name, numbers)
         return numbers
 
     def _features(self) -> list[str]:
@@ -209,15 +198,15 @@ class TextQueries(Queries):
 
     def check_source(self) -> None:
         names = getattr(self.classifier, "feature_names_in_", None)
-        columns = self.source.columns
-        if self.source.kind != "table" or (names is None and len(columns) > 1):
+        known = self.source.columns
+        if self.source.kind != "table" or (names is None and len(known) > 1):
             raise InvalidInputError(
                 f"This model reads texts: {self.source.path} must be a table with a text column."
             )
-        self._column = check_column(self.source, columns[0] if names is None else str(names[0]))
+        self._column = check_column(self.source, known[0] if names is None else str(names[0]))
 
     def rows(self, chunk: Chunk) -> pd.DataFrame:
-        return pd.DataFrame({self._column: read_texts(chunk, self._column)})
+        return pd.DataFrame({self._column: columns.read_texts(chunk, self._column)})
 
 
 class ImageQueries(Queries):

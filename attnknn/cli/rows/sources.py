@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 import warnings
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -26,26 +27,12 @@ Kind = Literal["table", "vectors", "images"]
 
 @dataclass(frozen=True)
 class Chunk:
-    """Consecutive rows of a file.
+    """Consecutive rows of a file."""
 
-    Parameters
-    ----------
-    first : int
-        Number of the first row in the file, counted from 0.
-    table : DataFrame
-        The named columns; of an NPZ file, the arrays with one value per row.
-    items : ndarray, default=None
-        The rows themselves if they are not a table: vectors (n, D), images (n, H, W) or
-        (n, H, W, 3), or paths of images (n,).
-    lines : list of int, default=None
-        For text files, the line where each row begins. All columns are then still strings, with
-        None for missing values.
-    """
-
-    first: int
-    table: pd.DataFrame
-    items: NDArray[Any] | None = None
-    lines: list[int] | None = None
+    first: int  # number of the first row in the file, counted from 0
+    table: pd.DataFrame  # the named columns; of an NPZ file, the arrays with one value per row
+    items: NDArray[Any] | None = None  # vectors, images or paths of images, if not a table
+    lines: list[int] | None = None  # of text files, whose columns are strings: first line of a row
 
     def __len__(self) -> int:
         return len(self.table)
@@ -60,30 +47,19 @@ class Chunk:
         return f"row {self.first + row}" if self.lines is None else f"line {self.lines[row]}"
 
 
-class Source(Protocol):
-    """A file of rows.
-
-    Attributes
-    ----------
-    columns : list of str
-        Names of the columns, or of the arrays with one value per row.
-    default_target : str or None
-        Column of the labels, where the format defines one.
-    default_id : str or None
-        Column that identifies the rows unless the user names another.
-    kind : {'table', 'vectors', 'images'}
-    unusable : dict of str to str
-        Names that look like columns but are not, each with the error message.
-    """
+class Source(ABC):
+    """A file of rows."""
 
     path: Path
-    columns: list[str]
-    default_target: str | None
-    default_id: str | None
-    kind: Kind
-    unusable: dict[str, str]
+    columns: list[str]  # or names of the arrays with one value per row
+    kind: Kind = "table"
+    default_target: str | None = None  # column of the labels, where the format defines one
+    default_id: str | None = None  # column that identifies the rows unless the user names another
+    unusable: Mapping[str, str] = {}  # error messages by names that look like columns
 
-    def chunks(self, n_rows: int = CHUNK_ROWS) -> Iterator[Chunk]: ...
+    @abstractmethod
+    def chunks(self, n_rows: int = CHUNK_ROWS) -> Iterator[Chunk]:
+        """All rows in chunks of at most `n_rows`."""
 
 
 def open_rows(
@@ -95,16 +71,9 @@ def open_rows(
 ) -> Source:
     """Open a file of rows; the format follows from the ending of its name.
 
-    Parameters
-    ----------
-    path : Path
-    part : {'train', 'test'}, default='test'
-        Which arrays of an NPZ file, or which subfolder of images, to read if there are both.
-    separator : str, default=None
-        Separator of a text file; None derives it from the ending.
-    text_column : callable, default=returns None
-        Returns the column name for a .txt file with one text per line, or None if the model does
-        not read texts.
+    `part` selects among train and test arrays of an NPZ file, or subfolders of images. A .txt file
+    without separator has one text per line; `text_column` returns its column name, or None if the
+    model does not read texts.
     """
     if path.is_dir() and separator is None:
         return _open_images(path, part)
@@ -153,19 +122,14 @@ def refuse_repeated(path: Path, names: list[str]) -> None:
         raise InvalidInputError(f"Column names of {path} must be unique; {twice[0]!r} is repeated.")
 
 
-class ParquetSource:
+class ParquetSource(Source):
     """A Parquet file; columns keep their types, and a stored pandas index is ignored."""
-
-    default_target: str | None = None
-    default_id: str | None = None
-    kind: Kind = "table"
 
     def __init__(self, path: Path) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         self.path = path
-        self.unusable: dict[str, str] = {}
         try:
             self._file = pq.ParquetFile(path)
         except pa.ArrowException as error:
@@ -192,32 +156,19 @@ class ParquetSource:
         return InvalidInputError(f"{self.path} is not a valid Parquet file: {reason}")
 
 
-class ImageSource:
-    """The images of a folder, sorted by name; files are not opened here.
-
-    Parameters
-    ----------
-    path : Path
-        The folder.
-    names : list of str
-        File names relative to the folder.
-    labels : list of str or None
-        Class of each image; None if the images are not in class folders.
-    """
+class ImageSource(Source):
+    """The images of a folder, sorted by name, with labels or None; files are not opened here."""
 
     kind: Kind = "images"
-    default_id: str | None = FILE
-    default_target: str | None = CLASS
+    default_id = FILE
+    default_target = CLASS
 
     def __init__(self, path: Path, names: list[str], labels: list[str] | None) -> None:
         self.path, self._names, self._labels = path, names, labels
         self.columns = [FILE] if labels is None else [FILE, CLASS]
-        self.unusable: dict[str, str] = {}
         if labels is None:
-            self.unusable[CLASS] = (
-                f"Every image of {path} must be in a subfolder named after its class; {names[0]} "
-                "is not."
-            )
+            needed = "must be in a subfolder named after its class"
+            self.unusable = {CLASS: f"Every image of {path} {needed}; {names[0]} is not."}
 
     def chunks(self, n_rows: int = CHUNK_ROWS) -> Iterator[Chunk]:
         """Paths of images, with file names and, if known, classes as columns."""

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, cast
 
 import pandas as pd
 
-from attnknn.cli.rows.sources import CHUNK_ROWS, Chunk, Kind, refuse_repeated
+from attnknn.cli.rows.sources import CHUNK_ROWS, Chunk, Source, refuse_repeated
 from attnknn.errors import InvalidInputError
 
 # The strings that pandas reads as missing.
@@ -31,13 +31,8 @@ NOT_TEXT = {
 Record = tuple[int, list[str]]  # the line where a row begins, and its values
 
 
-class _TextFile:
+class _TextFile(Source):
     """What CSV files and files of lines share: bytes, compression and encoding errors."""
-
-    default_target: str | None = None
-    default_id: str | None = None
-    kind: Kind = "table"
-    path: Path
 
     def _open(self) -> BinaryIO:
         if self.path.name.lower().endswith(".gz"):
@@ -73,20 +68,12 @@ class CsvSource(_TextFile):
     """A file of separated values with a header; columns without a name are skipped.
 
     It uses Python's csv module because pandas silently pads short rows, takes a longer first column
-    for an index, renames repeated columns and infers types for each chunk separately.
-
-    Parameters
-    ----------
-    path : Path
-    separator : str
-    is_explicit : bool, default=False
-        Whether the user chose the separator; otherwise a file with a single column that contains
-        another common separator is an error.
+    for an index, renames repeated columns and infers types for each chunk separately. Unless the
+    user chose the separator (`is_explicit`), a single column with another separator is an error.
     """
 
     def __init__(self, path: Path, separator: str, *, is_explicit: bool = False) -> None:
         self.path, self.separator = path, separator
-        self.unusable: dict[str, str] = {}
         self._header = self._read_header()
         if len(self._header) == 1 and not is_explicit:
             self._check_separator()
@@ -170,7 +157,6 @@ class LinesSource(_TextFile):
 
     def __init__(self, path: Path, column: str) -> None:
         self.path, self.columns = path, [column]
-        self.unusable: dict[str, str] = {}
 
     def chunks(self, n_rows: int = CHUNK_ROWS) -> Iterator[Chunk]:
         """The stripped lines; None for a blank one."""

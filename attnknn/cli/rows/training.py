@@ -12,17 +12,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from attnknn.cli.rows import columns
 from attnknn.cli.rows.column_types import as_categories, infer_type
-from attnknn.cli.rows.columns import (
-    read_groups,
-    read_ids,
-    read_labels,
-    read_sample_weight,
-    read_subjects,
-    read_texts,
-    refuse_infinite,
-    refuse_missing_values,
-)
 from attnknn.cli.rows.sources import Chunk, Source, check_column
 from attnknn.errors import InvalidInputError, ModelFolderError
 
@@ -32,30 +23,16 @@ MAX_VALUE, MAX_TEXT, MAX_PAYLOAD = 24, 100, 160  # characters
 
 @dataclass(frozen=True)
 class Roles:
-    """The role of each column that is not a plain feature; "" and () mean no column.
-
-    Parameters
-    ----------
-    target, id, group, sample_weight, subject : str
-        Columns of labels, ids, groups, sample weights and data subjects.
-    payload : tuple of str, default=None
-        Columns shown as evidence, features or not; None shows the first ones.
-    dropped : tuple of str
-        Columns that are ignored.
-    categorical : tuple of str
-        Features that are categories even if they look like numbers or dates.
-    text : str
-        The column of texts; it is then the only feature.
-    """
+    """The role of each column that is not a plain feature; "" and () mean no column."""
 
     target: str
     id: str = ""
     group: str = ""
     sample_weight: str = ""
-    payload: tuple[str, ...] | None = None
-    dropped: tuple[str, ...] = ()
-    categorical: tuple[str, ...] = ()
-    text: str = ""
+    payload: tuple[str, ...] | None = None  # shown as evidence; None shows the first columns
+    dropped: tuple[str, ...] = ()  # ignored
+    categorical: tuple[str, ...] = ()  # categories even if they look like numbers or dates
+    text: str = ""  # the only feature, if there is one
     subject: str = ""
 
     @classmethod
@@ -105,18 +82,18 @@ class Roles:
             return []
         return [self.text] if self.text else self.without_role(source.columns)
 
-    def without_role(self, columns: list[str]) -> list[str]:
+    def without_role(self, names: list[str]) -> list[str]:
         """The columns that are neither dropped nor used as target, id, group, weight or subject."""
         used = {self.target, self.id, self.group, self.subject, self.sample_weight, *self.dropped}
-        return [name for name in columns if name not in used]
+        return [name for name in names if name not in used]
 
     def read_metadata(self, chunk: Chunk) -> dict[str, Any]:
         """Groups, sample weights and subjects of the rows, as arguments of `fit` and `add`."""
         weight = self.sample_weight
         return {
-            "groups": read_groups(chunk, self.group) if self.group else None,
-            "sample_weight": read_sample_weight(chunk, weight) if weight else None,
-            "subjects": read_subjects(chunk, self.subject) if self.subject else None,
+            "groups": columns.read_groups(chunk, self.group) if self.group else None,
+            "sample_weight": columns.read_sample_weight(chunk, weight) if weight else None,
+            "subjects": columns.read_subjects(chunk, self.subject) if self.subject else None,
         }
 
     def read_payloads(self, source: Source, chunk: Chunk) -> list[str] | None:
@@ -170,9 +147,9 @@ def read_training_rows(source: Source, roles: Roles, *, allow_missing: bool = Tr
     if whole.items is None:
         X = pd.DataFrame({name: _read_feature(whole, name, roles) for name in names})
     if not allow_missing:
-        refuse_missing_values(whole, X if isinstance(X, pd.DataFrame) else pd.DataFrame(X))
-    y = read_labels(whole, roles.target)
-    ids = read_ids(whole, roles.id) if roles.id else None
+        columns.refuse_missing_values(whole, X if isinstance(X, pd.DataFrame) else pd.DataFrame(X))
+    y = columns.read_labels(whole, roles.target)
+    ids = columns.read_ids(whole, roles.id) if roles.id else None
     payloads = roles.read_payloads(source, whole)
     return TrainingRows(X, y, {"ids": ids, "payloads": payloads, **roles.read_metadata(whole)})
 
@@ -206,7 +183,7 @@ def _read_all(source: Source) -> Chunk:
 
 def _read_feature(whole: Chunk, name: str, roles: Roles) -> pd.Series[Any]:
     if name == roles.text:
-        return read_texts(whole, name)
+        return columns.read_texts(whole, name)
     if name in roles.categorical:
         return as_categories(whole.table[name])
     column = infer_type(whole, name) if whole.is_text else whole.table[name]
@@ -216,7 +193,7 @@ def _read_feature(whole: Chunk, name: str, roles: Roles) -> pd.Series[Any]:
             f"--drop-columns {shlex.quote(name)}."
         )
     if pd.api.types.is_numeric_dtype(column):
-        refuse_infinite(whole, name, column)
+        columns.refuse_infinite(whole, name, column)
     return column
 
 
@@ -227,12 +204,12 @@ def short_rows(table: pd.DataFrame, text: str = "") -> list[str]:
     ['age=39, job=cook', 'job=nurse']
     """
     names = [str(name) for name in table.columns]
-    columns = [
+    cells = [
         [_short(value, MAX_TEXT if name == text else MAX_VALUE) for value in table[name].tolist()]
         for name in names
     ]
     rows = []
-    for values in zip(*columns, strict=True):
+    for values in zip(*cells, strict=True):
         pairs = zip(names, values, strict=True)
         row = ", ".join(f"{name}={value}" for name, value in pairs if value is not None)
         rows.append(row if len(row) <= MAX_PAYLOAD else f"{row[: MAX_PAYLOAD - 1]}…")

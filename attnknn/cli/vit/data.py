@@ -66,21 +66,11 @@ def read_data(
     train_rows: int | None = None,
     test_rows: int | None = None,
 ) -> Data:
-    """Read the data set `name` from `folder`.
+    """Read the data set `name` from `folder`, all rows or the given numbers of them.
 
-    Image files are resized when they are read; arrays keep their size until the model resizes them.
-
-    Parameters
-    ----------
-    name : str
-    folder : Path
-    size : int
-        Side of the images, in pixels.
-    is_explicit : bool, default=True
-        Whether the user named the folder; if not, the folders of `attnknn datasets` are searched
-        too.
-    train_rows, test_rows : int, default=None
-        Number of images to use; None uses all.
+    Image files are resized to `size` when they are read; arrays keep their size until the model
+    resizes them. Unless the user named the folder (`is_explicit`), the folders of `attnknn
+    datasets` are searched too.
     """
     if name == "imagenet":
         return _read_folders(folder, size, train_rows, test_rows)
