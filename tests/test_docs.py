@@ -29,6 +29,7 @@ FENCE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 SHELL = {"", "sh", "bash", "shell", "console"}
+SOURCES = (ROOT, ROOT / "attnknn")
 GENERATED = {"api/index.rst"}  # by `make docs`
 FILES = ("train.csv", "test.csv", "new.csv", "rows.csv")
 
@@ -129,6 +130,14 @@ def test_links_to_files_lead_somewhere(path):
     links = re.findall(r"\]\((?!https?:|mailto:|#)([^)#\s]+)", text)
     missing = [link for link in links if not (path.parent / link).exists()]
     assert set(missing) <= GENERATED
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_source_files_that_are_named_exist(path):
+    """Paths with a folder, such as `memory/base.py`, in the package or beside it."""
+    named = set(re.findall(r"`([\w/]+/\w+\.py)`", path.read_text()))
+    missing = {name for name in named if not any((at / name).exists() for at in SOURCES)}
+    assert not missing
 
 
 def write_files(folder: Path) -> None:
