@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from attnknn import attention
 from attnknn.cli.commands import Option, in_flags
 from attnknn.errors import InvalidSettingError
 from attnknn.registry import Kind, registered
@@ -40,9 +41,7 @@ def part_options() -> Iterator[Option]:
     for kind, section in SECTIONS.items():
         classes = registered(kind)
         if kind == "attention" and not classes:  # until they are registered
-            from attnknn.attention import ATTENTIONS
-
-            classes = dict(ATTENTIONS)  # type: ignore[arg-type]
+            classes = dict(getattr(attention, "ATTENTIONS", {}))
         choices = ["auto", *(name for name in classes if name != "auto")]
         chooser = Option([f"--{kind}"], type=click.Choice(choices), default="auto", help=HELP[kind])
         chooser.section = section

@@ -28,7 +28,7 @@ ALARM = 3  # exit code
 @option(
     "--false-alarm-rate",
     type=PROPORTION,
-    help=f"Probability of ever a false alarm without drift.  [default: {FALSE_ALARM_RATE}]",
+    help=f"Probability of at least one false alarm without drift.  [default: {FALSE_ALARM_RATE}]",
 )
 @option("--state", type=FILE, help="File that stores the state, to continue the stream later.")
 @section(

@@ -97,7 +97,7 @@ def _read_data(
 @click.argument("folder", type=FILE)
 @click.argument("image", type=FILE)
 @plain_option(
-    "-o", "--out", type=FILE, help="PNG, PDF, SVG or JSON file.  [default: IMAGE-looks.png]"
+    "-o", "--out", type=FILE, help="PNG, PDF, SVG or JSON file.  [default: IMAGE-attention.png]"
 )
 @plain_option(
     "--token", "tokens", multiple=True, help="Query token: 'class', or row,column of a patch."
@@ -136,7 +136,7 @@ def show(
     n_heads = min(looks.tokens.shape[1] for looks in found)
     if head is not None and head >= n_heads:
         raise click.UsageError(f"--head must be from 0 to {n_heads - 1}, got {head}.")
-    out = out or Path(f"{image.stem}-looks.png")
+    out = out or Path(f"{image.stem}-attention.png")
     out = out if out.suffix else out.with_name(f"{out.name}.png")
     with torch.no_grad():
         label = stored.classes[int(stored.model(seen).argmax())]
