@@ -106,10 +106,10 @@ class Training:
         }
 
 
-def main(checkpoint: str, result: str) -> None:
+def main(checkpoint: str, path: str) -> None:
     training = Training()
     result = training.run(Path(checkpoint), lambda: print("step", flush=True))  # noqa: T201
-    save_file(training.state(result), result)
+    save_file(training.state(result), path)
 
 
 if __name__ == "__main__":
