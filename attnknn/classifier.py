@@ -1,10 +1,14 @@
-"""AttnKNNClassifier: checks input, wires the parts, delegates; no mathematics."""
+"""AttnKNNClassifier: validates input, delegates to the fitted model and swaps it when edited."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -13,7 +17,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_random_state, validate_data
 
-from attnknn._atomic import all_or_nothing
+from attnknn import editing
 from attnknn._validation import (
     check_at_least,
     check_choice,
@@ -21,47 +25,94 @@ from attnknn._validation import (
     check_labels,
     is_plain,
 )
-from attnknn.editing import EditsMixin
-from attnknn.errors import InvalidInputError, NotFittedYetError
+from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.memory.entries import RowMetadata, group_codes, make_entries
-from attnknn.promises import PromisesMixin
-from attnknn.records import Booleans, Floats, Integers
+from attnknn.records import Booleans, Floats
 
 if TYPE_CHECKING:
+    from attnknn.attention import Attention
     from attnknn.calibration import Calibration
+    from attnknn.conformal import PredictionSets, SetScore
+    from attnknn.conformal.decisions import Decisions
     from attnknn.encoders import Encoder, IdentityEncoder
     from attnknn.evidence import Evidence
-    from attnknn.pipeline import Answer
+    from attnknn.fitting.report import FitReport
+    from attnknn.memory import Memory
+    from attnknn.model import FittedModel, Queries
+    from attnknn.value_head import ValueHead
 
-ROWS_AT_ONCE = 8192
-MOST_NEIGHBORS = 64
-MOST_NEIGHBORS_IF_TRAINED = 1024
+MAX_NEIGHBORS = 64
+MAX_NEIGHBORS_IF_TRAINED = 1024
 
 
-class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimator):
-    """Classify by a weighted vote of the nearest remembered examples.
+class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
+    """Classify by an attention-weighted vote of the nearest remembered examples.
+
+    Rows are encoded, labeled ones are kept in a memory, and a prediction is a weighted vote of the
+    nearest entries and of a prior. Weights are learned, probabilities are calibrated by
+    leave-one-out, and entries can be added, relabeled and forgotten at any time.
+
+    All fitted state is one immutable `FittedModel` (`model_`), which an edit replaces in one
+    assignment. Methods may be called from several threads: readers use the model they started
+    with, and edits are serialized.
 
     Parameters
     ----------
-    n_neighbors : the largest number of neighbors; distance attention chooses how many it uses
-        leave-one-out (`n_neighbors_`), and a smaller memory uses all it has. 'auto' is 64, and
-        1,024 for an encoder that is trained, in whose embedding far neighbors are still alike
-    encoder : 'identity' takes numeric rows as they are, 'tabular' scales numbers and encodes
-        categories, 'learned-tabular' trains an embedding of tables, 'tfidf' and 'text' take a
-        column of texts, 'image' trains on images; or any scikit-learn transformer or function
-    memory : 'auto', 'torch', 'numpy', 'faiss', or a `Memory`
-    metric : 'euclidean', 'cosine' or 'inner_product'
-    attention : 'auto' learns the weights and keeps them only if they are better on held-out rows;
-        'uniform', 'distance', 'peaked', 'learned', 'k-ensemble', 'adaptive', or an `Attention`
-    calibration : 'auto' fits temperature, prior's score and map leave-one-out; 'scores' leaves the
-        map out; None fits nothing
-    label_noise : 'auto' models wrong labels where the data show them, 'symmetric' and 'by_class'
-        always; None gives the probability of the label as annotators give it
-    value_head : True trains a network that answers in place of the vote, from the query and the
-        weighed values of its neighbors; `explain` then shows what it looked at, which is not the
-        exact evidence of the answer
-    device : where searches run: 'auto', 'cpu', 'cuda' or 'mps'
-    verbose : 1 shows progress, 2 also what was chosen
+    n_neighbors : int or 'auto', default='auto'
+        Largest number of neighbors. Distance attention chooses by leave-one-out how many it uses
+        (`n_neighbors_`). 'auto' is 64, and 1,024 for an encoder that is trained.
+    encoder : str, transformer or callable, default='identity'
+        How rows become embeddings: 'identity' takes numeric rows unchanged, 'tabular' scales
+        numbers and encodes categories, 'learned-tabular' trains an embedding of tables, 'tfidf'
+        and 'text' take a column of texts, 'image' trains on images. Also any scikit-learn
+        transformer or function.
+    memory : str or Memory, default='auto'
+        Where entries are searched: 'auto', 'torch', 'numpy', 'faiss', or a `Memory`.
+    metric : {'euclidean', 'cosine', 'inner_product'}, default='euclidean'
+        What nearest means.
+    attention : str or Attention, default='auto'
+        How neighbors are weighted. 'auto' learns the weights and keeps them only if they are
+        better on held-out rows. Also 'uniform', 'distance', 'power', 'learned', 'k-ensemble',
+        'adaptive', or an `Attention`.
+    calibration : {'auto', 'scores'} or None, default='auto'
+        'auto' fits temperature, prior score and probability map by leave-one-out, 'scores' leaves
+        the map out, None fits nothing.
+    label_noise : {'auto', 'symmetric', 'by_class'} or None, default='auto'
+        'auto' models wrong labels if the data show them, 'symmetric' and 'by_class' always. None
+        gives the probability of the observed label, not of the true one.
+    value_head : bool, default=False
+        Train a network that answers instead of the vote. `explain` then shows its inputs, which
+        are not the exact evidence of the answer.
+    random_state : int, RandomState or None, default=None
+        Seed of everything random in `fit`.
+    device : {'auto', 'cpu', 'cuda', 'mps'}, default='auto'
+        Where searches run.
+    verbose : int, default=0
+        1 shows progress, 2 also what was chosen.
+
+    Attributes
+    ----------
+    model_ : FittedModel
+        The whole fitted state.
+    classes_ : ndarray of shape (n_classes,)
+        Labels, sorted.
+    n_neighbors_ : int
+        Number of neighbors that vote.
+    encoder_, memory_, attention_, calibration_, value_head_ : objects
+        The fitted parts.
+    held_out_ : ndarray of shape (n_entries,)
+        True for entries that no learned part was trained on.
+    label_noise_ : float
+        Estimated share of wrong labels.
+    fit_report_ : FitReport
+        What was chosen and why.
+    n_features_in_ : int
+        Number of columns seen by `fit`.
+
+    See Also
+    --------
+    attnknn.open_for_editing : Edit a stored model durably.
+    attnknn.insight.audit : Find wrong labels and duplicates.
 
     Examples
     --------
@@ -74,6 +125,8 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
     >>> bool(abs(evidence.weights.sum() + evidence.prior_weight - 1) < 1e-12)
     True
     """
+
+    model_: FittedModel
 
     def __init__(
         self,
@@ -106,139 +159,599 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
         self,
         X: Any,
         y: Any,
+        sample_weight: ArrayLike | None = None,
         *,
         ids: ArrayLike | None = None,
         groups: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
         payloads: Any = None,
         subjects: ArrayLike | None = None,
     ) -> Self:
-        """Remember the rows and fit everything that is fitted.
+        """Remember the rows and fit all parts.
 
         Parameters
         ----------
-        X : (n, n_features) rows, whatever the encoder takes
-        y : (n,) labels
-        ids : (n,) distinct integers or strings; default 0 to n − 1
-        groups : (n,) rows of one group never judge each other leave-one-out
-        sample_weight : (n,) positive; a neighbor of sample weight 2 has the say of two
-        payloads : (n,) anything to be shown with the evidence
-        subjects : (n,) whose the rows are, for `forget(subject=...)`; those of one subject are a
-            group, unless `groups` are given
+        X : array-like of shape (n_rows, n_features), or whatever the encoder takes
+            Training rows.
+        y : array-like of shape (n_rows,)
+            Labels.
+        sample_weight : array-like of shape (n_rows,), default=None
+            Weights of the rows: a neighbor of weight 2 votes with the weight of two. Rows of
+            weight 0 are left out.
+        ids : array-like of shape (n_rows,), default=None
+            Distinct integers or strings; None is 0 to n_rows − 1.
+        groups : array-like of shape (n_rows,), default=None
+            Integers; rows of one group never vote for each other in leave-one-out.
+        payloads : sequence of length n_rows, default=None
+            Objects shown with the evidence.
+        subjects : array-like of shape (n_rows,), default=None
+            The data subject (person) of each row, for `forget(subject=...)`. Rows of one subject
+            are a group, unless `groups` are given.
+
+        Returns
+        -------
+        AttnKNNClassifier
+            The fitted classifier.
         """
         self._check_settings()
         labels = check_labels(y)
-        told = RowMetadata(ids, groups, sample_weight, payloads, subjects).grouped()
-        return self._fit(X, labels, np.unique(labels), told)
+        ids = np.arange(len(labels)) if ids is None else ids
+        metadata = RowMetadata(ids, groups, sample_weight, payloads, subjects)
+        X, labels, metadata = _without_zero_weights(X, labels, metadata)
+        with self._writing():
+            self._fit(X, labels, np.unique(labels), metadata.grouped())
+        return self
 
-    def partial_fit(self, X: Any, y: Any, classes: ArrayLike | None = None) -> Self:
-        """Fit on the first call, `add` on the later ones.
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Fit on the first call, `add` on later ones.
 
-        What the first call fitted stays until `refit`; votes, prior and trust move with every row.
-        `classes` may name, on the first call, classes that have no rows yet.
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            Rows.
+        y : array-like of shape (n_rows,)
+            Labels.
+        classes : array-like of shape (n_classes,), default=None
+            On the first call: all classes, also those without rows yet.
+        sample_weight : array-like of shape (n_rows,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        AttnKNNClassifier
+            The fitted classifier. What the first call fitted stays until `refit`; votes, prior
+            and trust follow every row.
         """
-        if hasattr(self, "memory_"):
-            return self.add(X, y)
+        if self.__sklearn_is_fitted__():
+            return self.add(X, y, sample_weight=sample_weight)
         self._check_settings()
         labels = check_labels(y)
         named = np.unique(labels if classes is None else np.asarray(classes))
         unknown = [label for label in labels.tolist() if label not in set(named.tolist())]
         if unknown:
             raise InvalidInputError(f"`classes` must name every label, {unknown[0]!r} is missing.")
-        return self._fit(X, labels, named, RowMetadata())
+        metadata = RowMetadata(sample_weight=sample_weight)
+        X, labels, metadata = _without_zero_weights(X, labels, metadata)
+        with self._writing():
+            self._fit(X, labels, named, metadata)
+        return self
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable label of each row of `X`."""
-        probabilities = self.predict_proba(X)
-        return self.classes_[probabilities.argmax(axis=1)]
+        """Most probable label of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features)
+            Rows to classify.
+
+        Returns
+        -------
+        ndarray of shape (n_queries,)
+        """
+        model = self._model("predict")
+        return model.classes[model.predict_proba(self._queries(model, X)).argmax(axis=1)]
 
     def predict_proba(self, X: Any) -> Floats:
-        """Class probabilities (n, C) of each row of `X`; columns follow `classes_`."""
-        self._check_fitted("predict_proba")
-        return self._probabilities(self._views(X, "predict_proba"))
+        """Class probabilities of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features)
+            Rows to classify.
+
+        Returns
+        -------
+        ndarray of shape (n_queries, n_classes)
+            Columns follow `classes_`; rows sum to one.
+        """
+        model = self._model("predict_proba")
+        return model.predict_proba(self._queries(model, X))
 
     def embed(self, X: Any) -> NDArray[Any]:
-        """The embeddings (n, D) of the rows of `X`."""
-        self._check_fitted("embed")
-        return self._encoded(X, reset=False)
+        """Embeddings of rows, as the encoder gives them.
 
-    def kneighbors(self, X: Any, n_neighbors: int | None = None) -> tuple[Floats, NDArray[Any]]:
-        """Distances and ids (n, K) of the nearest entries, nearest first."""
-        self._check_fitted("kneighbors")
-        k = self.n_neighbors_ if n_neighbors is None else n_neighbors
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            Rows to encode.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_dimensions)
+        """
+        return self._embeddings(self._model("embed", may_be_empty=True), X)
+
+    def kneighbors(
+        self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True
+    ) -> Any:
+        """Nearest entries of each row, nearest first.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), default=None
+            Rows; None is all entries, each without itself and its group.
+        n_neighbors : int, default=None
+            Number of neighbors; None is `n_neighbors_`.
+        return_distance : bool, default=True
+            Whether to return the distances too.
+
+        Returns
+        -------
+        distances : ndarray of shape (n_queries, n_neighbors)
+            Only if `return_distance`; infinite for a missing neighbor.
+        ids : ndarray of shape (n_queries, n_neighbors)
+            Ids of the entries (not positions).
+        """
+        model = self._model("kneighbors")
+        k = model.n_neighbors if n_neighbors is None else n_neighbors
         check_at_least("n_neighbors", k, 1)
-        queries = self._queries(X, "kneighbors")
-        found = self.memory_.search_prepared(queries, min(k, len(self.memory_)))
-        return found.distances, self.memory_.entries.ids[found.positions]
+        memory = model.memory
+        if X is None:
+            rows = np.arange(len(memory))
+            width = max(1, min(k, len(memory) - 1))
+            found = memory.search_prepared(memory.entries.embeddings, width, exclude=rows)
+        else:
+            queries = memory.prepare(self._embeddings(model, X))
+            found = memory.search_prepared(queries, min(k, len(memory)))
+        ids = memory.entries.ids[found.positions]
+        return (found.distances, ids) if return_distance else ids
 
     def explain(self, X: Any) -> list[Evidence]:
-        """Why each row of `X` gets its label: one `Evidence` per row.
+        """Evidence of each prediction: the neighbors that voted, with labels and weights.
 
-        With a value head it is what the head looked at, and says so (`is_exact`).
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features)
+            Rows to explain.
+
+        Returns
+        -------
+        list of Evidence
+            One per row. With a value head it shows the inputs of the head, and says so
+            (`is_exact`).
         """
-        from attnknn.ensembling import joined
         from attnknn.evidence import evidence_of
 
-        calibration = self._calibration_of_answers("explain")
-        answers = (joined(of_views, calibration) for of_views in self._answers(X, "explain"))
+        model = self._model("explain")
         return [
-            evidence_of(answer, row, self.memory_, self.classes_, calibration)
-            for answer in answers
+            evidence_of(answer, row, model)
+            for answer in model.answers(self._queries(model, X))
             for row in range(len(answer.shares))
         ]
 
     def leave_one_out_proba(self) -> Floats:
-        """Probabilities (N, C) of every entry by the others, in the order they are remembered.
+        """Leave-one-out probabilities of all entries.
 
-        Entries that learned attention or a value head was trained on are judged a little too well;
-        `held_out_` says which entries were not.
+        Entries that learned attention or a value head was trained on are predicted slightly too
+        well; `held_out_` says which entries were not.
+
+        Returns
+        -------
+        ndarray of shape (n_entries, n_classes)
+            In the order of the entries.
         """
-        self._check_remembers("leave_one_out_proba")
-        left_out = self._everyone().trusting(self._trust())
-        blocks = range(0, len(left_out), ROWS_AT_ONCE)
-        parts = self._parts()
-        return np.concatenate(
-            [left_out.part(slice(b, b + ROWS_AT_ONCE)).answer(parts).probabilities for b in blocks]
-        )
+        model = self._model("leave_one_out_proba")
+        return model.predict_left_out(model.leave_one_out()).probabilities
 
-    def save(self, path: str | Path, *, discard_history: bool = False) -> None:
-        """Write the classifier to a folder; an older one there is replaced whole or not at all.
+    def predict_set(
+        self,
+        X: Any,
+        coverage: float = 0.9,
+        by_class: bool = False,
+        *,
+        method: str = "leave_one_out",
+        score: str | SetScore = "lac",
+        calibration_rows: tuple[Any, ArrayLike] | None = None,
+        random_state: Any = None,
+    ) -> PredictionSets:
+        """Prediction sets: classes that contain the true one with a stated probability.
 
         Parameters
         ----------
-        discard_history : replace also a model that has edits or snapshots, which are lost
+        X : array-like of shape (n_queries, n_features)
+            Rows.
+        coverage : float, default=0.9
+            Share of sets that contain the true label; larger makes larger sets.
+        by_class : bool, default=False
+            Reach the coverage for the rows of each class, and not only over all rows.
+        method : {'leave_one_out', 'split', 'jackknife+'}, default='leave_one_out'
+            'leave_one_out' calibrates on the leave-one-out predictions of held-out entries: close
+            to `coverage` in practice, without a guarantee. If the classifier models label noise,
+            it is the coverage of the true label.
+            'split' calibrates on `calibration_rows`. Guarantee: at least `coverage`, if new rows
+            are exchangeable with these, for labels like theirs.
+            'jackknife+' answers again without each held-out entry. Guarantee: at least
+            1 − 2 (1 − `coverage`), in practice about `coverage`, for observed labels.
+        score : {'lac', 'aps', 'raps'} or SetScore, default='lac'
+            'lac' makes the smallest sets, 'aps' larger ones where the classifier is unsure, 'raps'
+            fewer long ones.
+        calibration_rows : tuple (X, y), default=None
+            Rows and labels for 'split', none of which may be in the memory.
+        random_state : int or None, default=None
+            A number randomizes 'aps' and 'raps', which then have exact coverage instead of
+            slightly more. The same row gets the same set for the same number.
+
+        Returns
+        -------
+        PredictionSets
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from attnknn import AttnKNNClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> clf = AttnKNNClassifier(attention="distance", random_state=0).fit(X, y)
+        >>> clf.predict_set(X[[0, 77]], coverage=0.98).labels()
+        [[0], [1, 2]]
+        """
+        from attnknn.conformal.coverage_spec import make_coverage_spec
+        from attnknn.conformal.prediction import METHODS, predict_sets, predict_sets_by_jackknife
+
+        model = self._model("predict_set")
+        check_choice("method", method, METHODS)
+        if (calibration_rows is None) == (method == "split"):
+            raise InvalidSettingError(
+                "`calibration_rows` goes with `method='split'`: give both, or neither."
+            )
+        spec = make_coverage_spec(coverage, by_class, score, random_state)
+        if method == "jackknife+":
+            return predict_sets_by_jackknife(model, self._queries(model, X), spec)
+        thresholds = None
+        if calibration_rows is not None:
+            rows, labels = _pair(calibration_rows)
+            own = _known_codes(model, check_labels(labels))
+            probabilities = model.predict_proba(self._queries(model, rows))
+            if len(own) != len(probabilities):
+                raise InvalidInputError(
+                    f"`calibration_rows` has {len(probabilities)} rows but {len(own)} labels."
+                )
+            thresholds = spec.thresholds(spec.scores_of_examples(probabilities), own, model.classes)
+        return predict_sets(model, self._queries(model, X), spec, thresholds)
+
+    def decide(
+        self,
+        X: Any,
+        max_risk: float | None = None,
+        *,
+        min_confidence: float | None = None,
+        novelty_level: float = 0.01,
+        n_nearest: int = 1,
+    ) -> Decisions:
+        """Label of each row, or the reason to abstain.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features)
+            Rows.
+        max_risk : float, default=None
+            Largest error rate among the rows that get a label; smaller abstains more often. The
+            confidence threshold is chosen on leave-one-out predictions of held-out entries by a
+            Clopper-Pearson bound (95 % over all thresholds tried). If the classifier models label
+            noise, it is the error rate against the true label.
+        min_confidence : float, default=None
+            Abstain below this probability; with `max_risk` the stricter one applies.
+        novelty_level : float, default=0.01
+            Abstain if the novelty p-value is at most this. At most this share of rows like the
+            held-out entries is called novel, which is guaranteed; 0 never abstains for novelty.
+        n_nearest : int, default=1
+            Novelty is measured by the mean distance to this many nearest entries. More detect
+            distant rows more reliably; with 1, a single added example makes its surroundings
+            known at once.
+
+        Returns
+        -------
+        Decisions
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from attnknn import AttnKNNClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> clf = AttnKNNClassifier(attention="distance", random_state=0).fit(X, y)
+        >>> decisions = clf.decide([X[0], X[77], [30, 1, 1, 9]], min_confidence=0.9)
+        >>> decisions.labels()
+        [0, None, None]
+        >>> decisions.reasons
+        ['', 'unsure between 1 and 2', 'unlike anything remembered']
+        """
+        from attnknn.conformal.prediction import decide_queries
+
+        model = self._model("decide")
+        return decide_queries(
+            model,
+            self._queries(model, X),
+            max_risk=max_risk,
+            min_confidence=min_confidence,
+            novelty_level=novelty_level,
+            n_nearest=n_nearest,
+        )
+
+    def add(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        *,
+        ids: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        payloads: Any = None,
+        subjects: ArrayLike | None = None,
+    ) -> Self:
+        """Remember more rows; an unseen label becomes a new class.
+
+        Votes, prior and trust follow at once. What was trained (encoder, projections,
+        temperatures, value head) stays until `refit`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            New rows.
+        y : array-like of shape (n_rows,)
+            Their labels.
+        sample_weight, ids, groups, payloads, subjects : array-like of shape (n_rows,), default=None
+            As in `fit`; new integer ids count up from the largest one ever used.
+
+        Returns
+        -------
+        AttnKNNClassifier
+            The classifier itself.
+        """
+        with self._writing():
+            model = self._model("add", may_be_empty=True)
+            labels = check_labels(y, are_all=False)
+            metadata = RowMetadata(ids, groups, sample_weight, payloads, subjects)
+            rows, labels, metadata = _without_zero_weights(X, labels, metadata)
+            embeddings = self._embeddings(model, rows)
+            if len(embeddings) != len(labels):
+                raise InvalidInputError(
+                    f"`X` has {len(embeddings)} rows but `y` has {len(labels)} labels."
+                )
+            self.model_ = editing.add(model, embeddings, labels, metadata)
+        return self
+
+    def forget(self, ids: ArrayLike | None = None, *, subject: str | None = None) -> Self:
+        """Remove entries; the next answer is as if they had never been added.
+
+        Files are not touched: to erase a person from a stored model too, with a receipt, use
+        `attnknn.open_for_editing`.
+
+        Parameters
+        ----------
+        ids : array-like of shape (n_rows,), default=None
+            Ids of the entries.
+        subject : str, default=None
+            Remove all entries of this data subject instead.
+
+        Returns
+        -------
+        AttnKNNClassifier
+            The classifier itself.
+        """
+        with self._writing():
+            model = self._model("forget", may_be_empty=True)
+            if (ids is None) == (subject is None):
+                raise InvalidSettingError("Give either `ids` or `subject` to forget.")
+            gone = model.memory.entries.ids_of(str(subject)) if ids is None else ids
+            self.model_ = editing.forget(model, gone)
+        return self
+
+    def relabel(self, ids: ArrayLike, y: Any) -> Self:
+        """Change the labels of entries.
+
+        Parameters
+        ----------
+        ids : array-like of shape (n_rows,)
+            Ids of the entries.
+        y : array-like of shape (n_rows,) or scalar
+            Their new labels, or one label for all.
+
+        Returns
+        -------
+        AttnKNNClassifier
+            The classifier itself.
+        """
+        self._model("relabel", may_be_empty=True)
+        wanted = np.atleast_1d(np.asarray(ids))
+        labels = check_labels(np.atleast_1d(np.asarray(y)), are_all=False)
+        if np.ndim(y) == 0:
+            labels = np.repeat(labels, len(wanted))
+        if len(labels) != len(wanted):
+            raise InvalidInputError(
+                f"`y` must hold one label, or one for each of the {len(wanted)} ids, "
+                f"got {len(labels)}."
+            )
+        with self._writing():
+            model = self._model("relabel", may_be_empty=True)
+            self.model_ = editing.relabel(model, wanted, labels)
+        return self
+
+    def refit(self) -> Self:
+        """Fit attention, calibration and value head again on the present entries.
+
+        The encoder stays: the rows that it was fitted on are not kept, only their embeddings.
+
+        Returns
+        -------
+        AttnKNNClassifier
+            The classifier itself.
+        """
+        with self._writing():
+            model = self._model("refit")
+            self._check_settings()
+            held_out = model.memory.entries.held_out
+            if model.has_trained_encoder and held_out.sum() < 2:
+                warnings.warn(
+                    f"The encoder was trained on all entries but {held_out.sum()}, so "
+                    "probabilities fitted to them are overconfident. Add rows, or fit again.",
+                    stacklevel=2,
+                )
+            is_mixed = model.has_trained_encoder and 2 <= held_out.sum() < len(held_out)
+            memory = copy(model.memory)
+            fitted = self._fit_parts(
+                model.encoder, memory, model.classes, held_out if is_mixed else None
+            )
+            if model.has_trained_encoder:
+                memory.entries = replace(
+                    memory.entries, held_out=memory.entries.held_out & held_out
+                )
+            self.model_ = replace(
+                fitted, views_factor=model.views_factor, min_next_id=model.min_next_id
+            )
+        return self
+
+    def edit(self, change: Callable[[FittedModel], FittedModel]) -> Self:
+        """Replace the fitted model by what a function of `attnknn.editing` makes of it.
+
+        Parameters
+        ----------
+        change : callable
+            Takes the present `FittedModel` and returns the next one.
+
+        Returns
+        -------
+        AttnKNNClassifier
+            The classifier itself.
+        """
+        with self._writing():
+            self.model_ = change(self._model("edit", may_be_empty=True))
+        return self
+
+    def save(self, path: str | Path, *, discard_history: bool = False) -> None:
+        """Write the classifier to a folder of JSON, npy and safetensors files, without pickle.
+
+        An older model there is replaced whole or not at all.
+
+        Parameters
+        ----------
+        path : str or Path
+            The folder.
+        discard_history : bool, default=False
+            Replace also a model that has a log of edits or snapshots, which are lost.
         """
         from attnknn.storage import save_classifier
 
-        self._check_fitted("save")
+        self._model("save", may_be_empty=True)
         save_classifier(self, Path(path), discard_history=discard_history)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a classifier from a folder that `save` wrote. Runs no code from it."""
+        """Read a classifier from a folder that `save` wrote; runs no code from it.
+
+        Parameters
+        ----------
+        path : str or Path
+            The folder.
+
+        Returns
+        -------
+        AttnKNNClassifier
+        """
         from attnknn.storage import load_classifier
 
         return load_classifier(Path(path), cls)
 
     @property
+    def classes_(self) -> NDArray[Any]:
+        """Labels (n_classes,), sorted."""
+        return self._model("classes_", may_be_empty=True).classes
+
+    @property
+    def n_neighbors_(self) -> int:
+        """Number of neighbors that vote."""
+        return self._model("n_neighbors_", may_be_empty=True).n_neighbors
+
+    @property
+    def encoder_(self) -> Encoder:
+        """The fitted encoder."""
+        return self._model("encoder_", may_be_empty=True).encoder
+
+    @property
+    def memory_(self) -> Memory:
+        """The entries and their search."""
+        return self._model("memory_", may_be_empty=True).memory
+
+    @property
+    def attention_(self) -> Attention:
+        """The fitted attention."""
+        return self._model("attention_", may_be_empty=True).attention
+
+    @property
+    def calibration_(self) -> Calibration:
+        """The fitted probability map and label noise."""
+        return self._model("calibration_", may_be_empty=True).calibration
+
+    @property
+    def value_head_(self) -> ValueHead | None:
+        """The trained value head, if any."""
+        return self._model("value_head_", may_be_empty=True).value_head
+
+    @property
+    def fit_report_(self) -> FitReport:
+        """What `fit` chose and why."""
+        report: FitReport = self._model("fit_report_", may_be_empty=True).report
+        return report
+
+    @property
     def label_noise_(self) -> float:
-        """The estimated share of observed labels that are wrong."""
-        self._check_fitted("label_noise_")
-        return self.calibration_.label_noise
+        """Estimated share of observed labels that are wrong."""
+        return self._model("label_noise_", may_be_empty=True).calibration.label_noise
 
     @property
     def held_out_(self) -> NDArray[np.bool_]:
-        """(N,) True for entries that no learned part was trained on."""
-        self._check_fitted("held_out_")
-        return self.memory_.entries.held_out
+        """True (n_entries,) for entries that no learned part was trained on."""
+        return self._model("held_out_", may_be_empty=True).memory.entries.held_out
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "memory_")
+        return "model_" in self.__dict__
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
-        state.pop("_built", None)
+        state.pop("_writer_lock", None)
         return state
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """One writer at a time; attributes are put back if anything is raised."""
+        with self.__dict__.setdefault("_writer_lock", RLock()):
+            before = self.__dict__.copy()
+            try:
+                yield
+            except BaseException:
+                for name in self.__dict__.keys() - before.keys():
+                    del self.__dict__[name]
+                self.__dict__.update(before)
+                raise
+
+    def _model(self, method: str, *, may_be_empty: bool = False) -> FittedModel:
+        """The present model, read once by every method."""
+        from attnknn.model import require_model
+
+        return require_model(self, method, may_be_empty=may_be_empty)
 
     def _check_settings(self) -> None:
         if self.n_neighbors != "auto":
@@ -248,26 +761,50 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
         check_flag("value_head", self.value_head)
         check_choice("device", self.device, ["auto", "cpu", "cuda", "mps"])
 
-    def _fit(self, X: Any, labels: NDArray[Any], classes: NDArray[Any], told: RowMetadata) -> Self:
-        with all_or_nothing(self):
-            for name in ("_least_next_id", "encoder_training_"):
-                self.__dict__.pop(name, None)
-            rows, held_out = self._learned_rows(X, labels, classes, told.groups)
-            self._remember(rows, labels, classes, told)
-            self._drop_caches()  # else the parts are fitted with counts of an earlier fit
-            self._fit_parts(held_out)
-            self._fit_views(X)
-        return self
+    def _fit(
+        self, X: Any, labels: NDArray[Any], classes: NDArray[Any], metadata: RowMetadata
+    ) -> None:
+        from attnknn.memory import make_memory
 
-    def _learned_rows(
+        encoder, embeddings, held_out = self._fit_encoder(X, labels, classes, metadata.groups)
+        if len(embeddings) != len(labels):
+            raise InvalidInputError(
+                "Found input variables with inconsistent numbers of samples: "
+                f"`X` has {len(embeddings)} rows but `y` has {len(labels)} labels."
+            )
+        memory = make_memory(self.memory, device=self.device)
+        entries = make_entries(embeddings, np.searchsorted(classes, labels), **vars(metadata))
+        memory.remember(entries, self.metric)
+        model = self._fit_parts(encoder, memory, classes, held_out)
+        self.model_ = self._with_view_calibration(model, X)
+
+    def _fit_encoder(
         self, X: Any, labels: NDArray[Any], classes: NDArray[Any], groups: ArrayLike | None
-    ) -> tuple[NDArray[Any], Booleans | None]:
-        """Rows as a new encoder embeds them and, if it was trained, those it was not trained on."""
-        from attnknn.encoders import learns, make_encoder
+    ) -> tuple[Encoder, NDArray[Any], Booleans | None]:
+        """A fitted encoder, the embeddings and, if it was trained, the held-out rows."""
+        from attnknn.encoders import IdentityEncoder, learns, make_encoder
 
-        encoder = make_encoder(self.encoder)
-        if not learns(encoder):
-            return self._encoded(X, reset=True, labels=labels), None
+        self.__dict__.pop("encoder_training_", None)
+        encoder: Any = make_encoder(self.encoder)
+        if learns(encoder):
+            return self._train_encoder(encoder, X, labels, classes, groups)
+        if isinstance(encoder, IdentityEncoder):
+            rows = self._validated(encoder, X, reset=True)
+            return encoder.fit(rows), rows, None
+        validate_data(self, X, reset=True, skip_check_array=True)
+        encoder = encoder.fit(X, labels)
+        if hasattr(encoder, "n_features_in_"):  # a list of texts has no width of its own
+            self.n_features_in_ = encoder.n_features_in_
+        return encoder, encoder.transform(X), None
+
+    def _train_encoder(
+        self,
+        encoder: Any,
+        X: Any,
+        labels: NDArray[Any],
+        classes: NDArray[Any],
+        groups: ArrayLike | None,
+    ) -> tuple[Encoder, NDArray[Any], Booleans]:
         from attnknn.fitting.encoders import train_encoder
 
         validate_data(self, X, reset=True, skip_check_array=True)
@@ -280,209 +817,109 @@ class AttnKNNClassifier(EditsMixin, PromisesMixin, ClassifierMixin, BaseEstimato
             random_state=self._seed(),
             verbose=self.verbose,
         )
-        self.encoder_: Encoder = encoder
         self.encoder_training_ = trained.result
         self.n_features_in_ = encoder.n_features_in_
         if hasattr(self, "feature_names_in_") and not hasattr(encoder, "feature_names_in_"):
             del self.feature_names_in_  # a column of paths names no feature
-        return trained.embeddings, trained.held_out
+        return encoder, trained.embeddings, trained.held_out
 
-    def _remember(
-        self, rows: NDArray[Any], labels: NDArray[Any], classes: NDArray[Any], told: RowMetadata
-    ) -> None:
-        from attnknn.memory import make_memory
-
-        if len(rows) != len(labels):
-            raise InvalidInputError(
-                "Found input variables with inconsistent numbers of samples: "
-                f"`X` has {len(rows)} rows but `y` has {len(labels)} labels."
-            )
-        memory = make_memory(self.memory, device=self.device)
-        entries = make_entries(rows, np.searchsorted(classes, labels), **vars(told))
-        self.memory_ = memory.remember(entries, self.metric)
-        self.classes_ = classes
-
-    def _seed(self) -> int:
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
-
-    def _most_neighbors(self) -> int:
-        if self.n_neighbors != "auto":
-            return int(self.n_neighbors)
-        return MOST_NEIGHBORS_IF_TRAINED if self._has_trained_encoder() else MOST_NEIGHBORS
-
-    def _has_trained_encoder(self) -> bool:
+    def _fit_parts(
+        self, encoder: Encoder, memory: Memory, classes: NDArray[Any], held_out: Booleans | None
+    ) -> FittedModel:
         from attnknn.encoders import learns
+        from attnknn.fitting.fitting import FitSettings, fit_model
 
-        return learns(self.encoder_)
-
-    def _fit_parts(self, held_out: Booleans | None = None) -> None:
-        from attnknn.fitting.fitting import FitSettings, fit_parts
-
+        n_neighbors = self.n_neighbors
+        if n_neighbors == "auto":
+            n_neighbors = MAX_NEIGHBORS_IF_TRAINED if learns(encoder) else MAX_NEIGHBORS
         settings = FitSettings(
-            n_neighbors=self._most_neighbors(),
+            n_neighbors=int(n_neighbors),
             calibration=self.calibration,  # type: ignore[arg-type]
             label_noise=self.label_noise,  # type: ignore[arg-type]
             random_state=self._seed(),
             verbose=self.verbose,
             value_head=self.value_head,
         )
-        outcome = fit_parts(self.memory_, self._counts(), self.attention, settings, held_out)
-        self.attention_ = outcome.parts.attention
-        self.calibration_ = outcome.parts.calibration
-        self.value_head_ = outcome.parts.value_head
-        self.n_neighbors_ = outcome.parts.n_neighbors
-        self.fit_report_ = outcome.report
-        self.memory_.entries = replace(self.memory_.entries, held_out=outcome.held_out)
-        self._drop_caches()
-        self._cache["trust_of_all"] = outcome.parts.trust
+        model = fit_model(encoder, memory, classes, self.attention, settings, held_out)
         if self.verbose > 1:
             from rich.console import Console
 
-            Console(stderr=True).print(str(self.fit_report_), highlight=False)
+            Console(stderr=True).print(str(model.report), highlight=False)
+        return model
 
-    def _encoded(self, X: Any, *, reset: bool, labels: NDArray[Any] | None = None) -> NDArray[Any]:
-        from attnknn.encoders import IdentityEncoder, make_encoder
-
-        encoder = make_encoder(self.encoder) if reset else self.encoder_
-        if isinstance(encoder, IdentityEncoder):
-            is_checked = not reset and is_plain(X, self)
-            rows = X if is_checked else self._checked(encoder, X, reset)
-            if reset:
-                self.encoder_ = encoder.fit(rows)
-            return rows  # the encoder would only check them once more
-        if reset:  # afterward the encoder finds its columns by name, in any order
-            validate_data(self, X, reset=True, skip_check_array=True)
-            self.encoder_ = encoder.fit(X, labels)
-            if hasattr(self.encoder_, "n_features_in_"):  # a list of texts has no width of its own
-                self.n_features_in_ = self.encoder_.n_features_in_
-        return self.encoder_.transform(X)
-
-    def _checked(self, encoder: IdentityEncoder, X: Any, reset: bool) -> NDArray[Any]:
-        encoder.refuse_unusable(X)
-        return validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
-
-    def _queries(self, X: Any, method: str) -> NDArray[np.float32]:
-        self._check_remembers(method)
-        return self.memory_.prepare(self._encoded(X, reset=False))
-
-    def _answers(self, X: Any, method: str) -> Iterator[list[Answer]]:
-        """Answers for blocks of queries, one for each view of them."""
-        return self._answers_to(self._views(X, method))
-
-    def _answers_to(self, views: list[NDArray[np.float32]]) -> Iterator[list[Answer]]:
-        """The same for prepared queries."""
-        parts = self._parts()
-        for start in range(0, len(views[0]), ROWS_AT_ONCE):
-            yield [parts.answer(view[start : start + ROWS_AT_ONCE]) for view in views]
-
-    def _probabilities(self, views: list[NDArray[np.float32]]) -> Floats:
-        """Probabilities (n, C) of prepared queries, seen in one view or several."""
-        from attnknn.ensembling import probabilities_of
-
-        calibration = self._calibration_of_answers("predict_proba")
-        found = [probabilities_of(answers, calibration) for answers in self._answers_to(views)]
-        return np.concatenate(found) if found else np.zeros((0, len(self.classes_)))
-
-    def _views(self, X: Any, method: str) -> list[NDArray[np.float32]]:
-        """Prepared queries (n, D) as they are or, if the encoder has views, in each of them."""
+    def _with_view_calibration(self, model: FittedModel, X: Any) -> FittedModel:
+        """If queries are seen in several views: fit the probability map of averaged votes."""
         from attnknn.encoders import has_views
 
-        if not has_views(self.encoder_):
-            return [self._queries(X, method)]
-        self._check_remembers(method)
-        encoder: Any = self.encoder_
-        return [self.memory_.prepare(view) for view in encoder.embeddings(X, encoder.views)]
-
-    def _fit_views(self, X: Any) -> None:
-        """Where queries are seen in several views: fit the map after their votes are averaged."""
-        from attnknn.encoders import has_views
-
-        self.views_factor_ = 1.0
-        held_out = np.flatnonzero(self.held_out_)
-        if not has_views(self.encoder_) or self.calibration is None or len(held_out) < 2:
-            return
+        held_out = np.flatnonzero(model.memory.entries.held_out)
+        if not has_views(model.encoder) or self.calibration is None or len(held_out) < 2:
+            return model
         from attnknn.fitting.views import MAX_ROWS, views_factor
 
         generator = np.random.default_rng(self._seed())
         rows = np.sort(generator.permutation(held_out)[:MAX_ROWS])
-        encoder: Any = self.encoder_
+        encoder: Any = model.encoder
         views = encoder.embeddings(_safe_indexing(X, rows), encoder.views)
-        self.views_factor_ = views_factor(self._parts(), rows, views, self._trust())
+        return replace(model, views_factor=views_factor(model, rows, views))
 
-    def _calibration_of_answers(self, method: str) -> Calibration:
-        """The map for queries: the entries' own, but for several views the one fitted for them."""
-        self._check_fitted(method)
-        if self.views_factor_ == 1.0:
-            return self.calibration_
-        exponent = self.calibration_.exponent * self.views_factor_
-        return replace(self.calibration_, exponent=exponent)
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _parts(self) -> Any:
-        from attnknn.pipeline import Parts
+    def _embeddings(self, model: FittedModel, X: Any) -> NDArray[Any]:
+        from attnknn.encoders import IdentityEncoder
 
-        return Parts(
-            self.memory_,
-            self.attention_,
-            self.calibration_,
-            self.n_neighbors_,
-            self._counts(),
-            self._trust_of_all(),
-            self.value_head_,
+        if isinstance(model.encoder, IdentityEncoder):  # it would only check the rows once more
+            return X if is_plain(X, self) else self._validated(model.encoder, X, reset=False)
+        return model.encoder.transform(X)
+
+    def _validated(self, encoder: IdentityEncoder, X: Any, *, reset: bool) -> NDArray[Any]:
+        encoder.refuse_unusable(X)
+        return validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
+
+    def _queries(self, model: FittedModel, X: Any) -> Queries:
+        from attnknn.encoders import has_views
+
+        if has_views(model.encoder):
+            return model.queries(X)
+        return model.memory.prepare(self._embeddings(model, X))
+
+
+def _without_zero_weights(
+    X: Any, labels: NDArray[Any], metadata: RowMetadata
+) -> tuple[Any, NDArray[Any], RowMetadata]:
+    """Rows, labels and metadata without rows of sample weight 0, which have no influence."""
+    if metadata.sample_weight is None:
+        return X, labels, metadata
+    weights = np.asarray(metadata.sample_weight, dtype=np.float64)
+    if weights.shape != labels.shape or (weights > 0).all():
+        return X, labels, metadata  # a wrong shape is an error of `make_entries`
+    if not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise InvalidInputError("`sample_weight` must be finite and not negative for every row.")
+    rows = np.flatnonzero(weights)
+    if not len(rows):
+        raise InvalidInputError("`sample_weight` must not be zero for all rows.")
+    columns = {
+        name: None if column is None else _safe_indexing(column, rows)
+        for name, column in vars(metadata).items()
+    }
+    return _safe_indexing(X, rows), labels[rows], RowMetadata(**columns)
+
+
+def _known_codes(model: FittedModel, labels: NDArray[Any]) -> NDArray[np.int64]:
+    known = set(model.classes.tolist())
+    unknown = [label for label in labels.tolist() if label not in known]
+    if unknown:
+        raise InvalidInputError(
+            f"`calibration_rows` has the label {unknown[0]!r}, which is not a known class. "
+            "Add rows of it, or leave it out."
         )
+    return editing.label_codes(model.classes, labels)
 
-    def _counts(self) -> Integers:
-        if "counts" not in self._cache:
-            labels = self.memory_.entries.labels
-            self._cache["counts"] = np.bincount(labels, minlength=len(self.classes_))
-        return self._cache["counts"]
 
-    def _everyone(self) -> Any:
-        """All entries judged by the others; built when first needed, and kept up by edits."""
-        from attnknn.leave_one_out import judge
-
-        if "left_out" not in self._cache:
-            others, k = self._others(), self.n_neighbors_
-            self._cache["left_out"] = judge(self.memory_, self._counts(), k, others=others)
-        return self._cache["left_out"]
-
-    def _others(self) -> Any:
-        """The nearest others of each entry: built once, then changed by each edit."""
-        from attnknn.memory.neighbor_graph import NeighborGraph
-
-        others = self._cache.get("others")
-        if others is None or not others.is_of(self.memory_) or others.k < self.n_neighbors_:
-            others = self._cache["others"] = NeighborGraph(self.memory_, self.n_neighbors_)
-        return others
-
-    def _trust(self) -> Any:
-        from attnknn.leave_one_out import Trust
-
-        if not self.attention_.needs_trust:
-            return None
-        if "trust" not in self._cache:
-            self._cache["trust"] = Trust(self._everyone(), self.attention_.first_look_)
-        return self._cache["trust"]
-
-    def _trust_of_all(self) -> Floats | None:
-        """Trust (N,) per entry: all that answering needs, and what a model folder keeps."""
-        if "trust_of_all" not in self._cache:
-            trust = self._trust()
-            self._cache["trust_of_all"] = None if trust is None else trust.of_all
-        return self._cache["trust_of_all"]
-
-    @property
-    def _cache(self) -> dict[Any, Any]:
-        """What follows from the memory and is built when first needed."""
-        return self.__dict__.setdefault("_built", {})
-
-    def _drop_caches(self) -> None:
-        self._built: dict[Any, Any] = {}  # from `fit` on: scikit-learn wants no attribute later
-
-    def _check_fitted(self, method: str) -> None:
-        if not hasattr(self, "memory_"):
-            raise NotFittedYetError(f"Call `fit` before `{method}`: nothing is remembered yet.")
-
-    def _check_remembers(self, method: str) -> None:
-        self._check_fitted(method)
-        if not len(self.memory_):
-            raise InvalidInputError("Nothing is remembered: every entry was forgotten. Call `add`.")
+def _pair(rows: Any) -> tuple[Any, Any]:
+    if not (isinstance(rows, tuple | list) and len(rows) == 2):
+        got = f"{type(rows).__name__} of {len(rows)}" if hasattr(rows, "__len__") else repr(rows)
+        raise InvalidInputError(
+            f"`calibration_rows` must be a pair (X, y) of rows and labels, got a {got}."
+        )
+    return rows[0], rows[1]

@@ -9,9 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnknn import _display
-from attnknn.calibration import Calibration
-from attnknn.memory.base import Memory
-from attnknn.pipeline import Answer
+from attnknn.model import Answer, FittedModel
 from attnknn.records import Floats
 
 if TYPE_CHECKING:
@@ -240,28 +238,27 @@ class Evidence:
         return self.table()
 
 
-def evidence_of(
-    answer: Answer, row: int, memory: Memory, classes: NDArray[Any], calibration: Calibration
-) -> Evidence:
+def evidence_of(answer: Answer, row: int, model: FittedModel) -> Evidence:
     """The evidence of one row of an answer, neighbors by falling weight."""
     found = answer.neighbors
     weights = answer.weights.neighbors[row]
     present = np.flatnonzero(found.mask[row])
     order = present[np.argsort(-weights[present], kind="stable")]
     positions = found.positions[row, order]
-    payloads = memory.entries.payloads
+    entries, classes = model.memory.entries, model.classes
+    payloads = entries.payloads
     return Evidence(
         label=classes[answer.probabilities[row].argmax()],
         classes=classes,
         probabilities=answer.probabilities[row],
         shares=answer.shares[row],
-        ids=memory.entries.ids[positions],
+        ids=entries.ids[positions],
         labels=classes[found.labels[row, order]],
         weights=weights[order],
         distances=found.distances[row, order],
         payloads=None if payloads is None else payloads[positions].tolist(),
         prior_weight=float(answer.weights.prior[row]),
         prior=answer.prior,
-        exponent=calibration.exponent,
+        exponent=model.view_calibration.exponent,
         is_exact=answer.is_exact,
     )

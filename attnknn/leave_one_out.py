@@ -1,4 +1,4 @@
-"""Each entry judged by the others: never by itself, never by its own group."""
+"""Leave-one-out: each entry predicted by the others, without itself and its group."""
 
 from __future__ import annotations
 
@@ -12,26 +12,29 @@ from attnknn.calibration import CalibrationBatch
 from attnknn.memory.base import Memory
 from attnknn.memory.entries import NO_GROUP
 from attnknn.memory.neighbor_graph import NeighborGraph
-from attnknn.pipeline import Answer, Parts, make_neighbor_batch
 from attnknn.records import Booleans, Floats, Integers, Neighbors
 from attnknn.vote import class_prior
 
 BLOCK = 1 << 22  # pairs of entries held at once
-TRUST_WIDTH = 32  # nearest others that vouch for an entry
-ROWS_AT_ONCE = 8192
+TRUST_WIDTH = 32  # nearest others that an entry's trust is computed from
 
 
 @dataclass(frozen=True)
 class LeaveOneOutBatch:
-    """Entries and the others that judge them.
+    """Entries as queries, each without itself and its group among its neighbors.
 
     Parameters
     ----------
-    rows : (B,) positions of the entries in the memory
-    batch : what attention sees of them, each left out of its own neighbors
-    own : (B,) their observed labels
-    groups : (B,) theirs; -1 is no group
-    counts : (C,) entries per class
+    rows : ndarray of shape (B,)
+        Positions of the entries in the memory.
+    batch : NeighborBatch
+        Their neighbors.
+    own : ndarray of shape (B,)
+        Their observed label codes.
+    groups : ndarray of shape (B,)
+        Their groups; -1 is no group.
+    counts : ndarray of shape (C,)
+        Number of entries per class, including the entries themselves.
     """
 
     rows: Integers
@@ -45,7 +48,7 @@ class LeaveOneOutBatch:
 
     @property
     def prior(self) -> Floats:
-        """Class frequencies (B, C) as each entry sees them: without itself."""
+        """Class frequencies (B, C) without the entry itself."""
         return class_prior(self.counts, self.own)
 
     def part(self, chosen: Any) -> LeaveOneOutBatch:
@@ -59,23 +62,24 @@ class LeaveOneOutBatch:
         )
 
     def nearest(self, k: int) -> LeaveOneOutBatch:
-        """The same entries judged by their `k` nearest others only."""
+        """The same entries with their `k` nearest neighbors only."""
         return replace(self, batch=self.batch.nearest(k))
 
-    def asking(self, may_judge: Booleans) -> LeaveOneOutBatch:
-        """The same entries judged by those others only that `may_judge` (N,)."""
-        positions = self.batch.neighbors.positions
-        return replace(self, batch=self.batch.asking(may_judge[positions]))
+    def restricted(self, is_allowed: Booleans) -> LeaveOneOutBatch:
+        """The same entries with those neighbors only that are allowed (N,)."""
+        return replace(
+            self, batch=self.batch.restricted(is_allowed[self.batch.neighbors.positions])
+        )
 
-    def trusting(self, trust: Trust | None) -> LeaveOneOutBatch:
-        """The same with the trust of each judge, the judged entry having no say in it."""
+    def with_trust(self, trust: Trust | None) -> LeaveOneOutBatch:
+        """The same with the trust of each neighbor, computed without the entry itself."""
         if trust is None:
             return self
         values = trust.without(self.rows, self.batch.neighbors)
         return replace(self, batch=replace(self.batch, trust=values))
 
     def calibration_batch(self, attention: Attention) -> CalibrationBatch:
-        """These entries as calibration wants them."""
+        """The scores of these entries, as calibration takes them."""
         return CalibrationBatch(
             scores=attention.scores(self.batch),
             log_sample_weight=np.log(self.batch.sample_weight),
@@ -85,52 +89,66 @@ class LeaveOneOutBatch:
             prior=self.prior,
         )
 
-    def answer(self, parts: Parts) -> Answer:
-        """What the fitted parts say of these entries."""
-        return parts.finish(self.batch.nearest(parts.n_neighbors), self.prior)
 
-
-def judge(
+def leave_one_out_batch(
     memory: Memory,
     counts: Integers,
     k: int,
     rows: Integers | None = None,
-    others: NeighborGraph | None = None,
+    graph: NeighborGraph | None = None,
 ) -> LeaveOneOutBatch:
     """The entries at `rows` (default: all) with their `k` nearest others.
 
     Parameters
     ----------
-    others : lists that know them already; without, the memory is searched
+    memory : Memory
+    counts : ndarray of shape (C,)
+        Number of entries per class.
+    k : int
+        Number of neighbors.
+    rows : ndarray of shape (B,), default=None
+        Positions of the entries; None is all.
+    graph : NeighborGraph, default=None
+        Precomputed neighbors. Without it, or if it belongs to another state of the memory, the
+        memory is searched.
+
+    Returns
+    -------
+    LeaveOneOutBatch
 
     Examples
     --------
     >>> from attnknn.memory import NumpyMemory, make_entries
     >>> memory = NumpyMemory().remember(make_entries([[0.0], [1.0], [5.0]], [0, 0, 1]))
-    >>> judge(memory, np.array([2, 1]), k=1).batch.neighbors.positions.ravel().tolist()
+    >>> left_out = leave_one_out_batch(memory, np.array([2, 1]), k=1)
+    >>> left_out.batch.neighbors.positions.ravel().tolist()
     [1, 0, 1]
     """
     if rows is None:
         rows = np.arange(len(memory), dtype=np.int64)
     queries = memory.entries.embeddings[rows]
-    neighbors = None if others is None else others.neighbors(memory, k, rows)
+    neighbors = None if graph is None else graph.neighbors(memory, k, rows)
     if neighbors is None:
         neighbors = memory.search_prepared(queries, max(1, min(k, len(memory) - 1)), exclude=rows)
-    batch = make_neighbor_batch(queries, neighbors, memory)
     entries = memory.entries
+    batch = NeighborBatch.of(queries, neighbors, memory)
     return LeaveOneOutBatch(rows, batch, entries.labels[rows], entries.groups[rows], counts)
 
 
 @dataclass(frozen=True)
 class LeaveOneOutPredictions:
-    """What the others say of some entries.
+    """Leave-one-out predictions for some entries.
 
     Parameters
     ----------
-    rows : (n,) positions of the entries in the memory
-    own : (n,) their observed labels
-    probabilities : (n, C) of the true label
-    distances : (n, K) to the nearest others, rising; infinity where there is none
+    rows : ndarray of shape (n,)
+        Positions of the entries in the memory.
+    own : ndarray of shape (n,)
+        Their observed label codes.
+    probabilities : ndarray of shape (n, C)
+        Probabilities of the true label.
+    distances : ndarray of shape (n, K)
+        Distances to the nearest others, increasing; infinity for a missing neighbor.
     """
 
     rows: Integers
@@ -142,7 +160,7 @@ class LeaveOneOutPredictions:
         return len(self.rows)
 
     def part(self, chosen: Any) -> LeaveOneOutPredictions:
-        """The verdicts on some of the entries."""
+        """The predictions for some of the entries."""
         return LeaveOneOutPredictions(
             self.rows[chosen], self.own[chosen], self.probabilities[chosen], self.distances[chosen]
         )
@@ -153,7 +171,7 @@ class LeaveOneOutPredictions:
 
 
 def mean_of_nearest(distances: Floats, n: int) -> Floats:
-    """The mean (B,) of the `n` smallest distances (B, K), infinite where there are fewer.
+    """The mean (B,) of the `n` smallest distances (B, K), infinite if there are fewer.
 
     >>> mean_of_nearest(np.array([[1.0, 2.0, 6.0], [1.0, np.inf, np.inf]]), 2).tolist()
     [1.5, inf]
@@ -163,25 +181,24 @@ def mean_of_nearest(distances: Floats, n: int) -> Floats:
     return np.asarray(distances[:, :n].mean(axis=1))
 
 
-def leave_one_out_predictions(left_out: LeaveOneOutBatch, parts: Parts) -> LeaveOneOutPredictions:
-    """The verdicts of the fitted parts on judged entries, block by block."""
-    blocks = range(0, max(1, len(left_out)), ROWS_AT_ONCE)
-    found = [left_out.part(slice(b, b + ROWS_AT_ONCE)).answer(parts).probabilities for b in blocks]
-    distances = left_out.batch.neighbors.distances
-    return LeaveOneOutPredictions(left_out.rows, left_out.own, np.concatenate(found), distances)
-
-
 class Trust:
     """How far the surroundings of each entry agree with its label.
 
-    The leave-one-out share of an entry's own label under distance attention: an entry that its
-    surroundings contradict has little trust. A row can be taken out of the trust of others, with
-    its group: a row being judged must not vouch for its judges.
+    Trust is the leave-one-out vote share of an entry's own label under distance attention: an
+    entry whose surroundings contradict it has little. An entry and its group can be removed from
+    the trust of others, since an entry must not influence its own leave-one-out prediction.
 
     Parameters
     ----------
-    everyone : all N entries, judged
-    first_look : fitted distance attention
+    everyone : LeaveOneOutBatch
+        All N entries.
+    first_look : Attention
+        Fitted distance attention.
+
+    Attributes
+    ----------
+    of_entries : ndarray of shape (N,)
+        Trust of each entry, from 0 to 1.
     """
 
     def __init__(self, everyone: LeaveOneOutBatch, first_look: Attention) -> None:
@@ -192,50 +209,44 @@ class Trust:
         self.prior_weight = weights.prior  # (N,)
         self.own, self.groups, self.counts = everyone.own, everyone.groups, everyone.counts
         n_classes = len(self.counts)
-        self.agrees = np.where(self.table.labels == self.own[:, None], self.weights, 0.0).sum(
+        self.agreement = np.where(self.table.labels == self.own[:, None], self.weights, 0.0).sum(
             axis=1
         )
         without_itself = (self.counts[self.own] - 0.5) / (self.counts.sum() + 0.5 * n_classes - 1.0)
-        trust = self.agrees + self.prior_weight * without_itself
-        self.of_all = np.clip(trust, 0.0, 1.0)  # (N,); sums of weights may round past one
+        trust = self.agreement + self.prior_weight * without_itself
+        self.of_entries = np.clip(trust, 0.0, 1.0)  # (N,); sums of weights may round past one
         self.has_groups = bool((self.groups != NO_GROUP).any())
 
     def without(self, rows: Integers, neighbors: Neighbors) -> Floats:
-        """Trust (B, K) of the neighbors of the entries at `rows`, those entries taken out."""
-        judges = neighbors.positions
-        say, vouched = self._say_of(rows, judges)
-        is_alike = self.own[judges] == self.own[rows][:, None]
-        smoothed = self.counts[self.own[judges]] + 0.5 - 1.0 - is_alike  # neither judge nor row
+        """Trust (B, K) of the neighbors of the entries at `rows`, without those entries."""
+        positions = neighbors.positions
+        weight, agreeing = self._weight_of(rows, positions)
+        is_alike = self.own[positions] == self.own[rows][:, None]
+        smoothed = self.counts[self.own[positions]] + 0.5 - 1.0 - is_alike  # without both entries
         prior = smoothed / max(self.counts.sum() + 0.5 * len(self.counts) - 2.0, 0.5)
-        left = 1.0 - say
-        trust = self.agrees[judges] - vouched + self.prior_weight[judges] * prior
+        left = 1.0 - weight
+        trust = self.agreement[positions] - agreeing + self.prior_weight[positions] * prior
         trust = trust / np.maximum(left, 1e-12)
-        return np.where(left > 1e-9, np.clip(trust, 0.0, 1.0), 0.5)  # 0.5: nobody else to ask
+        return np.where(left > 1e-9, np.clip(trust, 0.0, 1.0), 0.5)  # 0.5: no other voter
 
-    def _say_of(self, rows: Integers, judges: Integers) -> tuple[Floats, Floats]:
-        """The weight (B, K) of each row and its group among the neighbors of its judges.
+    def _weight_of(self, rows: Integers, positions: Integers) -> tuple[Floats, Floats]:
+        """Weight (B, K) of each row and its group in the trust of its neighbors.
 
-        And the part of it that agrees with the label of the judge.
+        And the part of that weight which agrees with the neighbor's label.
         """
-        say, vouched = np.zeros(judges.shape), np.zeros(judges.shape)
-        step = max(1, BLOCK // max(1, judges.shape[1] * self.weights.shape[1]))
+        weight, agreeing = np.zeros(positions.shape), np.zeros(positions.shape)
+        step = max(1, BLOCK // max(1, positions.shape[1] * self.weights.shape[1]))
         for start in range(0, len(rows), step):
             part = slice(start, start + step)
-            who = self.table.positions[judges[part]]  # (b, K, K)
-            is_row = who == rows[part, None, None]
+            voters = self.table.positions[positions[part]]  # (b, K, K)
+            is_row = voters == rows[part, None, None]
             if self.has_groups:
                 group = self.groups[rows[part]][:, None, None]
-                is_row |= (self.groups[who] == group) & (group != NO_GROUP)
-            self._count(np.nonzero(is_row), judges[part], say[part], vouched[part])
-        return say, vouched
-
-    def _count(
-        self, places: tuple[Integers, ...], judges: Integers, say: Floats, vouched: Floats
-    ) -> None:
-        """Add to say and vouched (b, K) the weights of the few `places` (row, judge, neighbor)."""
-        row, judge, neighbor = places
-        who = judges[row, judge]
-        weights = np.where(self.table.mask[who, neighbor], self.weights[who, neighbor], 0.0)
-        is_alike = self.table.labels[who, neighbor] == self.own[who]
-        np.add.at(say, (row, judge), weights)
-        np.add.at(vouched, (row, judge), np.where(is_alike, weights, 0.0))
+                is_row |= (self.groups[voters] == group) & (group != NO_GROUP)
+            row, neighbor, voter = np.nonzero(is_row)
+            entry = positions[part][row, neighbor]
+            found = np.where(self.table.mask[entry, voter], self.weights[entry, voter], 0.0)
+            agrees = self.table.labels[entry, voter] == self.own[entry]
+            np.add.at(weight[part], (row, neighbor), found)
+            np.add.at(agreeing[part], (row, neighbor), np.where(agrees, found, 0.0))
+        return weight, agreeing

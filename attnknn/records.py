@@ -49,3 +49,16 @@ class Neighbors:
 
     def __len__(self) -> int:
         return len(self.positions)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights of the neighbors (B, K) and of the prior (B,): not negative, rows sum to one."""
+
+    neighbors: Floats
+    prior: Floats
+
+    @property
+    def effective_neighbors(self) -> Floats:
+        """Number (B,) of equally weighted voters with the same concentration, prior included."""
+        return 1.0 / (np.square(self.neighbors).sum(axis=1) + np.square(self.prior))

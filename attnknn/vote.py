@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnknn.attention.base import Weights
-from attnknn.records import Floats, Integers
+from attnknn.records import Floats, Integers, Weights
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,8 +47,7 @@ def vote_in_torch(labels: Tensor, neighbors: Tensor, prior_weight: Tensor, prior
 def class_prior(counts: Integers, own: Integers | None = None) -> Floats:
     """Class frequencies, half an example added to each: (C,), or (B, C) without the `own` labels.
 
-    An entry that is judged by the others is taken out of the counts; `own` are such entries'
-    labels.
+    Leave-one-out removes an entry from the counts; `own` are the label codes of such entries.
 
     >>> class_prior(np.array([3, 1]))
     array([0.7, 0.3])

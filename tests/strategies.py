@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from attnknn import (
     AdaptiveAttention,
+    AttnKNNClassifier,
     DistanceAttention,
     KEnsembleAttention,
     LearnedAttention,
@@ -19,7 +20,6 @@ from attnknn import (
 )
 from attnknn.attention import NeighborBatch
 from attnknn.memory import NumpyMemory, make_entries
-from attnknn.pipeline import make_neighbor_batch
 from attnknn.training import TrainConfig
 
 ATTENTIONS = {  # quick ones of every kind
@@ -70,6 +70,12 @@ def tables(draw: Any, *, least_rows: int = 2, most_rows: int = 24, ties: bool = 
     return Table(rows(n), generator.integers(0, n_classes, n), rows(5), sample_weight)
 
 
+def swap(clf: AttnKNNClassifier, **changes: Any) -> AttnKNNClassifier:
+    """The classifier with other parts in its fitted model, and without caches."""
+    clf.model_ = replace(clf.model_, **changes)
+    return clf
+
+
 def batch(
     n_entries: int = 40,
     n_queries: int = 7,
@@ -100,4 +106,4 @@ def batch(
         queries = memory.prepare(generator.normal(size=(n_queries, width)))
         found = memory.search_prepared(queries, k)
     trust = generator.uniform(size=found.positions.shape)
-    return make_neighbor_batch(queries, found, memory, trust)
+    return NeighborBatch.of(queries, found, memory, trust)

@@ -6,7 +6,7 @@ from copy import copy
 
 import numpy as np
 import pytest
-from strategies import ATTENTIONS, blobs
+from strategies import ATTENTIONS, blobs, swap
 
 from attnknn import (
     AttnKNNClassifier,
@@ -275,7 +275,7 @@ class TestKeptLists:
         X, y = blobs(60, spread=1.0)
         clf = AttnKNNClassifier(8, attention=attention, random_state=0).fit(X, y)
         clf.leave_one_out_proba()
-        lists = clf._cache["others"]
+        lists = clf.model_.neighbor_graph
         clf.add(X[:3] + 0.01, [0, 1, 2])
         clf.forget([5, 17, 40])
         clf.relabel([7], [2])
@@ -285,8 +285,8 @@ class TestKeptLists:
     def test_answers_of_entries_are_those_of_a_new_search(self, attention):
         clf, lists = self.edited(attention)
         kept = clf.leave_one_out_proba()
-        assert clf._cache["others"] is lists
-        clf._drop_caches()
+        assert clf.model_.neighbor_graph is lists
+        swap(clf)
         np.testing.assert_array_equal(clf.leave_one_out_proba(), kept)
 
     def test_an_edit_that_fails_leaves_them_behind_unused(self, monkeypatch):
@@ -296,7 +296,7 @@ class TestKeptLists:
         def fail(*_):
             raise MemoryError
 
-        monkeypatch.setattr(type(lists), "_take_in", fail)
+        monkeypatch.setattr(type(lists), "_insert", fail)
         with pytest.raises(MemoryError):
             clf.add([[0.0] * 4], [1])
         monkeypatch.undo()
@@ -307,7 +307,7 @@ class TestKeptLists:
         other = copy(clf)
         other.forget([8])
         kept = clf.leave_one_out_proba()
-        clf._drop_caches()
+        swap(clf)
         np.testing.assert_array_equal(clf.leave_one_out_proba(), kept)
 
     def test_all_may_be_forgotten(self):
@@ -336,7 +336,7 @@ def test_a_new_class_is_of_the_kind_of_the_others(way, tmp_path):
         else:
             getattr(model, way)(X[:2], np.array([label, label]))
 
-    with pytest.raises(InvalidInputError, match=r"must be whole numbers.*got 2\.5"):
+    with pytest.raises(InvalidInputError, match=r"must be integers.*got 2\.5"):
         edit(clf, 2.5)
     edit(clf, 3.0)
     assert clf.classes_.dtype == y.dtype

@@ -9,9 +9,10 @@ from strategies import blobs
 from attnknn import AttnKNNClassifier
 from attnknn.attention import DistanceAttention
 from attnknn.calibration import Calibration
-from attnknn.leave_one_out import Trust, judge
+from attnknn.encoders import IdentityEncoder
+from attnknn.leave_one_out import Trust, leave_one_out_batch
 from attnknn.memory import NumpyMemory, make_entries
-from attnknn.pipeline import Parts
+from attnknn.model import FittedModel
 
 
 def remembered(n=14, groups=None, seed=0):
@@ -27,6 +28,11 @@ def first_look(prior_score=-1.0):
     return attention
 
 
+def model_of(memory, attention, k=13):
+    classes = np.arange(3)
+    return FittedModel(IdentityEncoder(), memory, attention, Calibration(), k, classes)
+
+
 def without(memory, gone):
     """The same memory with some entries really removed, in the same coordinates."""
     smaller = NumpyMemory().remember(memory.entries, memory.metric_)
@@ -40,13 +46,11 @@ def without(memory, gone):
 def test_an_entry_is_judged_as_if_it_had_never_been():
     memory, counts = remembered()
     attention = first_look()
-    left_out = judge(memory, counts, 13)
-    parts = Parts(memory, attention, Calibration(), 13, counts)
-    answers = left_out.answer(parts).probabilities
+    left_out = leave_one_out_batch(memory, counts, 13)
+    answers = model_of(memory, attention).answer_left_out(left_out).probabilities
     for row in range(14):
-        smaller, fewer = without(memory, [row])
-        parts = Parts(smaller, attention, Calibration(), 13, fewer)
-        alone = parts.answer(memory.entries.embeddings[[row]]).probabilities
+        model = model_of(without(memory, [row])[0], attention)
+        alone = model.answer(memory.entries.embeddings[[row]]).probabilities
         assert np.allclose(answers[row], alone[0], atol=1e-12)
 
 
@@ -54,16 +58,15 @@ def test_others_that_may_not_judge_are_as_if_they_had_never_been():
     memory, counts = remembered()
     attention = first_look()
     may_judge = np.arange(14) % 3 > 0
-    asked = judge(memory, counts, 13).asking(may_judge)
+    asked = leave_one_out_batch(memory, counts, 13).restricted(may_judge)
     weights = attention.weigh(asked.batch)
     found = asked.batch.neighbors
     assert (found.mask.dtype, found.positions.dtype) == (bool, np.int64)
     assert (np.diff(found.mask.astype(int)) <= 0).all()  # the empty come last
     assert np.isinf(found.distances[~found.mask]).all()
     for row in range(14):
-        smaller, fewer = without(memory, sorted({row, *np.flatnonzero(~may_judge)}))
-        parts = Parts(smaller, attention, Calibration(), 13, fewer)
-        alone = parts.answer(memory.entries.embeddings[[row]])
+        smaller, _ = without(memory, sorted({row, *np.flatnonzero(~may_judge)}))
+        alone = model_of(smaller, attention).answer(memory.entries.embeddings[[row]])
         n_found = alone.neighbors.mask.sum()
         assert found.mask[row].sum() == n_found
         assert np.allclose(weights.neighbors[row, :n_found], alone.weights.neighbors, atol=1e-12)
@@ -73,7 +76,7 @@ def test_others_that_may_not_judge_are_as_if_they_had_never_been():
 def test_no_entry_is_its_own_neighbor_even_among_copies():
     X = np.zeros((6, 2))
     memory = NumpyMemory().remember(make_entries(X, np.zeros(6)))
-    found = judge(memory, np.array([6]), 5).batch.neighbors
+    found = leave_one_out_batch(memory, np.array([6]), 5).batch.neighbors
     assert not (found.positions == np.arange(6)[:, None]).any()
     assert found.mask.all()
 
@@ -85,29 +88,28 @@ def test_trust_without_a_row_is_trust_after_the_row_is_gone(label):
     if label == "another":
         memory.relabel([row], [(memory.entries.labels[row] + 1) % 3])
         counts = np.bincount(memory.entries.labels)
-    everyone = judge(memory, counts, 99)  # all others: no neighbor can move up
+    everyone = leave_one_out_batch(memory, counts, 99)  # all others: no neighbor can move up
     trust = Trust(everyone, first_look())
     part = everyone.part(np.array([row]))
     seen = trust.without(part.rows, part.batch.neighbors)[0]
     smaller, fewer = without(memory, [row])
-    really = Trust(judge(smaller, fewer, 99), first_look()).of_all
+    really = Trust(leave_one_out_batch(smaller, fewer, 99), first_look()).of_entries
     judges = part.batch.neighbors.positions[0]
     assert np.allclose(seen, really[judges - (judges > row)], atol=1e-12)
 
 
 def test_trust_is_the_leave_one_out_share_of_the_own_label():
     memory, counts = remembered()
-    everyone = judge(memory, counts, 99)
-    parts = Parts(memory, first_look(), Calibration(), 99, counts)
-    shares = everyone.answer(parts).shares
+    everyone = leave_one_out_batch(memory, counts, 99)
+    shares = model_of(memory, first_look(), 99).answer_left_out(everyone).shares
     expected = shares[np.arange(14), everyone.own]
-    assert np.allclose(Trust(everyone, first_look()).of_all, expected, atol=1e-12)
+    assert np.allclose(Trust(everyone, first_look()).of_entries, expected, atol=1e-12)
 
 
 def test_a_group_does_not_vouch_for_the_judges_of_its_members():
     groups = np.r_[[7, 7, 7], np.full(11, -1)]
     memory, counts = remembered(groups=groups)
-    everyone = judge(memory, counts, 99)
+    everyone = leave_one_out_batch(memory, counts, 99)
     part = everyone.part(np.array([0]))
     no_prior = first_look(prior_score=-60.0)  # class frequencies do move with a label
     seen = Trust(everyone, no_prior).without(part.rows, part.batch.neighbors)[0]
@@ -116,8 +118,8 @@ def test_a_group_does_not_vouch_for_the_judges_of_its_members():
     # Whatever the labels of the group are, the judges' trust stays the same.
     memory.relabel([1, 2], (memory.entries.labels[[1, 2]] + 1) % 3)
     counts = np.bincount(memory.entries.labels)
-    other = judge(memory, counts, 99).part(np.array([0]))
-    again = Trust(judge(memory, counts, 99), no_prior)
+    other = leave_one_out_batch(memory, counts, 99).part(np.array([0]))
+    again = Trust(leave_one_out_batch(memory, counts, 99), no_prior)
     moved = again.without(other.rows, other.batch.neighbors)[0]
     assert np.allclose(seen[found.mask[0]], moved[found.mask[0]], atol=1e-9)
 
@@ -127,14 +129,14 @@ def test_an_entry_that_its_surroundings_contradict_has_little_trust():
     y = y.copy()
     y[0] = (y[0] + 1) % 3
     memory = NumpyMemory().remember(make_entries(X, y))
-    trust = Trust(judge(memory, np.bincount(y), 10), first_look()).of_all
+    trust = Trust(leave_one_out_batch(memory, np.bincount(y), 10), first_look()).of_entries
     assert trust[0] < 0.2
     assert np.median(trust) > 0.6
 
 
 def test_trust_is_the_same_in_small_blocks(monkeypatch):
     memory, counts = remembered(40)
-    everyone = judge(memory, counts, 10)
+    everyone = leave_one_out_batch(memory, counts, 10)
     trust = Trust(everyone, first_look())
     whole = trust.without(everyone.rows, everyone.batch.neighbors)
     monkeypatch.setattr("attnknn.leave_one_out.BLOCK", 1)
@@ -144,14 +146,14 @@ def test_trust_is_the_same_in_small_blocks(monkeypatch):
 def test_an_entry_with_nobody_to_ask_gets_the_prior():
     X, y = blobs(6)
     clf = AttnKNNClassifier(5, attention="distance").fit(X, y, groups=np.zeros(6, dtype=int))
-    left_out = clf._everyone()
+    left_out = clf.model_.leave_one_out()
     assert not left_out.batch.neighbors.mask.any()
-    assert np.allclose(left_out.answer(clf._parts()).shares, left_out.prior)
+    assert np.allclose(clf.model_.answer_left_out(left_out).shares, left_out.prior)
 
 
 def test_parts_of_the_judged_keep_in_step():
     memory, counts = remembered(groups=np.arange(14) // 2)
-    everyone = judge(memory, counts, 5)
+    everyone = leave_one_out_batch(memory, counts, 5)
     part = everyone.part(np.array([3, 1]))
     assert part.own.tolist() == everyone.own[[3, 1]].tolist()
     assert part.groups.tolist() == [1, 0]
@@ -163,10 +165,10 @@ def test_what_a_row_vouches_for_is_what_plain_loops_find(has_groups):
     X, y = blobs(40)
     groups = np.arange(40) // 3 if has_groups else None
     memory = NumpyMemory().remember(make_entries(X, y, groups=groups))
-    everyone = judge(memory, np.bincount(y), 8)
+    everyone = leave_one_out_batch(memory, np.bincount(y), 8)
     trust, judges = Trust(everyone, first_look()), everyone.batch.neighbors.positions
-    say, vouched = trust._say_of(everyone.rows, judges)
-    assert say.any()
+    weight, agreeing = trust._weight_of(everyone.rows, judges)
+    assert weight.any()
     for row, place in np.ndindex(judges.shape):
         who, expected = judges[row, place], [0.0, 0.0]
         for at, other in enumerate(trust.table.positions[who]):
@@ -174,4 +176,4 @@ def test_what_a_row_vouches_for_is_what_plain_loops_find(has_groups):
             if is_left_out and trust.table.mask[who, at]:
                 expected[0] += trust.weights[who, at]
                 expected[1] += trust.weights[who, at] * (y[other] == y[who])
-        assert [say[row, place], vouched[row, place]] == pytest.approx(expected)
+        assert [weight[row, place], agreeing[row, place]] == pytest.approx(expected)

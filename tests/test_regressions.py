@@ -56,7 +56,7 @@ def test_a_label_that_no_neighbor_has_gives_a_finite_loss_with_a_slope():
     clf = AttnKNNClassifier(
         8, attention=LearnedAttention(training=TrainConfig(epochs=1)), random_state=0
     ).fit(X, y)
-    left_out = clf._everyone().trusting(clf._trust())
+    left_out = clf.model_.leave_one_out()
     novel = type(left_out)(
         left_out.rows,
         left_out.batch,

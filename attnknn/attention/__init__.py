@@ -1,24 +1,31 @@
-"""Neighbors become weights: uniform, by distance, or learned."""
+"""Attentions turn the neighbors of a query into weights of a vote.
+
+`DistanceAttention` weighs by a fitted Gaussian kernel and needs no training;
+`PowerDistanceAttention` also fits the shape of the kernel. `LearnedAttention` trains projections
+and score terms so that the vote predicts the labels. `UniformAttention` is the classical vote.
+`KEnsembleAttention` and `AdaptiveAttention` combine several numbers of neighbors. A class of your
+own derives from `Attention` and is registered by `attnknn.registry.register`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import cast
 
 from sklearn.base import clone
 
-from attnknn.attention.base import Attention, NeighborBatch, Scores, Weights
-from attnknn.attention.distance import DistanceAttention, PowerDistanceAttention, UniformAttention
-from attnknn.attention.learned import LearnedAttention
-from attnknn.attention.several import (
-    AdaptiveAttention,
-    KEnsembleAttention,
-    SeveralSizesAttention,
+from attnknn.attention.base import Attention, NeighborBatch, ScalarFit, Scores
+from attnknn.attention.distance import (
+    DistanceAttention,
+    PowerDistanceAttention,
+    UniformAttention,
 )
-from attnknn.errors import InvalidSettingError, unknown_name
+from attnknn.attention.k_ensemble import AdaptiveAttention, KEnsembleAttention
+from attnknn.attention.learned import LearnedAttention
+from attnknn.errors import InvalidSettingError
+from attnknn.records import Weights
+from attnknn.registry import find
 
 __all__ = [
-    "ATTENTIONS",
     "AdaptiveAttention",
     "Attention",
     "DistanceAttention",
@@ -26,26 +33,32 @@ __all__ = [
     "LearnedAttention",
     "NeighborBatch",
     "PowerDistanceAttention",
+    "ScalarFit",
     "Scores",
-    "SeveralSizesAttention",
     "UniformAttention",
     "Weights",
     "make_attention",
 ]
 
-ATTENTIONS: dict[str, Callable[[], Attention]] = {
-    "uniform": UniformAttention,
-    "distance": DistanceAttention,
-    "power": PowerDistanceAttention,
-    "learned": LearnedAttention,
-    "k-ensemble": KEnsembleAttention,
-    "adaptive": AdaptiveAttention,
-}
-
 
 def make_attention(attention: str | Attention) -> Attention:
-    """A fresh attention for a short name, or a clone of the one given.
+    """An unfitted attention for a registered name, or a clone of the one given.
 
+    Parameters
+    ----------
+    attention : str or Attention
+
+    Returns
+    -------
+    Attention
+
+    Raises
+    ------
+    InvalidSettingError
+        If no attention is registered under the name.
+
+    Examples
+    --------
     >>> make_attention("distance")
     DistanceAttention()
     """
@@ -55,6 +68,4 @@ def make_attention(attention: str | Attention) -> Attention:
         raise InvalidSettingError(
             f"`attention` must be a short name or an `Attention`, got {type(attention).__name__}."
         )
-    if attention not in ATTENTIONS:
-        raise unknown_name("attention", attention, [*ATTENTIONS, "auto"])
-    return ATTENTIONS[attention]()
+    return cast(Attention, find("attention", attention, "auto")())

@@ -1,51 +1,82 @@
-"""Attention that is not trained: all neighbors alike, or by their distance."""
+"""Attentions without training: equal weights, or weights by distance."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from attnknn._validation import Limits, check_limits
-from attnknn.attention.base import Attention, NeighborBatch, Scores
+from attnknn.attention.base import Attention, NeighborBatch, ScalarFit, Scores
 from attnknn.errors import InvalidSettingError
+from attnknn.registry import register
+
+if TYPE_CHECKING:
+    from attnknn._stored import Fields, Tensors
 
 LIMITS = {
     "temperature": Limits(above=0, may_be_none=True),
     "prior_score": Limits(may_be_none=True),
 }
 POWER = {"power": Limits(above=0, may_be_none=True)}
+POWERS = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05)  # candidates, of the squared distance
+ROWS_TO_CHOOSE_POWER, NEIGHBORS_TO_CHOOSE_POWER = 1_000, 128
 
 
+@register("attention", "uniform")
 class UniformAttention(Attention):
-    """The classical vote: every neighbor has the same say.
+    """Equal weights for all neighbors: the classical k-nearest-neighbor vote.
 
     Parameters
     ----------
-    prior_weight : the prior's share of say, from 0 (none, the classical vote) to below 1
+    prior_weight : float, default=0.0
+        Weight of the prior, from 0 (the classical vote) to below 1.
+
+    Examples
+    --------
+    >>> from attnknn import AttnKNNClassifier
+    >>> clf = AttnKNNClassifier(2, attention="uniform").fit([[0.0], [1.0], [5.0]], ["a", "b", "b"])
+    >>> clf.predict_proba([[0.4]])
+    array([[0.5, 0.5]])
     """
+
+    fitted_by: ClassVar[Literal["nothing", "scalars", "training"]] = "nothing"
 
     def __init__(self, prior_weight: float = 0.0) -> None:
         self.prior_weight = prior_weight
 
     def scores(self, batch: NeighborBatch) -> Scores:
-        """Zero for each neighbor; the prior's makes its weight `prior_weight`."""
+        """Zero for each neighbor; the prior's score makes its weight `prior_weight`."""
         if not 0 <= self.prior_weight < 1:
             raise InvalidSettingError(
                 f"`prior_weight` must be from 0 to below 1, got {self.prior_weight!r}."
             )
-        voters = (batch.sample_weight * batch.neighbors.mask).sum(axis=1)
+        total = (batch.sample_weight * batch.neighbors.mask).sum(axis=1)
         with np.errstate(divide="ignore"):
-            prior = np.log(voters * self.prior_weight / (1 - self.prior_weight))
+            prior = np.log(total * self.prior_weight / (1 - self.prior_weight))
         return Scores(np.zeros_like(batch.squared)[:, None, :], prior[:, None])
 
 
+@register("attention", "distance")
 class DistanceAttention(Attention):
-    """Nearer neighbors have more say: score = −distance² / temperature.
+    """Gaussian-kernel weights: score = −distance² / temperature.
 
     Parameters
     ----------
-    temperature : in units of squared distance; None fits it, with the prior's score, by
-        leave-one-out log-loss. Higher is closer to a uniform vote.
-    prior_score : higher gives the prior more say; None fits it
+    temperature : float, default=None
+        In units of squared distance; larger is closer to a uniform vote. None fits it, with the
+        prior score, by leave-one-out log-loss.
+    prior_score : float, default=None
+        Larger gives the prior more weight. None fits it.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from attnknn import AttnKNNClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = AttnKNNClassifier(attention=DistanceAttention(temperature=0.5)).fit(X, y)
+    >>> clf.attention_.temperature_
+    0.5
     """
 
     def __init__(self, temperature: float | None = None, prior_score: float | None = None) -> None:
@@ -59,22 +90,35 @@ class DistanceAttention(Attention):
         return Scores(-squared[:, None, :], np.zeros((len(squared), 1)))
 
 
+@register("attention", "power")
 class PowerDistanceAttention(DistanceAttention):
-    """By distance, in a shape that is fitted too: score = −(distance²)^power / temperature.
+    """Distance weights with a fitted kernel shape: score = −(distance²)^power / temperature.
 
-    With power 1 this is distance attention. Below, the nearest stand out more and the far ones keep
-    a say: one kernel then takes the word of a copy and still asks many where there is none.
+    With power 1 this is distance attention. A smaller power gives more weight to the nearest
+    neighbors and, at the same time, keeps some for distant ones.
 
     Parameters
     ----------
-    temperature : in units of squared distance to the power; None fits it
-    prior_score : higher gives the prior more say; None fits it
-    power : of the squared distance; None fits it by leave-one-out log-loss, and leaves it at 1
-        where another one is not better beyond the noise
+    temperature : float, default=None
+        In units of squared distance to the power. None fits it.
+    prior_score : float, default=None
+        Larger gives the prior more weight. None fits it.
+    power : float, default=None
+        Exponent of the squared distance. None chooses it by leave-one-out log-loss, and keeps 1
+        unless another value is significantly better.
 
     Attributes
     ----------
-    power_ : the one that was fitted
+    power_ : float
+        The exponent in use.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from attnknn import AttnKNNClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> AttnKNNClassifier(attention="power").fit(X, y).attention_.power_
+    1.0
     """
 
     power_: float = 1.0
@@ -94,3 +138,22 @@ class PowerDistanceAttention(DistanceAttention):
         plain = super().scores(batch)
         power = self.power_ if self.power is None else self.power
         return Scores(-((-plain.neighbors) ** power), plain.prior)
+
+    def fit_parameters(self, problem: ScalarFit) -> None:
+        """Choose the power with the lowest leave-one-out log-loss on a sample of the rows."""
+        if self.power is not None:
+            return
+        sample = problem.sample(ROWS_TO_CHOOSE_POWER, NEIGHBORS_TO_CHOOSE_POWER)
+        fits = {}
+        for self.power_ in POWERS:
+            fits[self.power_] = sample.fit_scalars()
+        best = min(fits, key=lambda power: fits[power].loss)
+        self.power_ = best if problem.is_better(fits[1.0], fits[best]) else 1.0
+
+    def state(self) -> tuple[dict[str, Any], Tensors]:
+        """The fitted power."""
+        return {"power": float(self.power_)}, {}
+
+    def restore(self, stored: Fields, tensors: Tensors, dim: int, n_classes: int) -> None:  # noqa: ARG002
+        """Set the fitted power."""
+        self.power_ = stored.number("power", least=1e-3)

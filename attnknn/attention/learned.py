@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnknn._stored import Fields, Tensors, check_tensors, load_tensors, state_tensors
 from attnknn._validation import Limits, check_limits
 from attnknn.attention.base import Attention, NeighborBatch, Scores
-from attnknn.errors import InvalidSettingError, NotFittedYetError
+from attnknn.attention.distance import DistanceAttention
+from attnknn.errors import InvalidSettingError, ModelFolderError, NotFittedYetError
 from attnknn.records import Floats, Integers
+from attnknn.registry import register
 from attnknn.training.config import TrainConfig
 from attnknn.training.threads import SMALL, one_thread_if
 
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
     from attnknn.attention.scores import Features, NeighborScores
 
 BLOCK = 1 << 23  # numbers of projected neighbors held at once
+WHAT = "learned attention"
 FEW = 1 << 18  # below so many of them numpy is done before torch has begun
 
 LIMITS = {
@@ -35,6 +40,7 @@ TRAINING = TrainConfig(
 )
 
 
+@register("attention", "learned")
 class LearnedAttention(Attention):
     """Weights of neighbors trained leave-one-out so that the vote predicts the labels.
 
@@ -61,7 +67,7 @@ class LearnedAttention(Attention):
     dropout : float, default=0.3
         Share of the neighbors that each training step leaves out.
     entropy_weight : float, default=0.0
-        Rewards spread weights in training (negative: peaked ones).
+        Rewards spread weights in training (negative: concentrated ones).
     holdout : float, default=0.15
         Share of the rows kept out of training: they validate and calibrate, and vote like all
         others afterward.
@@ -97,16 +103,17 @@ class LearnedAttention(Attention):
         self.max_rows = max_rows
         self.training = training
 
+    fitted_by: ClassVar[Literal["nothing", "scalars", "training"]] = "training"
     module_: NeighborScores
-    first_look_: Attention
+    first_look_: DistanceAttention  # by distance alone; its weights tell the support of a label
 
     @property
     def needs_trust(self) -> bool:  # type: ignore[override]
         """Whether the fitted module reads trust."""
         return bool(self.module_.shape.trust)
 
-    def check_settings(self) -> None:
-        """An error for the first setting that training cannot use."""
+    def prepare_fit(self, n_neighbors: int) -> None:  # noqa: ARG002
+        """Check the settings."""
         check_limits(self, LIMITS)
         if not isinstance(self.trust, bool | np.bool_) and self.trust != "auto":
             raise InvalidSettingError(
@@ -166,11 +173,36 @@ class LearnedAttention(Attention):
         """Class `order[i]` becomes class i; prototypes move along."""
         self.module_ = self.module_.reordered(order)
 
+    def state(self) -> tuple[dict[str, Any], Tensors]:
+        """The shape of the module, the scalars of the first look, and the trained weights."""
+        scalars = {
+            "temperature": float(self.first_look_.temperature_),
+            "prior_score": float(self.first_look_.prior_score_),
+        }
+        shape = asdict(self.module_.shape)
+        return {"first_look": scalars, "shape": shape}, state_tensors(self.module_)
+
+    def restore(self, stored: Fields, tensors: Tensors, dim: int, n_classes: int) -> None:
+        """Rebuild the module from its shape and weights."""
+        from attnknn.attention.scores import NeighborScores, Shape
+
+        scalars = stored.of("first_look")
+        self.first_look_ = DistanceAttention()
+        self.first_look_.temperature_ = scalars.number("temperature", least=1e-300)
+        self.first_look_.prior_score_ = scalars.number("prior_score")
+        shape = Shape.from_stored(stored.of("shape"))
+        if (shape.dim, shape.n_classes) != (dim, n_classes):
+            raise ModelFolderError("The stored attention must fit the embeddings and the classes.")
+        check_tensors(tensors, shape.large_tensors(), WHAT)
+        if not ("unit" in tensors and tensors["unit"].ndim == 0 and tensors["unit"] > 0):
+            raise ModelFolderError("The stored tensor `unit` must be a positive number.")
+        self.module_ = load_tensors(NeighborScores(shape), tensors, WHAT)
+
     def _scores_of_few(self, batch: NeighborBatch, entries: Any) -> Scores:
-        from attnknn.attention.numpy_scorer import settled
+        from attnknn.attention.numpy_scorer import numpy_scorer
 
         support = first_support(batch, self.first_look_)
-        return settled(self.module_).scores(batch, support, entries.numpy())
+        return numpy_scorer(self.module_).scores(batch, support, entries.numpy())
 
     def _score_block(
         self, features: Features, entries: Any, positions: Integers, start: int, step: int
@@ -188,18 +220,20 @@ class LearnedAttention(Attention):
         return neighbors.numpy(), prior.numpy()
 
     def _projected(self, entries: NDArray[np.float32]) -> Any:
-        """All entries (N, H, E) through the projection, once per state of the memory."""
+        """All entries (N, H, E) through the projection, computed once per state of the memory."""
         import torch
 
-        if self.__dict__.get("_projected_from") is not entries:
+        known = self.__dict__.get("_projection")  # read once: another thread may replace it
+        if known is None or known[0] is not entries:
             with torch.inference_mode():
-                self._projection = self.module_.project(torch.from_numpy(entries)).contiguous()
-            self._projected_from = entries
-        return self._projection
+                projected = self.module_.project(torch.from_numpy(entries)).contiguous()
+            known = self._projection = (entries, projected)
+        return known[1]
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
-        return {k: v for k, v in state.items() if k not in ("_projection", "_projected_from")}
+        state.pop("_projection", None)
+        return state
 
 
 def support_of(labels: Integers, weights: Floats, n_classes: int) -> Floats:
@@ -223,7 +257,7 @@ def first_support(batch: NeighborBatch, first_look: Attention) -> Floats:
 
 
 def features_of(batch: NeighborBatch, first_look: Attention) -> Features:
-    """The situation as tensors, with the support that a first look by distance gives."""
+    """The batch as tensors, with the support computed by distance weights."""
     import torch
 
     from attnknn.attention.scores import Features
@@ -248,6 +282,4 @@ def features_of(batch: NeighborBatch, first_look: Attention) -> Features:
 
 def slice_features(features: Features, part: Any) -> Features:
     """The features of some of the queries."""
-    from dataclasses import fields
-
     return type(features)(**{f.name: getattr(features, f.name)[part] for f in fields(features)})

@@ -83,15 +83,15 @@ class NumpyScorer:
 _known: WeakKeyDictionary[NeighborScores, NumpyScorer] = WeakKeyDictionary()
 
 
-def settled(module: NeighborScores) -> NumpyScorer:
+def numpy_scorer(module: NeighborScores) -> NumpyScorer:
     """A module that is no longer trained as arrays; made once, and kept as long as the module."""
     found = _known.get(module)
     if found is None:
-        found = _known[module] = _settle(module)
+        found = _known[module] = _build(module)
     return found
 
 
-def _settle(module: NeighborScores) -> NumpyScorer:
+def _build(module: NeighborScores) -> NumpyScorer:
     has = module.shape
 
     def column(name: str, is_there: bool) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +13,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from attnknn._stored import Fields
+from attnknn.errors import ModelFolderError
 from attnknn.records import Integers
 
 KNOTS = np.linspace(0.0, 2.0, 6, dtype=np.float32)  # where the monotone distance bias bends
@@ -34,6 +37,29 @@ class Shape:
     prototypes: bool
     self_attention: bool
     query_prior: bool
+
+    @classmethod
+    def from_stored(cls, stored: Fields) -> Shape:
+        """The shape that a model folder holds."""
+        bounds = stored.anything("temperature_bounds")
+        are_numbers = isinstance(bounds, list) and all(type(bound) is float for bound in bounds)
+        if not are_numbers or len(bounds) != 2 or not 0 < bounds[0] < bounds[1] < 1e300:
+            raise ModelFolderError("The stored `temperature_bounds` must be two rising numbers.")
+        sizes: Any = {
+            n: stored.integer(n, least=1) for n in ("dim", "n_classes", "n_heads", "head_dim")
+        }
+        terms = ("distance_bias", "support", "trust", "prototypes", "self_attention", "query_prior")
+        switches = {name: stored.flag(name) for name in terms}
+        return cls(**sizes, temperature_bounds=(bounds[0], bounds[1]), **switches)
+
+    def large_tensors(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the tensors whose size the settings determine."""
+        shapes: dict[str, tuple[int, ...]] = {
+            "projection": (self.n_heads, self.head_dim, self.dim),
+        }
+        if self.prototypes:
+            shapes["prototypes"] = (self.n_classes, self.dim)
+        return shapes
 
 
 @dataclass(frozen=True)

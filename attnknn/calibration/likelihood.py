@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from attnknn.attention.base import Scores, mixed, softmax_weights
+from attnknn.attention.base import Scores, mix_heads, softmax_weights
 from attnknn.calibration.probability_map import TINY, Calibration
 from attnknn.records import Booleans, Floats, Integers
 from attnknn.vote import vote
@@ -334,7 +334,7 @@ class _Block:
     def vote(self, temperature: float, prior_score: float) -> _Votes:
         scaled = self.scores / temperature
         heads = softmax_weights(scaled + self.sample_weight, self.batch.scores.prior + prior_score)
-        weights = mixed(*heads, self.batch.scores.mixing)
+        weights = mix_heads(*heads, self.batch.scores.mixing)
         shares = np.maximum(vote(self.batch.labels, weights, self.batch.prior), TINY)
         return _Votes(scaled, heads, shares)
 

@@ -40,8 +40,6 @@ def part_options() -> Iterator[Option]:
     flags: set[str] = set()
     for kind, section in SECTIONS.items():
         classes = registered(kind)
-        if kind == "attention" and not classes:  # until they are registered
-            classes = dict(getattr(attention, "ATTENTIONS", {}))
         choices = ["auto", *(name for name in classes if name != "auto")]
         chooser = Option([f"--{kind}"], type=click.Choice(choices), default="auto", help=HELP[kind])
         chooser.section = section
@@ -182,16 +180,16 @@ class EncoderRequest:
         return EncoderChoice(encoder, name, registered("encoder")[name], reason)
 
     def _default(self, n_rows: int) -> tuple[str, str]:
-        from attnknn.fitting.fitting import FEWEST_ROWS_TO_LEARN
+        from attnknn.fitting.fitting import MIN_ROWS_TO_LEARN
 
         if self.kind == "table":
-            if n_rows < FEWEST_ROWS_TO_LEARN:
+            if n_rows < MIN_ROWS_TO_LEARN:
                 return "tabular", (
                     "numbers are scaled, categories one-hot encoded (table below "
-                    f"{FEWEST_ROWS_TO_LEARN} rows)"
+                    f"{MIN_ROWS_TO_LEARN} rows)"
                 )
             return "learned-tabular", (
-                f"embedding trained on the labels (table of {FEWEST_ROWS_TO_LEARN} rows or more)"
+                f"embedding trained on the labels (table of {MIN_ROWS_TO_LEARN} rows or more)"
             )
         reasons = {
             "vectors": "vectors are used as they are",

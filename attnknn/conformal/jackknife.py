@@ -31,11 +31,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from attnknn.attention.base import NeighborBatch
 from attnknn.conformal.scores import SetScore
 from attnknn.conformal.sets import ROUNDING
 from attnknn.leave_one_out import LeaveOneOutPredictions, Trust
 from attnknn.memory.entries import NO_GROUP, Exclusion
-from attnknn.pipeline import Parts, make_neighbor_batch
+from attnknn.model import FittedModel
 from attnknn.records import Booleans, Floats, Integers, Neighbors
 from attnknn.vote import class_prior
 
@@ -53,7 +54,7 @@ class Jackknife:
     trust : of all entries, if the attention uses it
     """
 
-    parts: Parts
+    parts: FittedModel
     left_out: LeaveOneOutPredictions
     own_scores: Floats
     score: SetScore
@@ -153,9 +154,9 @@ class Jackknife:
         left_out = self.left_out.rows[[pair.place for pair in pairs]]
         neighbors = self._without(queries[asked], found.rows(asked), left_out)
         trust = None if self.trust is None else self.trust.without(left_out, neighbors)
-        batch = make_neighbor_batch(queries[asked], neighbors, parts.memory, trust)
+        batch = NeighborBatch.of(queries[asked], neighbors, parts.memory, trust)
         own = parts.memory.entries.labels[left_out]
-        probabilities = parts.finish(batch, class_prior(parts.counts, own)).probabilities
+        probabilities = parts.answer_batch(batch, class_prior(parts.counts, own)).probabilities
         return self.score.of_all(probabilities, None if uniform is None else uniform[asked])
 
     def _without(
@@ -167,7 +168,7 @@ class Jackknife:
         is_gone = found.positions == left_out[:, None]
         group = groups[left_out][:, None]
         is_gone |= (groups[found.positions] == group) & (group != NO_GROUP)
-        asked = make_neighbor_batch(queries, found, memory).asking(~is_gone)
+        asked = NeighborBatch.of(queries, found, memory).restricted(~is_gone)
         return asked.neighbors.nearest(self.parts.n_neighbors)
 
 

@@ -1,22 +1,15 @@
-"""Fits the parts of a classifier on its memory: which attention, how many neighbors, how sure."""
+"""Fit a model on its memory: choose the attention and K, fit scalars, train what is trained."""
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from attnknn.attention import (
-    Attention,
-    DistanceAttention,
-    LearnedAttention,
-    PowerDistanceAttention,
-    SeveralSizesAttention,
-    UniformAttention,
-    make_attention,
-)
+from attnknn.attention import Attention, DistanceAttention, LearnedAttention, make_attention
 from attnknn.calibration import (
     LEAST_NOISE,
     MOST_NEIGHBORS_TO_SEE_NOISE,
@@ -30,24 +23,22 @@ from attnknn.calibration import (
     rule_of_thumb,
     sample_of,
 )
-from attnknn.ensembling import fit_mixing
+from attnknn.encoders import Encoder
 from attnknn.errors import InvalidInputError
 from attnknn.fitting.holdout import Gain, clusters_of, trained_rows
 from attnknn.fitting.report import FitReport, describe
-from attnknn.leave_one_out import LeaveOneOutBatch, Trust, judge
+from attnknn.leave_one_out import LeaveOneOutBatch, Trust, leave_one_out_batch
 from attnknn.memory.base import Memory
-from attnknn.pipeline import Parts
+from attnknn.model import FittedModel
 from attnknn.records import Booleans, Floats, Integers
 
-FEWEST_ROWS_TO_LEARN = 300  # below, held-out rows are too few to tell whether learning helped
-MOST_ROWS_FOR_TRUST = 200_000
-MOST_NEIGHBORS_TO_LEARN = 128
-MOST_PAIRS = 4_000_000  # of rows and neighbors that scalars are fitted on
-BEYOND_NOISE = 1.64  # standard errors by which learned attention must be better to be kept
+MIN_ROWS_TO_LEARN = 300  # below, held-out rows are too few to tell whether learning helped
+MAX_ROWS_FOR_TRUST = 200_000
+MAX_NEIGHBORS_TO_LEARN = 128
+MAX_PAIRS = 4_000_000  # of rows and neighbors that scalars are fitted on
+STANDARD_ERRORS = 1.64  # standard errors by which learned attention must be better to be kept
 ROWS_TO_CHOOSE_K = 2_000
-ROWS_TO_CHOOSE_POWER, NEIGHBORS_TO_CHOOSE_POWER = 1_000, 128
-POWERS = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05)  # of the squared distance
-FEWEST_NEIGHBORS = 4
+MIN_NEIGHBORS = 4
 
 CalibrationName = Literal["auto", "scores"]
 
@@ -71,62 +62,65 @@ class FitSettings:
     value_head: bool = False
 
 
-@dataclass(frozen=True)
-class FitResult:
-    """The fitted parts, which entries are fresh, the report, and trust where attention asks."""
+def fit_model(
+    encoder: Encoder,
+    memory: Memory,
+    classes: NDArray[Any],
+    attention: str | Attention,
+    settings: FitSettings,
+    held_out: Booleans | None = None,
+) -> FittedModel:
+    """Fit everything between memory and probabilities.
 
-    parts: Parts
+    Parameters
+    ----------
+    encoder : Encoder
+        Fitted; it becomes part of the model.
+    memory : Memory
+        Holds the entries; the fit writes into it which entries are held out.
+    classes : ndarray of shape (C,)
+    attention : str or Attention
+        'auto' learns weights and keeps them only if they are better on held-out rows.
+    settings : FitSettings
+    held_out : ndarray of shape (N,), default=None
+        Entries that the encoder was not trained on; None if it was trained on none.
+
+    Returns
+    -------
+    FittedModel
+        With a `report`; its memory knows which entries are held out.
+    """
+    fitting = _Fitting(encoder, memory, classes, settings, held_out)
+    fitted = fitting.run(attention)
+    if settings.value_head:
+        fitted = _with_value_head(fitted, settings)
+    memory.entries = replace(memory.entries, held_out=fitted.held_out)
+    return replace(fitted.model, report=fitted.report)
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """A fitted vote, the held-out entries (N,), the report, and trust if the attention uses it."""
+
+    model: FittedModel
     held_out: Booleans
     report: FitReport
     trust: Trust | None = None
 
 
-def fit_parts(
-    memory: Memory,
-    counts: Integers,
-    attention: str | Attention,
-    settings: FitSettings,
-    held_out: Booleans | None = None,
-) -> FitResult:
-    """Fit everything between memory and probabilities.
-
-    Parameters
-    ----------
-    held_out : (N,) entries that the encoder was not trained on; None if it was trained on none
-    """
-    outcome = _fit_vote(_Fitting(memory, counts, settings, held_out), attention)
-    return _with_value_head(outcome, settings) if settings.value_head else outcome
-
-
-def _fit_vote(fitting: _Fitting, attention: str | Attention) -> FitResult:
-    if isinstance(attention, str) and attention == "auto":
-        return fitting.by_the_better()
-    made = make_attention(attention)
-    if isinstance(made, LearnedAttention):
-        return fitting.learned(made, is_asked_for=True)
-    if isinstance(made, UniformAttention):
-        return fitting.as_given(made)
-    if isinstance(made, SeveralSizesAttention):
-        made.settle(fitting.settings.n_neighbors)
-    return fitting.by_scalars(made, "asked for")
-
-
-def _with_value_head(outcome: FitResult, settings: FitSettings) -> FitResult:
+def _with_value_head(fitted: _Fit, settings: FitSettings) -> _Fit:
     from attnknn.fitting.value_heads import train_value_head
 
     trained = train_value_head(
-        outcome.parts,
-        outcome.held_out,
-        outcome.trust,
+        fitted.model,
+        fitted.held_out,
+        fitted.trust,
         is_calibrated=settings.calibration is not None,
         random_state=settings.random_state,
         verbose=settings.verbose,
     )
-    return FitResult(
-        replace(outcome.parts, value_head=trained.head),
-        trained.held_out,
-        replace(outcome.report, value_head=trained.words),
-    )
+    model = replace(fitted.model, value_head=trained.head)
+    return _Fit(model, trained.held_out, replace(fitted.report, value_head=trained.words))
 
 
 class _Fitting:
@@ -134,62 +128,73 @@ class _Fitting:
 
     def __init__(
         self,
+        encoder: Encoder,
         memory: Memory,
-        counts: Integers,
+        classes: NDArray[Any],
         settings: FitSettings,
-        held_out: Booleans | None = None,
+        held_out: Booleans | None,
     ) -> None:
-        self.memory, self.counts, self.settings = memory, counts, settings
-        self.known_held_out = held_out
+        self.encoder, self.memory, self.classes = encoder, memory, classes
+        self.settings, self.known_held_out = settings, held_out
+        self.counts = np.bincount(memory.entries.labels, minlength=len(classes))
         self.generator = np.random.default_rng(settings.random_state)
         self.k = max(1, min(settings.n_neighbors, len(memory)))
 
-    def by_the_better(self) -> FitResult:
-        """Learned attention where it can be judged and is better, else distance attention."""
+    def run(self, attention: str | Attention) -> _Fit:
+        """Fit the attention that was asked for, or the better of two."""
+        if isinstance(attention, str) and attention == "auto":
+            return self.by_the_better()
+        made = make_attention(attention)
+        made.prepare_fit(self.settings.n_neighbors)
+        if made.fitted_by == "training":
+            return self.learned(made, is_requested=True)
+        if made.fitted_by == "nothing":
+            return self.unfitted(made)
+        return self.by_scalars(made, "requested")
+
+    def by_the_better(self) -> _Fit:
+        """Learned attention where it can be validated and is better, else distance attention."""
         reason = self._reason_not_to_learn()
-        if not reason and self.k > MOST_NEIGHBORS_TO_LEARN:
+        if not reason and self.k > MAX_NEIGHBORS_TO_LEARN:
             outcome = self.by_scalars(DistanceAttention(), "")
-            if outcome.parts.n_neighbors > MOST_NEIGHBORS_TO_LEARN:
+            if outcome.model.n_neighbors > MAX_NEIGHBORS_TO_LEARN:
                 k = outcome.report.n_neighbors
                 reason = f"{k} neighbors vote, more than learned attention takes"
                 return replace(outcome, report=replace(outcome.report, reason=reason))
-            self.k = MOST_NEIGHBORS_TO_LEARN
+            self.k = MAX_NEIGHBORS_TO_LEARN
         if reason:
             return self.by_scalars(DistanceAttention(), reason)
-        return self.learned(LearnedAttention(), is_asked_for=False)
+        return self.learned(LearnedAttention(), is_requested=False)
 
     def _reason_not_to_learn(self) -> str:
         if int((self.counts > 0).sum()) < 2:
             return "there is one class only"
         if len(np.unique(clusters_of(self.memory.entries.groups))) < 2:
             return "all rows are of one group"
-        if len(self.memory) < FEWEST_ROWS_TO_LEARN:
-            return (
-                f"with fewer than {FEWEST_ROWS_TO_LEARN} rows none can be spared to judge learning"
-            )
+        if len(self.memory) < MIN_ROWS_TO_LEARN:
+            return f"fewer than {MIN_ROWS_TO_LEARN} rows are too few to validate learned weights"
         if self.settings.calibration is None:
-            return "without calibration nothing can judge learning"
+            return "without calibration learned weights cannot be validated"
         return ""
 
-    def as_given(self, attention: Attention) -> FitResult:
-        """The classical vote: nothing is fitted."""
-        parts = self._parts(attention, Calibration(), self.k)
-        return self._outcome(parts, self._left_out(), "asked for; nothing is fitted")
+    def unfitted(self, attention: Attention) -> _Fit:
+        """An attention without fitted parameters, such as the classical vote."""
+        model = self._model(attention, Calibration(), self.k)
+        return self._fit_of(model, self._left_out(), "requested; nothing is fitted")
 
-    def by_scalars(self, attention: Attention, reason: str) -> FitResult:
-        """A few scalars, leave-one-out: every entry is fresh."""
+    def by_scalars(self, attention: Attention, reason: str) -> _Fit:
+        """A few scalars fitted by leave-one-out: every entry is held out."""
         if len(self.memory) < 2:
             for name, value in _fixed(attention).items():
                 setattr(attention, f"{name}_", value)
-            parts = self._parts(attention, Calibration(), self.k)
-            return self._outcome(parts, self._left_out(), "one entry only, nothing to fit")
+            model = self._model(attention, Calibration(), self.k)
+            return self._fit_of(model, self._left_out(), "one entry only, nothing to fit")
         left_out = self._left_out()
-        parts, _ = self._fit_scalars(attention, left_out)
-        return self._outcome(parts, left_out, reason)
+        model, _ = self._fit_scalars(attention, left_out)
+        return self._fit_of(model, left_out, reason)
 
-    def learned(self, attention: LearnedAttention, *, is_asked_for: bool) -> FitResult:
-        """Distance attention, then learned attention; the better one, or the one asked for."""
-        attention.check_settings()
+    def learned(self, attention: Any, *, is_requested: bool) -> _Fit:
+        """Distance attention, then trained attention; the better one, or the one requested."""
         if len(self.memory) < 2:
             raise InvalidInputError("Learned attention needs at least 2 rows, got 1 sample.")
         wants_trust = self._wants_trust(attention)
@@ -197,35 +202,35 @@ class _Fitting:
         distance, by_distance = self._fit_scalars(DistanceAttention(), self._unseen(left_out))
         first_look = self._first_look(self._unseen(left_out), distance)
         trust = Trust(left_out, first_look) if wants_trust else None
-        left_out = left_out.trusting(trust)
+        left_out = left_out.with_trust(trust)
         left_out, is_trained_on = self._split(left_out, attention)
-        interrupted = self._teach(attention, left_out, first_look, by_distance, is_trained_on)
+        interrupted = self._train(attention, left_out, first_look, by_distance, is_trained_on)
         held_out_rows = left_out.part(~is_trained_on)
         fitted = self._calibrate(attention, held_out_rows, by_distance)
         gains = self._losses(distance, held_out_rows) - fitted.losses
         comparison = _Comparison.of(gains, held_out_rows.groups, fitted, interrupted)
-        if not (is_asked_for or comparison.is_better):
-            reason = f"learned weights are not better beyond the noise, {comparison.words}"
-            return self._outcome(distance, self._unseen(left_out), reason)
-        parts = self._parts(attention, fitted.calibration, self.k, trust)
+        if not (is_requested or comparison.is_better):
+            reason = f"learned weights are not significantly better, {comparison.words}"
+            return self._fit_of(distance, self._unseen(left_out), reason)
+        model = self._model(attention, fitted.calibration, self.k, trust)
         held_out = self.known_held_out
         if held_out is None:
             held_out = np.ones(len(self.memory), dtype=bool)
             held_out[left_out.rows[is_trained_on]] = False
-        why = "asked for" if is_asked_for else "better beyond the noise"
+        why = "requested" if is_requested else "significantly better"
         reason = f"{why}, {comparison.words}"
-        return replace(self._outcome(parts, held_out_rows, reason, held_out), trust=trust)
+        return replace(self._fit_of(model, held_out_rows, reason, held_out), trust=trust)
 
     def _left_out(self) -> LeaveOneOutBatch:
-        """A sample of entries with their others: enough for a few scalars, and fresh."""
+        """A sample of held-out entries with their neighbors: enough for a few scalars."""
         rows = np.arange(len(self.memory))
         rows = rows if self.known_held_out is None else rows[self.known_held_out]
-        return judge(self.memory, self.counts, self.k, rows[self._sample(len(rows))])
+        return leave_one_out_batch(self.memory, self.counts, self.k, rows[self._sample(len(rows))])
 
     def _everyone(self, most: int) -> LeaveOneOutBatch:
-        """Entries with their others, at most this many."""
+        """Entries with their neighbors, at most this many."""
         rows = sample_of(len(self.memory), len(self.counts), self.generator, most)
-        return judge(self.memory, self.counts, self.k, rows)
+        return leave_one_out_batch(self.memory, self.counts, self.k, rows)
 
     def _unseen(self, left_out: LeaveOneOutBatch) -> LeaveOneOutBatch:
         """Those that the encoder was not trained on."""
@@ -238,39 +243,21 @@ class _Fitting:
     def _sample(self, n_rows: int) -> Integers:
         """As many rows as a few scalars need, and as their neighbors leave room for."""
         rows = sample_of(n_rows, len(self.counts), self.generator)
-        return rows[:: -(-len(rows) * self.k // MOST_PAIRS) or 1]
+        return rows[:: -(-len(rows) * self.k // MAX_PAIRS) or 1]
 
     def _fit_scalars(
         self, attention: Attention, left_out: LeaveOneOutBatch
-    ) -> tuple[Parts, Fitted]:
-        if isinstance(attention, SeveralSizesAttention) and self.settings.calibration:
-            _apply(self._fit_at(attention, left_out, self.k), attention)
-            fit_mixing(attention, left_out.batch, left_out.own, left_out.prior)
-        if isinstance(attention, PowerDistanceAttention):
-            self._fit_power(attention, left_out)
+    ) -> tuple[FittedModel, Fitted]:
+        if self.settings.calibration is not None:
+            attention.fit_parameters(_ScalarFit(self, attention, left_out))
         k = self._best_k(attention, left_out)
-        fitted = self._fit_at(attention, left_out, k)
+        fitted = self.fit_at(attention, left_out, k)
         _apply(fitted, attention)
-        return self._parts(attention, fitted.calibration, k), fitted
-
-    def _fit_power(self, attention: PowerDistanceAttention, left_out: LeaveOneOutBatch) -> None:
-        """The power with the least leave-one-out log-loss on a part of the rows, else 1."""
-        if self.settings.calibration is None or attention.power is not None:
-            return
-        part = sample_of(len(left_out), len(self.counts), self.generator, ROWS_TO_CHOOSE_POWER)
-        left_out = left_out.part(part).nearest(NEIGHBORS_TO_CHOOSE_POWER)
-        fixed, fits_map = _fixed(attention), self.settings.calibration == "auto"
-        found: dict[float, Fitted] = {}
-        for power in POWERS:
-            attention.power_ = power
-            calibration_batch = left_out.calibration_batch(attention)
-            found[power] = fit(calibration_batch, label_noise=None, fits_map=fits_map, fixed=fixed)
-        best = min(found, key=lambda power: found[power].loss)
-        attention.power_ = best if is_better(found[1.0], found[best]) else 1.0
+        return self._model(attention, fitted.calibration, k), fitted
 
     def _best_k(self, attention: Attention, left_out: LeaveOneOutBatch) -> int:
-        """The K with the least leave-one-out log-loss on a part of the rows."""
-        if self.settings.calibration is None or isinstance(attention, SeveralSizesAttention):
+        """The K with the lowest leave-one-out log-loss on a part of the rows."""
+        if self.settings.calibration is None or not attention.chooses_n_neighbors:
             return self.k
         part = sample_of(len(left_out), len(self.counts), self.generator, ROWS_TO_CHOOSE_K)
         calibration_batch = left_out.part(part).calibration_batch(attention)
@@ -293,10 +280,14 @@ class _Fitting:
             if 4 * k <= best_k:
                 break  # halved twice in vain
             if fitted.loss > 0.99 * by_prior:
-                fitted = None  # the prior has all the say: no slope leads away from such a start
+                fitted = None  # the prior has all weight: no gradient leads away from such a start
         return best_k
 
-    def _fit_at(self, attention: Attention, left_out: LeaveOneOutBatch, k: int) -> Fitted:
+    def fit_at(
+        self, attention: Attention, left_out: LeaveOneOutBatch, k: int | None = None
+    ) -> Fitted:
+        """Fit temperature, prior score, probability map and label noise with K neighbors."""
+        k = self.k if k is None else k
         part = self._sample(len(left_out))
         calibration_batch = left_out.part(part).nearest(k).calibration_batch(attention)
         fixed, fits_map = _fixed(attention), self.settings.calibration == "auto"
@@ -311,21 +302,21 @@ class _Fitting:
             noise = None
         return fit(calibration_batch, label_noise=noise, fits_map=fits_map, fixed=fixed)
 
-    def _first_look(self, left_out: LeaveOneOutBatch, distance: Parts) -> Attention:
+    def _first_look(self, left_out: LeaveOneOutBatch, distance: FittedModel) -> Attention:
         """Distance attention over all K neighbors: where learning starts from."""
         if distance.n_neighbors == self.k:
             return distance.attention
         attention = DistanceAttention()
-        _apply(self._fit_at(attention, left_out, self.k), attention)
+        _apply(self.fit_at(attention, left_out, self.k), attention)
         return attention
 
-    def _wants_trust(self, attention: LearnedAttention) -> bool:
+    def _wants_trust(self, attention: Any) -> bool:
         if attention.trust == "auto":
-            return len(self.memory) <= MOST_ROWS_FOR_TRUST
+            return len(self.memory) <= MAX_ROWS_FOR_TRUST
         return bool(attention.trust)
 
     def _split(
-        self, left_out: LeaveOneOutBatch, attention: LearnedAttention
+        self, left_out: LeaveOneOutBatch, attention: Any
     ) -> tuple[LeaveOneOutBatch, Booleans]:
         """Which rows are trained on, and of the others as many as a few scalars need."""
         if self.known_held_out is not None:
@@ -339,9 +330,9 @@ class _Fitting:
         rows = np.sort(np.concatenate([np.flatnonzero(is_trained_on), held_out]))
         return left_out.part(rows), is_trained_on[rows]
 
-    def _teach(
+    def _train(
         self,
-        attention: LearnedAttention,
+        attention: Any,
         left_out: LeaveOneOutBatch,
         first_look: Attention,
         by_distance: Fitted,
@@ -384,35 +375,70 @@ class _Fitting:
         _apply(fitted, attention)
         return fitted
 
-    def _losses(self, parts: Parts, left_out: LeaveOneOutBatch) -> np.ndarray:
-        return parts.calibration.losses(left_out.answer(parts).shares, left_out.own)
+    def _losses(self, model: FittedModel, left_out: LeaveOneOutBatch) -> Floats:
+        return model.calibration.losses(model.answer_left_out(left_out).shares, left_out.own)
 
-    def _parts(
+    def _model(
         self, attention: Attention, calibration: Calibration, k: int, trust: Trust | None = None
-    ) -> Parts:
-        of_all = None if trust is None else trust.of_all
+    ) -> FittedModel:
         if k >= len(self.memory) - 1:
-            k = self.settings.n_neighbors  # all there are now; of a memory that grows, the asked K
-        return Parts(self.memory, attention, calibration, k, self.counts, of_all)
+            k = self.settings.n_neighbors  # all entries vote now; a growing memory uses the K asked
+        return FittedModel(
+            self.encoder,
+            self.memory,
+            attention,
+            calibration,
+            k,
+            self.classes,
+            stored_trust=None if trust is None else trust.of_entries,
+        )
 
-    def _outcome(
+    def _fit_of(
         self,
-        parts: Parts,
+        model: FittedModel,
         left_out: LeaveOneOutBatch,
         reason: str,
         held_out: Booleans | None = None,
-    ) -> FitResult:
-        if held_out is None and self.known_held_out is not None:
+    ) -> _Fit:
+        if held_out is None:
             held_out = self.known_held_out
         if held_out is None:
             held_out = np.ones(len(self.memory), dtype=bool)
-        return FitResult(parts, held_out, describe(parts, left_out, reason))
+        return _Fit(model, held_out, describe(model, left_out, reason))
+
+
+class _ScalarFit:
+    """The `ScalarFit` that an attention receives in `fit_parameters`."""
+
+    def __init__(self, fitting: _Fitting, attention: Attention, left_out: LeaveOneOutBatch) -> None:
+        self._fitting, self._attention, self._left_out = fitting, attention, left_out
+        self.batch, self.labels, self.prior = left_out.batch, left_out.own, left_out.prior
+
+    def sample(self, n_rows: int, n_neighbors: int) -> _ScalarFit:
+        """A random part of the rows, with fewer neighbors."""
+        fitting = self._fitting
+        part = sample_of(len(self._left_out), len(fitting.counts), fitting.generator, n_rows)
+        return _ScalarFit(fitting, self._attention, self._left_out.part(part).nearest(n_neighbors))
+
+    def fit_scalars(self) -> Fitted:
+        """Fit temperature, prior score and probability map, without label noise."""
+        batch = self._left_out.calibration_batch(self._attention)
+        fits_map = self._fitting.settings.calibration == "auto"
+        return fit(batch, label_noise=None, fits_map=fits_map, fixed=_fixed(self._attention))
+
+    def set_scalars(self) -> None:
+        """Fit temperature and prior score on all rows and set them on the attention."""
+        _apply(self._fitting.fit_at(self._attention, self._left_out), self._attention)
+
+    def is_better(self, simple: Fitted, rich: Fitted) -> bool:
+        """Whether the fit `rich` is better than `simple` beyond chance."""
+        return is_better(simple, rich)
 
 
 def _halvings(k: int) -> list[int]:
     """K, half of it, and so on down to a few: how many neighbors are worth a try."""
     sizes = [k]
-    while sizes[-1] // 2 >= FEWEST_NEIGHBORS:
+    while sizes[-1] // 2 >= MIN_NEIGHBORS:
         sizes.append(sizes[-1] // 2)
     return sizes
 
@@ -440,7 +466,7 @@ class _Comparison:
 
     @property
     def is_better(self) -> bool:
-        return self.gain.mean > BEYOND_NOISE * self.gain.error
+        return self.gain.mean > STANDARD_ERRORS * self.gain.error
 
     @classmethod
     def of(

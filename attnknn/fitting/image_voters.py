@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnknn.leave_one_out import judge
+from attnknn.leave_one_out import leave_one_out_batch
 from attnknn.memory import TorchMemory, make_entries
 from attnknn.records import Integers
 
@@ -111,7 +111,7 @@ class HardNegatives:
         entries = make_entries(embeddings, labels, groups=groups)
         memory = TorchMemory().remember(entries, "euclidean")
         counts = np.bincount(labels, minlength=n_classes)
-        neighbors = judge(memory, counts, N_SEARCHED).batch.neighbors
+        neighbors = leave_one_out_batch(memory, counts, N_SEARCHED).batch.neighbors
         is_other = (neighbors.labels != labels[:, None]) & neighbors.mask
         nearest_first = np.argsort(~is_other, axis=1, kind="stable")[:, : self.n_negatives]
         self.embeddings = torch.from_numpy(embeddings)

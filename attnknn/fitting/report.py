@@ -9,7 +9,7 @@ import numpy as np
 
 from attnknn import _display
 from attnknn.leave_one_out import LeaveOneOutBatch
-from attnknn.pipeline import Parts
+from attnknn.model import FittedModel
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,11 +131,11 @@ class FitReport:
         return "\n".join(f"{name:<17} {text}" for name, text in self._lines().items())
 
 
-def describe(parts: Parts, left_out: LeaveOneOutBatch, reason: str) -> FitReport:
-    """The report for fitted parts, measured on leave-one-out entries."""
+def describe(parts: FittedModel, left_out: LeaveOneOutBatch, reason: str) -> FitReport:
+    """The report for a fitted model, measured on leave-one-out entries."""
     left_out = left_out.nearest(parts.n_neighbors)
     neighbors = left_out.batch.neighbors
-    answer = left_out.answer(parts)
+    answer = parts.answer_left_out(left_out)
     has_own = ((neighbors.labels == left_out.own[:, None]) & neighbors.mask).any(axis=1)
     nearest = left_out.batch.entries[neighbors.positions[:, :1]]  # (B, 1, D)
     is_copy = (nearest == left_out.batch.queries[:, None]).all(axis=2) & neighbors.mask[:, :1]

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from attnknn.calibration import Calibration, sample_of
 from attnknn.fitting.holdout import Gain, trained_rows
 from attnknn.fitting.objective import log_losses
-from attnknn.leave_one_out import Trust, judge
-from attnknn.pipeline import Parts
+from attnknn.leave_one_out import Trust, leave_one_out_batch
+from attnknn.model import FittedModel
 from attnknn.records import Booleans, Floats, Integers
 from attnknn.training.config import TrainConfig, TrainResult, epochs_for
 from attnknn.training.loop import train
@@ -50,7 +50,7 @@ class TrainedHead:
 
 
 def train_value_head(
-    parts: Parts,
+    parts: FittedModel,
     held_out: Booleans,
     trust: Trust | None = None,
     *,
@@ -101,7 +101,7 @@ class Split:
     places: Integers
 
     @classmethod
-    def of(cls, parts: Parts, held_out: Booleans, generator: np.random.Generator) -> Split:
+    def of(cls, parts: FittedModel, held_out: Booleans, generator: np.random.Generator) -> Split:
         """Split the entries, or use the split of parts that were trained before."""
         entries, n_classes = parts.memory.entries, len(parts.counts)
         most = min(MAX_ROWS, MAX_COMPARISONS // len(entries))
@@ -168,7 +168,7 @@ class Validation:
 
 
 def _new_objective(
-    parts: Parts, trust: Trust | None, split: Split, generator: np.random.Generator
+    parts: FittedModel, trust: Trust | None, split: Split, generator: np.random.Generator
 ) -> HeadObjective:
     entries, rows = parts.memory.entries, split.validation
     inputs, _ = _inputs_of(parts, trust, split, split.trained)
@@ -183,7 +183,7 @@ def _new_objective(
 
 
 def _inputs_of(
-    parts: Parts, trust: Trust | None, split: Split, rows: Integers
+    parts: FittedModel, trust: Trust | None, split: Split, rows: Integers
 ) -> tuple[HeadInput, Floats]:
     """Inputs of a head for left-out entries, and probabilities (B, C) of the vote on them.
 
@@ -196,9 +196,11 @@ def _inputs_of(
     step = max(1, PAIRS_AT_ONCE // min(parts.n_neighbors, len(parts.memory)))
     inputs, votes = [], []
     for start in range(0, len(rows), step):
-        left_out = judge(parts.memory, parts.counts, parts.n_neighbors, rows[start : start + step])
-        batch = left_out.trusting(trust).asking(may_vote).batch
-        answer = parts.finish(batch, class_prior(parts.counts))
+        left_out = leave_one_out_batch(
+            parts.memory, parts.counts, parts.n_neighbors, rows[start : start + step]
+        )
+        batch = left_out.with_trust(trust).restricted(may_vote).batch
+        answer = parts.answer_batch(batch, class_prior(parts.counts))
         votes.append(answer.probabilities)
         inputs.append(
             head_input(batch, answer.weights, answer.shares, answer.probabilities, split.places)

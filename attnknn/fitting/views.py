@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
+from attnknn.attention.base import NeighborBatch
 from attnknn.calibration.likelihood import PULL, surprise_of_any
-from attnknn.leave_one_out import Trust
-from attnknn.pipeline import Parts, make_neighbor_batch
+from attnknn.model import FittedModel
 from attnknn.records import Floats, Integers
 from attnknn.vote import class_prior, vote
 
@@ -19,9 +19,7 @@ MAX_ROWS = 5_000  # one scalar needs no more, and each is embedded once for each
 MAX_LOG_FACTOR = 2.0
 
 
-def views_factor(
-    parts: Parts, rows: Integers, views: Sequence[NDArray[np.float32]], trust: Trust | None
-) -> float:
+def views_factor(parts: FittedModel, rows: Integers, views: Sequence[NDArray[np.float32]]) -> float:
     """The factor of the exponent (γ) under which averaged shares predict held-out rows best.
 
     Parameters
@@ -31,7 +29,7 @@ def views_factor(
     """
     own = parts.memory.entries.labels[rows]
     prior = class_prior(parts.counts)
-    shares = np.mean([left_out_shares(parts, rows, view, trust) for view in views], axis=0)
+    shares = np.mean([left_out_shares(parts, rows, view) for view in views], axis=0)
 
     def loss(log_factor: float) -> float:
         exponent = parts.calibration.exponent * float(np.exp(log_factor))
@@ -44,13 +42,11 @@ def views_factor(
     return float(np.exp(found.x))
 
 
-def left_out_shares(
-    parts: Parts, rows: Integers, view: NDArray[np.float32], trust: Trust | None
-) -> Floats:
+def left_out_shares(parts: FittedModel, rows: Integers, view: NDArray[np.float32]) -> Floats:
     """Vote shares (n, C) of entries in another view, each left out of its own neighbors."""
-    memory = parts.memory
+    memory, trust = parts.memory, parts.trust()
     queries = memory.prepare(view)
     neighbors = memory.search_prepared(queries, parts.n_neighbors, exclude=rows)
     values = None if trust is None else trust.without(rows, neighbors)
-    weights = parts.attention.weigh(make_neighbor_batch(queries, neighbors, memory, values))
+    weights = parts.attention.weigh(NeighborBatch.of(queries, neighbors, memory, values))
     return vote(neighbors.labels, weights, class_prior(parts.counts, memory.entries.labels[rows]))

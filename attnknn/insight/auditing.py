@@ -15,7 +15,7 @@ from attnknn.errors import InvalidSettingError
 from attnknn.insight.audit_result import Audit
 from attnknn.insight.duplicates import find_duplicates
 from attnknn.leave_one_out import LeaveOneOutBatch
-from attnknn.pipeline import Answer
+from attnknn.model import Answer, FittedModel, require_model
 from attnknn.records import Floats, Integers
 
 if TYPE_CHECKING:
@@ -65,17 +65,17 @@ def audit(clf: AttnKNNClassifier, *, near: float = 0.1) -> Audit:
     """
     if not Limits(least=0).allow(near):
         raise InvalidSettingError(f"`near` must be a finite number of at least 0, got {near!r}.")
-    clf._check_remembers("audit")
-    memory, classes = clf.memory_, clf.classes_
-    noise = _current_noise(clf)
+    model = require_model(clf, "audit")
+    memory, classes = model.memory, model.classes
+    noise = _current_noise(model)
     ids, value = memory.entries.ids, np.zeros(len(memory))
     posteriors, contradictions = [], []
-    for block, answer in _leave_one_out_answers(clf):
+    for block, answer in _leave_one_out_answers(model):
         posteriors.append(label_posterior(answer.probabilities, block.own, noise))
-        value += vote_values(answer, block.own, block.prior, clf.calibration_, len(memory))
+        value += vote_values(answer, block.own, block.prior, model.calibration, len(memory))
         contradictions += [ids[those] for those in _contradicting(answer, block.own)]
     found = LabelPosterior(*map(np.concatenate, zip(*posteriors, strict=True)))
-    duplicates = find_duplicates(memory, clf._everyone().batch.neighbors, near)
+    duplicates = find_duplicates(memory, model.leave_one_out().batch.neighbors, near)
     return Audit(
         ids=ids,
         labels=classes[memory.entries.labels],
@@ -114,16 +114,16 @@ def entry_values(clf: AttnKNNClassifier) -> Floats:
     >>> bool((entry_values(clf) == audit(clf).value).all())
     True
     """
-    clf._check_remembers("entry_values")
-    value = np.zeros(len(clf.memory_))
-    for block, answer in _leave_one_out_answers(clf):
-        value += vote_values(answer, block.own, block.prior, clf.calibration_, len(value))
+    model = require_model(clf, "entry_values")
+    value = np.zeros(len(model.memory))
+    for block, answer in _leave_one_out_answers(model):
+        value += vote_values(answer, block.own, block.prior, model.calibration, len(value))
     return value
 
 
-def _current_noise(clf: AttnKNNClassifier) -> Calibration:
+def _current_noise(model: FittedModel) -> Calibration:
     """Label noise of the current labels; none where it amounts to less than one wrong label."""
-    fitted, confusions = clf.calibration_, clf._confusions()
+    fitted, confusions = model.calibration, model.confusions()
     no_noise = replace(fitted, label_noise=0.0, transition=None)
     if confusions is None:
         return no_noise
@@ -131,18 +131,18 @@ def _current_noise(clf: AttnKNNClassifier) -> Calibration:
     if fitted.transition is None:
         noise, transition = float(wrong[0]), None
     else:
-        noise, transition = float(wrong @ (clf._counts() / len(clf.memory_))), confusions
-    if noise * len(clf.memory_) < 1:
+        noise, transition = float(wrong @ (model.counts / len(model.memory))), confusions
+    if noise * len(model.memory) < 1:
         return no_noise
     return replace(fitted, label_noise=noise, transition=transition)
 
 
-def _leave_one_out_answers(clf: AttnKNNClassifier) -> Iterator[tuple[LeaveOneOutBatch, Answer]]:
+def _leave_one_out_answers(model: FittedModel) -> Iterator[tuple[LeaveOneOutBatch, Answer]]:
     """All entries, each answered without itself, in blocks."""
-    everyone, parts = clf._everyone().trusting(clf._trust()), clf._parts()
+    everyone = model.leave_one_out()
     for start in range(0, len(everyone), ROWS_AT_ONCE):
         block = everyone.part(slice(start, start + ROWS_AT_ONCE))
-        yield block, block.answer(parts)
+        yield block, model.answer_left_out(block)
 
 
 class LabelPosterior(NamedTuple):

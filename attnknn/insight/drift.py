@@ -14,6 +14,7 @@ from attnknn._validation import Limits, check_same_kind, is_missing
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.insight.drift_state import ALARMS, check_state, describe_model
 from attnknn.insight.martingale import ScoreStream, ScoreTrack
+from attnknn.model import require_model
 from attnknn.records import Floats
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ class DriftMonitor:
         calibration_rows: tuple[Any, Any] | None = None,
         random_state: Any = None,
     ) -> None:
-        clf._check_remembers("DriftMonitor")
+        require_model(clf, "DriftMonitor")
         if not RATE.allow(false_alarm_rate):
             raise InvalidSettingError(
                 f"`false_alarm_rate` must be {RATE}, got {false_alarm_rate!r}."
@@ -187,7 +188,7 @@ class DriftMonitor:
         self._labels = ScoreStream(known.labels[~np.isnan(known.labels)], self.bound, seed + 1)
 
     def _begin(self, clf: AttnKNNClassifier, false_alarm_rate: float, seed: int) -> None:
-        self._clf, self._watched_parts = clf, (clf.memory_, clf.attention_)
+        self._clf, self._model = clf, clf.model_
         self.false_alarm_rate, self._seed = false_alarm_rate, seed
         self.n_rows = 0
         self.alarms: tuple[Alarm, ...] = ()
@@ -283,7 +284,7 @@ class DriftMonitor:
         >>> DriftMonitor.from_dict(clf, json.loads(json.dumps(monitor.to_dict()))).n_rows
         1
         """
-        clf._check_remembers("DriftMonitor")
+        require_model(clf, "DriftMonitor")
         check_state(state, describe_model(clf, score_entries(clf)))
         monitor = cls.__new__(cls)
         monitor._begin(clf, state["false_alarm_rate"], state["seed"])
@@ -294,8 +295,7 @@ class DriftMonitor:
         return monitor
 
     def _check_unedited(self) -> None:
-        memory, attention = self._watched_parts
-        if self._clf.memory_ is not memory or self._clf.attention_ is not attention:
+        if self._clf.model_ is not self._model:
             raise InvalidInputError(EDITED)
 
 
@@ -331,7 +331,7 @@ def _calibration_scores(clf: AttnKNNClassifier, rows: tuple[Any, Any] | None) ->
 
 def score_entries(clf: AttnKNNClassifier) -> DriftScores:
     """Leave-one-out scores of the held-out entries that have a neighbor."""
-    left_out = clf._leave_one_out_predictions()
+    left_out = clf.model_.held_out_predictions()
     left_out = left_out.part(np.isfinite(left_out.nearest()))
     own = left_out.probabilities[np.arange(len(left_out)), left_out.own]
     return DriftScores(left_out.nearest(), 1.0 - own)
@@ -343,14 +343,15 @@ def score_rows(clf: AttnKNNClassifier, X: Any, y: Any = None) -> DriftScores:
     Entries are embedded in one view and have the calibration of one view. Rows must be treated
     alike: any difference between the two would be taken for drift.
     """
-    queries, parts = clf._queries(X, "watch"), clf._parts()
-    labels = _check_labels(y, len(queries), clf.classes_)
-    nearest, probabilities = [np.zeros(0)], [np.zeros((0, len(clf.classes_)))]
+    model = clf.model_
+    queries = model.memory.prepare(clf.embed(X))
+    labels = _check_labels(y, len(queries), model.classes)
+    nearest, probabilities = [np.zeros(0)], [np.zeros((0, len(model.classes)))]
     for start in range(0, len(queries), ROWS_AT_ONCE):
-        answer = parts.answer(queries[start : start + ROWS_AT_ONCE])
+        answer = model.answer(queries[start : start + ROWS_AT_ONCE])
         nearest.append(answer.neighbors.distances[:, 0])
         probabilities.append(answer.probabilities)
-    of_labels = _score_labels(labels, np.concatenate(probabilities), clf.classes_)
+    of_labels = _score_labels(labels, np.concatenate(probabilities), model.classes)
     return DriftScores(np.concatenate(nearest), of_labels)
 
 

@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attnknn._validation import Limits, check_at_least, check_flag, check_labels
+from attnknn.attention.base import NeighborBatch
 from attnknn.calibration import Calibration
+from attnknn.editing import label_codes, set_decay
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.insight.auditing import entry_values, vote_values
-from attnknn.leave_one_out import leave_one_out_predictions
 from attnknn.memory.entries import NO_GROUP
-from attnknn.pipeline import Answer, make_neighbor_batch
+from attnknn.model import Answer, require_model
 from attnknn.records import Floats, Integers
 from attnknn.vote import class_prior
 
@@ -169,7 +170,7 @@ def keep_newest(
     >>> keep_newest(clf, 2).dropped.tolist(), clf.memory_.entries.ids.tolist()
     ([0, 1], [2, 3])
     """
-    clf._check_remembers("keep_newest")
+    require_model(clf, "keep_newest")
     _check_budget(clf, n, may_empty_classes)
     order = np.argsort(_check_times(clf, times), kind="stable")
     candidates = _candidates(order, clf.memory_.entries.labels, may_empty_classes)
@@ -220,7 +221,7 @@ def drop_least_valuable(
     >>> drop_least_valuable(clf, 5).dropped.tolist()
     [5]
     """
-    clf._check_remembers("drop_least_valuable")
+    require_model(clf, "drop_least_valuable")
     _check_budget(clf, n, may_empty_classes)
     check_at_least("rounds", rounds, 1)
     trial, dropped = copy(clf), [clf.memory_.entries.ids[:0]]
@@ -273,7 +274,7 @@ def weigh_by_age(
     >>> weigh_by_age(clf, 1).decay.tolist()
     [0.125, 0.25, 0.5, 1.0]
     """
-    clf._check_remembers("weigh_by_age")
+    require_model(clf, "weigh_by_age")
     if not HALF_LIFE.allow(half_life):
         raise InvalidSettingError(f"`half_life` must be {HALF_LIFE}, got {half_life!r}.")
     when = _check_times(clf, times)
@@ -281,9 +282,13 @@ def weigh_by_age(
     if half_life is not None:
         decay = np.maximum(0.5 ** ((when.max() - when) / half_life), TINY)
         done = f"Halved the sample weight of entries with every {half_life:g} of age"
-    changes = _measure(clf, copy(clf)._set_decay(decay), validation)
-    clf._set_decay(decay)
+    changes = _measure(clf, _decayed(copy(clf), decay), validation)
+    _decayed(clf, decay)
     return Forgetting(done, clf.memory_.entries.ids[:0], decay, *changes)
+
+
+def _decayed(clf: AttnKNNClassifier, decay: Floats | None) -> AttnKNNClassifier:
+    return clf.edit(lambda model: set_decay(model, decay))
 
 
 def _check_budget(clf: AttnKNNClassifier, n: int, may_empty_classes: bool) -> None:
@@ -330,7 +335,7 @@ def _values_to_all(whole: AttnKNNClassifier, left: AttnKNNClassifier) -> Floats:
     value = entry_values(left)
     entries = whole.memory_.entries
     forgotten = np.flatnonzero(~np.isin(entries.ids, left.memory_.entries.ids))
-    prior = class_prior(left._counts())
+    prior = class_prior(left.model_.counts)
     for rows, answer in answer_forgotten(whole, left, forgotten):
         value += vote_values(answer, entries.labels[rows], prior, left.calibration_, len(value))
     return value
@@ -341,7 +346,7 @@ def _choose_apart(clf: AttnKNNClassifier, order: Integers, n: int) -> Integers:
 
     Entries that can replace each other would otherwise be dropped together.
     """
-    found = clf._everyone().batch.neighbors.nearest(N_NEAREST)
+    found = clf.model_.leave_one_out().batch.neighbors.nearest(N_NEAREST)
     stays = np.zeros(len(clf.memory_), dtype=bool)
     chosen: list[int] = []
     for position in order.tolist():
@@ -378,7 +383,7 @@ def _measure(
 
 def _measure_on_held_out(before: AttnKNNClassifier, after: AttnKNNClassifier) -> Change | None:
     """Leave-one-out; an entry that `after` does not have is predicted without its group."""
-    left_out = before._leave_one_out_predictions()
+    left_out = before.model_.held_out_predictions()
     if not len(left_out):
         return None
     place = {name: row for row, name in enumerate(after.memory_.entries.ids.tolist())}
@@ -386,7 +391,7 @@ def _measure_on_held_out(before: AttnKNNClassifier, after: AttnKNNClassifier) ->
     stays = now >= 0
     answered = np.empty_like(left_out.probabilities)
     if stays.any():
-        kept = leave_one_out_predictions(after._left_out(now[stays]), after._parts())
+        kept = after.model_.predict_left_out(after.model_.leave_one_out(now[stays]))
         answered[stays] = kept.probabilities
     if not stays.all():
         answers = answer_forgotten(before, after, left_out.rows[~stays])
@@ -410,7 +415,7 @@ def _measure_on_rows(
         raise InvalidInputError(
             f"`validation` must hold labels of known classes, got {unknown[0]!r}."
         )
-    own = before._codes(labels)
+    own = label_codes(before.classes_, labels)
     return _change(own, probabilities, after.predict_proba(rows[0]), before.calibration_)
 
 
@@ -422,18 +427,18 @@ def answer_forgotten(
     Entries of the same group do not vote.
     """
     entries, remaining = before.memory_.entries, after.memory_.entries
-    parts = after._parts()
+    model = after.model_
     groups = remaining.groups[remaining.groups != NO_GROUP]
     largest = int(np.unique(groups, return_counts=True)[1].max(initial=0))
     for start in range(0, len(rows), ROWS_AT_ONCE):
         chosen = rows[start : start + ROWS_AT_ONCE]
         queries, own_groups = entries.embeddings[chosen], entries.groups[chosen][:, None]
-        neighbors = after.memory_.search_prepared(queries, parts.n_neighbors + largest)
-        trust = None if parts.trust is None else parts.trust[neighbors.positions]
-        batch = make_neighbor_batch(queries, neighbors, after.memory_, trust)
+        neighbors = after.memory_.search_prepared(queries, model.n_neighbors + largest)
+        trust = None if model.entry_trust is None else model.entry_trust[neighbors.positions]
+        batch = NeighborBatch.of(queries, neighbors, model.memory, trust)
         is_other = (own_groups == NO_GROUP) | (remaining.groups[neighbors.positions] != own_groups)
-        batch = batch.asking(is_other).nearest(parts.n_neighbors)
-        yield chosen, parts.finish(batch, class_prior(parts.counts))
+        batch = batch.restricted(is_other).nearest(model.n_neighbors)
+        yield chosen, model.answer_batch(batch, class_prior(model.counts))
 
 
 def _change(own: Integers, before: Floats, after: Floats, calibration: Calibration) -> Change:

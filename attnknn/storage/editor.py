@@ -134,7 +134,7 @@ def _create_store(path: Path, by: str) -> None:
     state = ModelState.of(classifier, notes, encoder_parts(classifier))
     try:
         with replace_folder(path, expected=expected) as folder:
-            write_store(folder, state, classifier._trust_of_all(), by)
+            write_store(folder, state, classifier.model_.entry_trust, by)
     except ModelFolderError:
         if not has_store(path):  # else another process was faster and did the same
             raise
@@ -388,7 +388,7 @@ class EditableModel:
     def cache_trust(self) -> None:
         """Store the trust of all entries, so that readers need not compute it."""
         self._check_writable("cache_trust")
-        trust = self.classifier._trust_of_all()
+        trust = self.classifier.model_.entry_trust
         if trust is not None:
             with wrap_database_errors(self.path), transaction(self.database, self.head):
                 write_trust(self.database, trust, self.head)

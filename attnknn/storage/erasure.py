@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attnknn.editing import clear_copies
 from attnknn.encoders import IdentityEncoder, TextEncoder
 from attnknn.errors import UnknownEntryError
 from attnknn.records import Floats
@@ -210,8 +211,7 @@ def _forget(model: EditableModel, entries: list[SubjectEntry], copies: list[byte
         classifier.forget(classifier.memory_.entries.ids[is_theirs])
     width = classifier.memory_.entries.embeddings.shape[1]
     vectors = np.frombuffer(b"".join(copies), dtype="<f4").astype(np.float32)
-    classifier.attention_ = classifier.attention_.copy()
-    classifier.attention_.forget_copies(vectors.reshape(-1, width))
+    classifier.edit(lambda fitted: clear_copies(fitted, vectors.reshape(-1, width)))
 
 
 def _predict(classifier: AttnKNNClassifier) -> Floats:
@@ -221,7 +221,7 @@ def _predict(classifier: AttnKNNClassifier) -> Floats:
         return np.zeros((0, len(classifier.classes_)))
     step = max(1, len(entries) // MAX_COMPARED)
     queries = entries.embeddings[::step][:MAX_COMPARED]
-    return classifier._parts().answer(queries).probabilities
+    return classifier.model_.answer(queries).probabilities
 
 
 def _erase_cached(classifier: AttnKNNClassifier, entries: list[SubjectEntry]) -> int:

@@ -12,11 +12,14 @@ from numpy.typing import NDArray
 
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.memory import Entries
-from attnknn.storage.attentions import pack_attention, tensors_of
 from attnknn.storage.files import Contents
 from attnknn.storage.folder import FORMAT, VERSION
-from attnknn.storage.plain import part_to_plain, to_plain
-from attnknn.storage.value_heads import head_tensors, pack_head
+from attnknn.storage.parts import (
+    attention_to_plain,
+    part_to_plain,
+    to_plain,
+    value_head_to_plain,
+)
 
 if TYPE_CHECKING:
     from attnknn.classifier import AttnKNNClassifier
@@ -30,7 +33,7 @@ def pack(classifier: AttnKNNClassifier, notes: dict[str, str]) -> Contents:
     contents = pack_parts(classifier, notes, encoder_parts(classifier))
     contents.arrays.update(_entry_arrays(classifier.memory_.entries))
     contents.lines.update(entry_lines(classifier.memory_.entries))
-    trust = classifier._trust_of_all()
+    trust = classifier.model_.entry_trust
     if trust is not None:
         contents.arrays["trust"] = trust
     return contents
@@ -45,7 +48,10 @@ def pack_parts(
     classifier: AttnKNNClassifier, notes: dict[str, str], encoder: EncoderParts
 ) -> Contents:
     """Everything but the entries and what follows from them."""
+    model = classifier.model_
     encoder_settings, encoder_arrays = encoder
+    attention, attention_tensors = attention_to_plain(model.attention)
+    value_head, head_tensors = value_head_to_plain(model.value_head)
     settings = {
         "format": FORMAT,
         "version": VERSION,
@@ -57,19 +63,20 @@ def pack_parts(
         "fit_report": _report(classifier.fit_report_),
         "encoder": encoder_settings,
         "encoder_arrays": sorted(encoder_arrays),
-        "attention": pack_attention(classifier.attention_),
-        "views_factor": float(classifier.views_factor_),
-        "value_head": pack_head(classifier.value_head_),
+        "attention": attention,
+        "views_factor": float(model.views_factor),
+        "value_head": value_head,
         "calibration": {
-            "exponent": float(classifier.calibration_.exponent),
-            "label_noise": float(classifier.calibration_.label_noise),
-            "has_transition": classifier.calibration_.transition is not None,
+            "exponent": float(model.calibration.exponent),
+            "label_noise": float(model.calibration.label_noise),
+            "has_transition": model.calibration.transition is not None,
         },
         "memory": _memory(classifier),
         "notes": _notes(notes),
     }
     _check_json(settings)
-    contents = Contents(settings, tensors=_tensors(classifier))
+    tensors = {"attention": attention_tensors, "value_head": head_tensors}
+    contents = Contents(settings, tensors={name: found for name, found in tensors.items() if found})
     contents.arrays.update(_part_arrays(classifier))
     contents.arrays.update({f"encoder_{name}": array for name, array in encoder_arrays.items()})
     return contents
@@ -121,7 +128,7 @@ def _memory(classifier: AttnKNNClassifier) -> dict[str, Any]:
         "has_payloads": memory.entries.payloads is not None,
         "has_subjects": memory.entries.subjects is not None,
         "has_decay": memory.entries.decay is not None,
-        "least_next_id": int(classifier.__dict__.get("_least_next_id", 0)),
+        "least_next_id": int(classifier.model_.min_next_id),
     }
 
 
@@ -144,14 +151,6 @@ def _entry_arrays(entries: Entries) -> dict[str, NDArray[Any]]:
     if entries.decay is not None:
         arrays["decay"] = entries.decay
     return arrays
-
-
-def _tensors(classifier: AttnKNNClassifier) -> dict[str, dict[str, Any]]:
-    tensors = {
-        "attention": tensors_of(classifier.attention_),
-        "value_head": head_tensors(classifier.value_head_),
-    }
-    return {name: trained for name, trained in tensors.items() if trained}
 
 
 def entry_lines(entries: Entries) -> dict[str, list[str]]:

@@ -9,20 +9,24 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from attnknn._stored import Fields
 from attnknn.calibration import Calibration
 from attnknn.encoders import Encoder, encoder_from_settings
 from attnknn.errors import AttnKNNError, ModelFolderError
 from attnknn.fitting.report import FitReport
 from attnknn.memory import METRICS, Entries, Memory
 from attnknn.memory.entries import refuse_repeated
+from attnknn.model import FittedModel
 from attnknn.registry import Kind
-from attnknn.storage.attentions import unpack_attention
-from attnknn.storage.fields import Fields
 from attnknn.storage.files import ModelFolder
 from attnknn.storage.folder import FORMAT, VERSION
 from attnknn.storage.packing import PARTS
-from attnknn.storage.plain import from_plain, part_from_plain
-from attnknn.storage.value_heads import unpack_head
+from attnknn.storage.parts import (
+    attention_from_plain,
+    from_plain,
+    part_from_plain,
+    value_head_from_plain,
+)
 
 if TYPE_CHECKING:
     from attnknn.classifier import AttnKNNClassifier
@@ -34,32 +38,43 @@ def unpack(folder: ModelFolder, cls: type[_Classifier]) -> _Classifier:
     """The classifier that `pack` took apart."""
     stored = _settings(folder)
     classifier = cls(**_params(stored, cls))
-    classifier.classes_ = _classes(stored.of("classes"))
     classifier.n_features_in_ = stored.integer("n_features_in", least=1)
     if stored.anything("feature_names_in") is not None:
         names = stored.texts("feature_names_in")
         if len(names) != classifier.n_features_in_:
             raise ModelFolderError("The stored `feature_names_in` must name every column.")
         classifier.feature_names_in_ = np.array(names, dtype=object)
-    n_classes = len(classifier.classes_)
-    classifier.encoder_ = _encoder(folder, stored)
-    classifier.memory_ = _memory(folder, stored.of("memory"), n_classes)
-    least_next_id = stored.of("memory").integer("least_next_id")
-    if least_next_id:
-        classifier._least_next_id = least_next_id
-    dim = classifier.memory_.entries.embeddings.shape[1]
-    _check_width(classifier.encoder_, dim)
-    classifier.attention_ = unpack_attention(folder, stored.of("attention"), dim, n_classes)
-    classifier.value_head_ = None
-    if stored.anything("value_head") is not None:
-        classifier.value_head_ = unpack_head(folder, stored.of("value_head"), dim, n_classes)
-    if classifier.attention_.needs_trust and folder.has_trust:
-        classifier._cache["trust_of_all"] = _trust(folder, len(classifier.memory_))
-    classifier.calibration_ = _calibration(folder, stored.of("calibration"), n_classes)
-    classifier.views_factor_ = stored.number("views_factor", least=1e-6, most=1e6)
-    classifier.n_neighbors_ = stored.integer("n_neighbors", least=1)
-    classifier.fit_report_ = _report(stored.of("fit_report"))
+    classifier.model_ = _model(folder, stored)
     return classifier
+
+
+def _model(folder: ModelFolder, stored: Fields) -> FittedModel:
+    classes = _classes(stored.of("classes"))
+    encoder = _encoder(folder, stored)
+    memory = _memory(folder, stored.of("memory"), len(classes))
+    shape = memory.entries.embeddings.shape[1], len(classes)
+    _check_width(encoder, shape[0])
+    parts = stored.of("attention")
+    tensors = folder.tensors("attention") if parts.flag("has_tensors") else {}
+    attention = attention_from_plain(parts, tensors, *shape)
+    head = None
+    if stored.anything("value_head") is not None:
+        head_tensors = folder.tensors("value_head")
+        head = value_head_from_plain(stored.of("value_head"), head_tensors, *shape)
+    has_trust = attention.needs_trust and folder.has_trust
+    return FittedModel(
+        encoder,
+        memory,
+        attention,
+        _calibration(folder, stored.of("calibration"), len(classes)),
+        stored.integer("n_neighbors", least=1),
+        classes,
+        value_head=head,
+        views_factor=stored.number("views_factor", least=1e-6, most=1e6),
+        min_next_id=stored.of("memory").integer("least_next_id"),
+        report=_report(stored.of("fit_report")),
+        stored_trust=_trust(folder, len(memory)) if has_trust else None,
+    )
 
 
 def notes_of(folder: ModelFolder) -> dict[str, str]:

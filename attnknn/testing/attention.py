@@ -12,7 +12,6 @@ from sklearn.base import clone
 from attnknn.attention import Attention, NeighborBatch, Weights, make_attention
 from attnknn.classifier import AttnKNNClassifier
 from attnknn.memory.base import Memory
-from attnknn.pipeline import make_neighbor_batch
 
 N_ROWS, WIDTH, N_CLASSES, K = 60, 4, 3, 8
 
@@ -68,7 +67,7 @@ def _neighbor_batch(memory: Memory, fitted: Attention, random_state: int) -> Nei
     found.mask[0, K // 2 :] = False
     found.distances[~found.mask] = np.inf
     trust = generator.uniform(size=found.positions.shape) if fitted.needs_trust else None
-    return make_neighbor_batch(queries, found, memory, trust)
+    return NeighborBatch.of(queries, found, memory, trust)
 
 
 def _check_scores(fitted: Attention, batch: NeighborBatch) -> None:

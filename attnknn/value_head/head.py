@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnknn.attention.base import NeighborBatch, Weights
-from attnknn.records import Floats, Integers
+from attnknn.attention.base import NeighborBatch
+from attnknn.records import Floats, Integers, Weights
 from attnknn.training.threads import SMALL, one_thread_if
 from attnknn.vote import vote
 
@@ -144,11 +144,12 @@ class ValueHead:
         """All entries (N, V) through the projection, computed once per state of the memory."""
         import torch
 
-        if self.__dict__.get("_projected_from") is not entries:
+        known = self.__dict__.get("_projection")  # read once: another thread may replace it
+        if known is None or known[0] is not entries:
             with torch.inference_mode():
-                self._projection = self.net.project(torch.from_numpy(entries))
-            self._projected_from = entries
-        return self._projection
+                projected = self.net.project(torch.from_numpy(entries))
+            known = self._projection = (entries, projected)
+        return known[1]
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k in ("net", "temperature", "places")}

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from attnknn.attention import (
-    ATTENTIONS,
     AdaptiveAttention,
     DistanceAttention,
     KEnsembleAttention,
@@ -17,6 +16,7 @@ from attnknn.attention import (
     make_attention,
 )
 from attnknn.errors import InvalidSettingError
+from attnknn.registry import registered
 from attnknn.testing.attention import check_attention
 from attnknn.training import TrainConfig
 
@@ -32,7 +32,7 @@ EVERYTHING = LearnedAttention(
 @pytest.mark.parametrize(
     "attention",
     [
-        *sorted(set(ATTENTIONS) - {"learned"}),
+        *sorted(set(registered("attention")) - {"learned"}),
         UniformAttention(prior_weight=0.3),
         DistanceAttention(temperature=0.5, prior_score=0.0),
         KEnsembleAttention(sizes=(1, 8), weighting="fitted"),
@@ -87,11 +87,13 @@ def test_the_contract_notices_a_broken_rule(broken, rule):
         check_attention(broken)
 
 
-def test_names_give_held_out_attentions_and_objects_are_cloned():
+def test_names_give_new_attentions_and_objects_are_cloned():
     given = DistanceAttention(3.0)
     assert make_attention(given) is not given
     assert make_attention(given).temperature == 3.0
-    assert all(isinstance(make_attention(name), kind) for name, kind in ATTENTIONS.items())
+    assert all(
+        isinstance(make_attention(name), kind) for name, kind in registered("attention").items()
+    )
 
 
 def test_unknown_names_are_refused_with_a_guess():

@@ -189,7 +189,7 @@ def test_one_added_example_is_not_enough_for_two():
 def test_errors_name_what_cannot_be_decided():
     clf = fitted(60)
     X, _ = blobs(5)
-    with pytest.warns(UserWarning, match=r"With 60 held-out examples .* it takes 99"):
+    with pytest.warns(UserWarning, match=r"with 60 held-out entries: at least 99 are needed"):
         clf.decide(X)
     with pytest.raises(InvalidInputError, match=r"`max_risk=0.001` cannot be guaranteed with 60"):
         clf.decide(X, max_risk=0.001, novelty_level=0)

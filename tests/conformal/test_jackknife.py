@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from strategies import ATTENTIONS, blobs
+from strategies import ATTENTIONS, blobs, swap
 
 from attnknn import AttnKNNClassifier
 from attnknn.conformal import Aps, Lac, Raps
@@ -75,10 +75,10 @@ def test_trust_and_groups_are_followed_but_for_a_few_entries(has_groups, monkeyp
     clf.fit(X, y, groups=groups)
     torch.nn.init.constant_(clf.attention_.module_.trust_slope, 6.0)  # so that trust has a say
     clf.memory_.entries = replace(clf.memory_.entries, held_out=np.ones(60, dtype=bool))
-    clf._drop_caches()
-    left_out, trust = clf._leave_one_out_predictions(), clf._trust()
+    swap(clf)
+    left_out, trust = clf.model_.held_out_predictions(), clf.model_.trust()
     own_scores = Lac().of_all(left_out.probabilities)[np.arange(60), left_out.own]
-    jackknife = Jackknife(clf._parts(), left_out, own_scores, Lac(), trust)
+    jackknife = Jackknife(clf.model_, left_out, own_scores, Lac(), trust)
     expected = wins_by_forgetting(clf, queries, Lac())
 
     def errors():
@@ -87,7 +87,7 @@ def test_trust_and_groups_are_followed_but_for_a_few_entries(has_groups, monkeyp
     followed = errors()
     assert followed.max() <= 2
     with monkeypatch.context() as patch:
-        patch.setattr(Trust, "without", lambda self, _, near: self.of_all[near.positions])
+        patch.setattr(Trust, "without", lambda self, _, near: self.of_entries[near.positions])
         assert errors().sum() > followed.sum()
     with monkeypatch.context() as patch:
         patch.setattr(Jackknife, "_without", lambda self, _, found, __: found.nearest(6))

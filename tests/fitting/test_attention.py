@@ -15,7 +15,7 @@ from strategies import batch, blobs
 from attnknn import AttnKNNClassifier, LearnedAttention
 from attnknn.attention import DistanceAttention
 from attnknn.attention.learned import LIMITS, TERMS, features_of, first_support, support_of
-from attnknn.attention.numpy_scorer import settled
+from attnknn.attention.numpy_scorer import numpy_scorer
 from attnknn.attention.scores import (
     NeighborScores,
     Shape,
@@ -126,7 +126,7 @@ def test_scores_in_training_are_the_scores_of_predict():
         training=TrainConfig(epochs=2, batch_size=32),
     )
     clf = AttnKNNClassifier(8, attention=attention, calibration="scores", random_state=0).fit(X, y)
-    left_out = clf._everyone().trusting(clf._trust())
+    left_out = clf.model_.leave_one_out()
     trained = clf.attention_.copy()
     trained.temperature_, trained.prior_score_ = 1.0, 0.0
     objective = AttentionObjective(trained, left_out, clf.calibration_, torch.Generator())
@@ -150,7 +150,7 @@ def test_many_queries_are_scored_as_few_are(monkeypatch):
     clf = AttnKNNClassifier(
         8, attention=LearnedAttention(training=TrainConfig(epochs=1)), random_state=0
     ).fit(X, y)
-    seen = clf._everyone().trusting(clf._trust()).batch
+    seen = clf.model_.leave_one_out().batch
     few = clf.attention_.scores(seen).neighbors
     monkeypatch.setattr("attnknn.attention.learned.FEW", 0)
     whole = clf.attention_.scores(seen).neighbors
@@ -173,7 +173,7 @@ def test_numpy_scores_a_few_as_torch_does(parts, n_queries):
     with torch.no_grad():
         entries = made.project(torch.from_numpy(seen.entries)).numpy()
         neighbors, prior = forward(made, seen)
-    few = settled(made).scores(seen, support, entries)
+    few = numpy_scorer(made).scores(seen, support, entries)
     assert few.neighbors.shape == neighbors.shape
     assert np.allclose(few.neighbors, neighbors.numpy(), rtol=1e-5, atol=1e-5)
     assert np.allclose(few.prior, prior.detach().numpy(), rtol=1e-5, atol=1e-5)
@@ -191,10 +191,10 @@ def test_one_query_is_answered_as_among_many(monkeypatch):
 
 def test_arrays_of_a_module_end_with_it():
     made = module()
-    before = settled(made)
-    assert settled(made) is before
+    before = numpy_scorer(made)
+    assert numpy_scorer(made) is before
     without = made.without_prototypes(made.prototypes.detach().numpy()[:1])
-    assert not settled(without).prototypes[0][:, 0].any()
+    assert not numpy_scorer(without).prototypes[0][:, 0].any()
     gone = weakref.ref(before)
     del made, before
     gc.collect()
@@ -368,7 +368,7 @@ def test_the_start_of_training_does_not_see_the_labels_of_held_out_rows():
 
     X, y = blobs(90)
     clf = AttnKNNClassifier(8, attention="distance", random_state=0).fit(X, y)
-    left_out = clf._everyone()
+    left_out = clf.model_.leave_one_out()
     is_trained_on = np.arange(90) < 60
     states = []
     for moved in (0, 1):

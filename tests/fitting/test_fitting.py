@@ -115,7 +115,7 @@ def test_a_report_of_a_learned_encoder_counts_held_out_rows_only_where_distance_
         holdout=0.2, network="waves", width=32, training=TrainConfig(epochs=1)
     )
     clf = AttnKNNClassifier(8, encoder=encoder, random_state=0).fit(X, rng.integers(2, size=310))
-    assert "not better beyond the noise" in clf.fit_report_.reason
+    assert "not significantly better" in clf.fit_report_.reason
     assert clf.fit_report_.n_rows == clf.held_out_.sum() == 62
 
 
@@ -150,7 +150,8 @@ def test_many_neighbors_vote_under_the_noise_that_few_have_seen(label_noise, rng
     X, y = blobs(1200, 6, 10, spread=1.5)
     noisy = np.where(rng.random(1200) < 0.3, rng.integers(0, 10, 1200), y)
     clf = AttnKNNClassifier(400, attention="distance", label_noise=label_noise).fit(X, noisy)
-    fitting = _Fitting(clf.memory_, np.bincount(noisy), FitSettings(400, "auto", label_noise, 0))
+    settings = FitSettings(400, "auto", label_noise, 0)
+    fitting = _Fitting(clf.encoder_, clf.memory_, clf.classes_, settings, None)
     few = (
         fitting._left_out()
         .nearest(MOST_NEIGHBORS_TO_SEE_NOISE)

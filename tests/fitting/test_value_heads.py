@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from strategies import blobs
+from strategies import blobs, swap
 
 from attnknn import AttnKNNClassifier, LearnedAttention
 from attnknn.fitting import value_heads
@@ -42,7 +42,7 @@ def short(monkeypatch):
 def test_a_head_learns_what_the_vote_cannot():
     clf, test = with_head(*slope(400)), slope(400, seed=1)
     ours = log_loss(clf, *test)
-    clf.value_head_ = None
+    swap(clf, value_head=None)
     assert ours < 0.6 * log_loss(clf, *test)
 
 
@@ -83,7 +83,7 @@ def test_wrong_labels_are_taken_for_noise_and_not_learned(rng):
     clf, test = with_head(X, noisy), blobs(400, 6, 4, spread=0.5, seed=1)
     assert clf.label_noise_ > 0.15
     ours = log_loss(clf, *test)
-    clf.value_head_ = None
+    swap(clf, value_head=None)
     assert ours < log_loss(clf, *test) + 0.05
 
 
@@ -123,16 +123,15 @@ def test_no_row_sees_its_own_label_or_its_groups(attention, rounding, rng):
     X, y = rng.normal(size=(90, 3)), rng.integers(0, 3, 90)
     groups = np.arange(90) // 3
     clf = AttnKNNClassifier(8, attention=attention, random_state=0).fit(X, y, groups=groups)
-    split = Split.of(clf._parts(), np.ones(90, dtype=bool), np.random.default_rng(0))
+    split = Split.of(clf.model_, np.ones(90, dtype=bool), np.random.default_rng(0))
     rows = split.trained[:1]
     group = np.flatnonzero(groups == groups[rows[0]])
 
     def seen():
-        clf._drop_caches()
-        clf._cache["counts"] = counts
-        return _inputs_of(clf._parts(), clf._trust(), split, rows)[0]
+        swap(clf).model_.cached("counts", lambda: counts)
+        return _inputs_of(clf.model_, clf.model_.trust(), split, rows)[0]
 
-    counts = clf._counts()
+    counts = clf.model_.counts
     before = seen()
     entries = clf.memory_.entries
     labels = entries.labels.copy()
@@ -146,8 +145,8 @@ def test_no_row_sees_its_own_label_or_its_groups(attention, rounding, rng):
 
 def test_validation_rows_do_not_vote_on_each_other():
     clf = AttnKNNClassifier(8, attention="distance", random_state=0).fit(*blobs(90))
-    split = Split.of(clf._parts(), np.ones(90, dtype=bool), np.random.default_rng(0))
-    seen, _ = _inputs_of(clf._parts(), None, split, split.validation)
+    split = Split.of(clf.model_, np.ones(90, dtype=bool), np.random.default_rng(0))
+    seen, _ = _inputs_of(clf.model_, None, split, split.validation)
     asked = seen.positions.numpy()[seen.near.numpy() > 0]
     assert not set(asked) & set(split.validation)
     assert set(asked) <= set(split.trained)
@@ -156,8 +155,8 @@ def test_validation_rows_do_not_vote_on_each_other():
 def test_every_row_sees_the_same_prior():
     clf = AttnKNNClassifier(8, attention="distance", random_state=0).fit(*blobs(90))
     clf.attention_.prior_score_ = 1e6  # nobody else has a say
-    split = Split.of(clf._parts(), np.ones(90, dtype=bool), np.random.default_rng(0))
-    seen, _ = _inputs_of(clf._parts(), None, split, split.trained)
+    split = Split.of(clf.model_, np.ones(90, dtype=bool), np.random.default_rng(0))
+    seen, _ = _inputs_of(clf.model_, None, split, split.trained)
     assert (seen.rest == seen.rest[0]).all()
 
 
@@ -204,14 +203,14 @@ def test_a_class_without_trained_rows_is_left_to_the_vote():
     clf.partial_fit(X, y, classes=[0, 1, 2])
     assert clf.value_head_.places.tolist() == [0, 1, -1]
     found = clf.predict_proba(X)
-    clf.value_head_ = None
+    swap(clf, value_head=None)
     assert found[:, 2].tolist() == clf.predict_proba(X)[:, 2].tolist()
 
 
 def test_too_few_held_out_rows_leave_no_head():
     clf = AttnKNNClassifier(8, attention="distance", random_state=0).fit(*blobs(60))
     held_out = np.arange(60) < 2
-    trained = train_value_head(clf._parts(), held_out)
+    trained = train_value_head(clf.model_, held_out)
     assert trained.head is None
     assert trained.words == "none, fewer than 4 held-out rows are left for validation"
     assert trained.held_out is held_out

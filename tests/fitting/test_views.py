@@ -36,10 +36,10 @@ def several() -> AttnKNNClassifier:
 
 def test_probabilities_are_those_of_the_mean_shares(several):
     asked, _ = shapes(20, seed=1)
-    parts = several._parts()
+    parts = several.model_
     embedded = several.encoder_.embeddings(asked, VIEWS)
     shares = np.mean([parts.answer(several.memory_.prepare(v)).shares for v in embedded], axis=0)
-    exponent = several.calibration_.exponent * several.views_factor_
+    exponent = several.calibration_.exponent * several.model_.views_factor
     powers = shares**exponent
     expected = powers / powers.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(several.predict_proba(asked), expected, rtol=1e-9)
@@ -65,9 +65,9 @@ def test_the_evidence_of_several_views_adds_up(several):
 def test_the_map_is_fitted_on_held_out_rows_after_averaging(several):
     images, codes = shapes(160)
     rows = np.flatnonzero(several.held_out_)
-    parts, calibration = several._parts(), several._calibration_of_answers("explain")
+    parts, calibration = several.model_, several.model_.view_calibration
     embedded = several.encoder_.embeddings(images[rows], VIEWS)
-    shares = np.mean([left_out_shares(parts, rows, view, None) for view in embedded], axis=0)
+    shares = np.mean([left_out_shares(parts, rows, view) for view in embedded], axis=0)
 
     prior = class_prior(parts.counts)
 
@@ -75,25 +75,25 @@ def test_the_map_is_fitted_on_held_out_rows_after_averaging(several):
         """Of the held-out rows and one row of any label; far from single views costs as one row."""
         powers = shares ** (calibration.exponent * factor)
         found = np.log(powers / powers.sum(axis=1, keepdims=True))
-        of_any = -(found @ prior).mean() + 0.5 * np.log(several.views_factor_ * factor) ** 2
+        of_any = -(found @ prior).mean() + 0.5 * np.log(several.model_.views_factor * factor) ** 2
         return of_any - found[np.arange(len(rows)), codes[rows]].sum()
 
     assert loss(1.0) <= min(loss(0.9), loss(1.1))
-    assert loss(1.0) < loss(1 / several.views_factor_)  # better than the map of single views
+    assert loss(1.0) < loss(1 / several.model_.views_factor)  # better than the map of single views
 
 
 def test_few_rows_that_are_all_right_do_not_make_answers_sure(rng):
     X = np.concatenate([rng.normal(0, 1, (30, 2)), rng.normal(4, 1, (30, 2))])
     clf = AttnKNNClassifier(attention="distance", n_neighbors=16).fit(X, np.repeat([0, 1], 30))
-    parts, sure = clf._parts(), np.arange(4)
+    parts, sure = clf.model_, np.arange(4)
     assert (clf.predict(X[sure]) == 0).all()
-    assert views_factor(parts, sure, [X[sure].astype(np.float32)] * 2, None) < np.exp(1.5)
+    assert views_factor(parts, sure, [X[sure].astype(np.float32)] * 2) < np.exp(1.5)
 
 
 def test_one_view_is_as_none():
     asked, _ = shapes(8, seed=3)
     plain, same = fitted(None), fitted(Views(), calibration=None)
-    assert plain.views_factor_ == same.views_factor_ == 1.0
+    assert plain.model_.views_factor == same.model_.views_factor == 1.0
     without = fitted(None, calibration=None)
     np.testing.assert_array_equal(same.predict_proba(asked), without.predict_proba(asked))
 
@@ -112,7 +112,7 @@ def test_an_edit_moves_the_answers_of_all_views(several):
     edited.forget(several.explain(asked[:1])[0].ids[:8])
     assert np.abs(edited.predict_proba(asked[:1]) - several.predict_proba(asked[:1])).max() > 1e-6
     edited.refit()
-    assert edited.views_factor_ == several.views_factor_
+    assert edited.model_.views_factor == several.model_.views_factor
 
 
 def test_what_is_no_view_is_refused():

@@ -28,7 +28,7 @@ def fitted(attention="distance", *, n=90, rate=0.2, **settings):
 def test_probability_of_a_wrong_label_follows_from_leave_one_out_and_noise(label_noise):
     clf, _, observed = fitted(label_noise=label_noise, n=300)
     found, p = audit(clf), clf.leave_one_out_proba()
-    rows, confusions = np.arange(len(p)), clf._confusions()  # of the current labels
+    rows, confusions = np.arange(len(p)), clf.model_.confusions()  # of the current labels
     right = np.diag(confusions)
     expected = 1 - right[observed] * p[rows, observed] / (p @ confusions)[rows, observed]
     assert found.label_noise == pytest.approx(clf.label_noise_, abs=0.03)
@@ -93,10 +93,10 @@ def test_noise_of_less_than_one_label_is_none():
 )
 def test_value_is_the_log_loss_that_the_others_lose_without_the_entry(settings):
     clf, _, _ = fitted(n=45, **settings)
-    everyone = clf._everyone()
+    everyone = clf.model_.leave_one_out()
 
     def loss(may_vote):
-        shares = everyone.asking(may_vote).answer(clf._parts()).shares
+        shares = clf.model_.answer_left_out(everyone.restricted(may_vote)).shares
         return clf.calibration_.losses(shares, everyone.own)
 
     now = loss(np.ones(45, dtype=bool))

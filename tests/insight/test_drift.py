@@ -84,7 +84,7 @@ def test_a_label_that_is_no_class_is_as_novel_as_can_be(monitor, digits):
 def test_p_values_are_ranks_among_the_leave_one_out_scores(monitor, clf, digits):
     X, y = digits
     seen = monitor.watch(X[900:901], y[900:901])
-    left_out = clf._leave_one_out_predictions()
+    left_out = clf.model_.held_out_predictions()
     nearest = clf.kneighbors(X[900:901], 1)[0][0, 0]
     n_above = (left_out.nearest() > nearest).sum()
     assert n_above / 901 <= seen.rows.p_values[0] <= (n_above + 1) / 901

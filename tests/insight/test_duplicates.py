@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnknn.insight.duplicates import find_duplicates, group_copies
-from attnknn.leave_one_out import judge
+from attnknn.leave_one_out import leave_one_out_batch
 from attnknn.memory import NumpyMemory, make_entries
 
 points = st.lists(st.sampled_from([0.0, 0.1, 0.2, 5.0, 5.1, 9.0, 20.0]), min_size=2, max_size=12)
@@ -32,7 +32,7 @@ def linked(distances, reach):
 def test_sets_are_those_that_all_pairs_give_however_few_neighbors_are_listed(values, near, k):
     X = np.array(values)[:, None]
     memory = NumpyMemory().remember(make_entries(X, np.zeros(len(X), dtype=int)))
-    neighbors = judge(memory, np.array([len(X)]), k).batch.neighbors
+    neighbors = leave_one_out_batch(memory, np.array([len(X)]), k).batch.neighbors
     found = find_duplicates(memory, neighbors, near)
     embeddings = memory.entries.embeddings.astype(float)
     distances = np.abs(embeddings - embeddings.T)
@@ -47,7 +47,7 @@ def test_sets_are_those_that_all_pairs_give_however_few_neighbors_are_listed(val
 def test_near_distance_is_a_share_of_the_typical_nearest_distance(values, k):
     X = np.array(values)[:, None]
     memory = NumpyMemory().remember(make_entries(X, np.zeros(len(X), dtype=int)))
-    neighbors = judge(memory, np.array([len(X)]), k).batch.neighbors
+    neighbors = leave_one_out_batch(memory, np.array([len(X)]), k).batch.neighbors
     found = find_duplicates(memory, neighbors, 0.5)
     embeddings = memory.entries.embeddings.astype(float)
     distances = np.abs(embeddings - embeddings.T)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import ATTENTIONS, blobs
+from strategies import ATTENTIONS, blobs, swap
 
 from attnknn import AttnKNNClassifier, DistanceAttention, LearnedAttention
 from attnknn.errors import InvalidInputError, InvalidSettingError, NotFittedYetError
@@ -154,7 +154,7 @@ def test_entries_of_the_same_group_do_not_vote_for_a_forgotten_one():
     left = deepcopy(clf).forget([0])
     ((_, answer),) = answer_forgotten(clf, left, np.array([0]))
     alone = deepcopy(clf).forget(np.flatnonzero(groups == 0))
-    expected = alone._parts().answer(clf.memory_.entries.embeddings[:1])
+    expected = alone.model_.answer(clf.memory_.entries.embeddings[:1])
     assert np.allclose(answer.weights.neighbors, expected.weights.neighbors, atol=1e-12)
     assert np.allclose(answer.weights.prior, expected.weights.prior, atol=1e-12)
 
@@ -212,7 +212,7 @@ def test_decayed_entries_vote_as_entries_of_that_sample_weight():
     decay = 0.5 ** (np.arange(29, -1, -1) / 4.0)
     other = AttnKNNClassifier(8, attention="distance", calibration=None, random_state=0)
     other.fit(X, y, sample_weight=decay)
-    other.attention_ = clf.attention_
+    swap(other, attention=clf.attention_)
     assert np.allclose(clf.predict_proba(QUERIES), other.predict_proba(QUERIES), atol=1e-12)
     assert np.allclose(clf.leave_one_out_proba(), other.leave_one_out_proba(), atol=1e-12)
     evidence = clf.explain(QUERIES[:1])[0]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from strategies import ATTENTIONS, blobs
 
 from attnknn import AttnKNNClassifier, LearnedAttention
+from attnknn.editing import next_id as next_id_of
 from attnknn.errors import InvalidInputError, UnknownEntryError
 from attnknn.insight import AddedRows, what_if
 from attnknn.training import TrainConfig
@@ -66,7 +67,7 @@ edits = st.fixed_dictionaries(
 @given(edit=edits)
 def test_what_if_equals_the_edit_and_changes_nothing(known, kind, edit):
     clf = known[kind]
-    before, next_id = clf.predict_proba(QUERIES), clf._next_id()
+    before, next_id = clf.predict_proba(QUERIES), next_id_of(clf.model_)
     found = what_if(clf, QUERIES, **edit)
     edited = really(clf, **edit)
     assert found.classes.tolist() == edited.classes_.tolist()
@@ -75,7 +76,11 @@ def test_what_if_equals_the_edit_and_changes_nothing(known, kind, edit):
     assert found.before[:, columns].tobytes() == before.tobytes()
     assert not found.before[:, ~columns].any()
     assert clf.predict_proba(QUERIES).tobytes() == before.tobytes()
-    assert (len(clf.memory_), clf.classes_.tolist(), clf._next_id()) == (60, [0, 1, 2], next_id)
+    assert (len(clf.memory_), clf.classes_.tolist(), next_id_of(clf.model_)) == (
+        60,
+        [0, 1, 2],
+        next_id,
+    )
 
 
 def test_changed_rows_are_those_whose_label_changes(known):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from attnknn import (
     UniformAttention,
 )
 from attnknn.attention import (
-    ATTENTIONS,
     AdaptiveAttention,
     KEnsembleAttention,
     LearnedAttention,
@@ -27,9 +26,10 @@ from attnknn.attention import (
 from attnknn.calibration import Calibration
 from attnknn.errors import InvalidInputError, InvalidSettingError, ModelFolderError
 from attnknn.memory import NumpyMemory
+from attnknn.model import FittedModel
 from attnknn.registry import registered
 from attnknn.storage import load_notes, save_classifier
-from attnknn.storage.plain import storable
+from attnknn.storage.parts import part_from_plain, part_to_plain
 from attnknn.training import TrainConfig
 
 from .samples import N, labels, quick, rows, same_answers
@@ -68,10 +68,11 @@ def test_save_then_load_predicts_the_same_bytes(settings: dict[str, Any], tmp_pa
     assert str(loaded.get_params()) == str(classifier.get_params())
 
 
-def test_every_attention_and_memory_with_a_short_name_can_be_stored() -> None:
-    assert {type(make()) for make in ATTENTIONS.values()} == set(storable("attention").values())
-    for kind in ("memory", "encoder"):
-        assert set(registered(kind).values()) == set(storable(kind).values())
+@pytest.mark.parametrize("kind", ["attention", "encoder", "memory"])
+def test_every_registered_part_can_be_stored(kind) -> None:
+    for cls in registered(kind).values():
+        part = cls()
+        assert str(part_from_plain(kind, part_to_plain(kind, part))) == str(part)
 
 
 def test_learned_attention_predicts_the_same_bytes(
@@ -114,7 +115,7 @@ def test_everything_that_fit_sets_survives(plain: AttnKNNClassifier, tmp_path: P
 
 def test_calibration_and_noise_by_class_survive(plain: AttnKNNClassifier, tmp_path: Path) -> None:
     transition = np.full((3, 3), 0.1) + 0.7 * np.eye(3)
-    plain.calibration_ = Calibration(1.3, 0.2, transition)
+    plain.model_ = replace(plain.model_, calibration=Calibration(1.3, 0.2, transition))
     loaded = round_trip(plain, tmp_path)
     assert same_answers(plain, loaded, rows(seed=1))
     for field in fields(Calibration):
@@ -244,7 +245,7 @@ def test_a_loaded_model_predicts_without_leave_one_out(
     before = AttnKNNClassifier(attention=learned, random_state=0).fit(X, X[:, 0] > 0)
     before.save(tmp_path / "model")
     after = AttnKNNClassifier.load(tmp_path / "model")
-    monkeypatch.setattr(AttnKNNClassifier, "_everyone", lambda self: pytest.fail("judged again"))
+    monkeypatch.setattr(FittedModel, "leave_one_out", lambda self: pytest.fail("computed again"))
     assert (after.predict_proba(X) == before.predict_proba(X)).all()
 
 
@@ -254,7 +255,8 @@ def test_a_trust_that_is_no_share_is_refused(tmp_path: Path, value: float) -> No
     model = AttnKNNClassifier(
         attention=LearnedAttention(training=TrainConfig(epochs=1)), random_state=0
     )
-    model.fit(X, X[:, 0] > 0)._cache["trust_of_all"] = np.full(60, value)
+    model.fit(X, X[:, 0] > 0)
+    model.model_ = replace(model.model_, stored_trust=np.full(60, value))
     model.save(tmp_path / "model")
     with pytest.raises(ModelFolderError, match="from 0 to 1"):
         AttnKNNClassifier.load(tmp_path / "model")

@@ -10,12 +10,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from strategies import batch, blobs
+from strategies import batch, blobs, swap
 
 from attnknn import AttnKNNClassifier
 from attnknn.attention.base import NeighborBatch, Weights
-from attnknn.ensembling import joined
 from attnknn.errors import InvalidSettingError
+from attnknn.model import average_answers
 from attnknn.value_head import head as heads
 from attnknn.value_head.head import ValueHead, head_input, known_classes, redistribute
 from attnknn.value_head.network import ValueNet, ValueShape
@@ -40,8 +40,7 @@ def classifier(fitted: AttnKNNClassifier) -> AttnKNNClassifier:
 def by_vote(classifier: AttnKNNClassifier) -> AttnKNNClassifier:
     """The same classifier without its head."""
     plain = copy(classifier)
-    plain.value_head_ = None
-    return plain
+    return swap(plain, value_head=None)
 
 
 # ---- off by default
@@ -185,7 +184,7 @@ def test_queries_far_from_everything_get_probabilities(classifier):
 
 
 def test_a_pickle_answers_the_same_bytes_and_holds_no_caches(classifier):
-    held_out = AttnKNNClassifier.__getstate__(classifier)["value_head_"].__getstate__()
+    held_out = classifier.model_.value_head.__getstate__()
     assert set(held_out) == {"net", "temperature", "places"}
     expected = classifier.predict_proba(QUERIES)
     loaded = pickle.loads(pickle.dumps(classifier))
@@ -193,15 +192,15 @@ def test_a_pickle_answers_the_same_bytes_and_holds_no_caches(classifier):
 
 
 def test_the_answers_about_several_views_are_averaged_and_not_exact(classifier):
-    parts = classifier._parts()
+    parts = classifier.model_
     views = [classifier.memory_.prepare(QUERIES + shift) for shift in (0.0, 0.3)]
     answers = [parts.answer(view) for view in views]
-    both = joined(answers, classifier.calibration_)
+    both = average_answers(answers, classifier.calibration_)
     expected = (answers[0].probabilities + answers[1].probabilities) / 2
     assert np.allclose(both.probabilities, expected, atol=1e-12)
     assert not both.is_exact
-    plain = [by_vote(classifier)._parts().answer(view) for view in views]
-    assert joined(plain, classifier.calibration_).is_exact
+    plain = [by_vote(classifier).model_.answer(view) for view in views]
+    assert average_answers(plain, classifier.calibration_).is_exact
 
 
 def test_leave_one_out_is_answered_by_the_head_too(classifier):
@@ -215,7 +214,7 @@ def test_leave_one_out_is_answered_by_the_head_too(classifier):
 
 def test_a_new_network_answers_as_the_vote_does(classifier):
     net = ValueNet(ValueShape(4, 3, 16, 8), torch.Generator().manual_seed(0))
-    classifier.value_head_ = ValueHead(net, 1.0, np.arange(3))
+    swap(classifier, value_head=ValueHead(net, 1.0, np.arange(3)))
     expected = by_vote(classifier).predict_proba(QUERIES)
     assert np.allclose(classifier.predict_proba(QUERIES), expected, atol=1e-5)
 
@@ -230,7 +229,7 @@ def test_every_parameter_of_the_network_moves_the_answer():
     net.exit.weight.data.normal_(generator=generator)
 
     def answer():
-        head.__dict__.pop("_projected_from", None)
+        head.__dict__.pop("_projection", None)
         return head.probabilities(seen, weights, shares, shares)
 
     before = answer()

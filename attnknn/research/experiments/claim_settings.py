@@ -110,7 +110,7 @@ def _check_variant(name: str, changed: Any) -> None:
     for setting in changed:
         if setting not in known:
             raise unknown_name("setting of learned attention", setting, known)
-    learned_attention(changed).check_settings()
+    learned_attention(changed).prepare_fit(1)
 
 
 CHECKS: dict[str, Callable[[Any], Any]] = {

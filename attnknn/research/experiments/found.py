@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from attnknn.pipeline import Answer
+from attnknn.model import Answer
 from attnknn.records import Floats
 
 

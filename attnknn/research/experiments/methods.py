@@ -15,7 +15,7 @@ from attnknn.attention import (
     LearnedAttention,
     UniformAttention,
 )
-from attnknn.pipeline import Parts
+from attnknn.model import FittedModel
 from attnknn.records import Floats
 from attnknn.research.evaluation.baselines import LinearProbe, UniformKNN
 from attnknn.research.experiments.clock import Clock
@@ -78,7 +78,7 @@ class Stage:
         yield Found(name, answer.probabilities, chosen, fitting, clock.lap(), answer=answer)
         if len(scene.asked) > 1:
             clock.lap()
-            is_fitted = not isinstance(parts.attention, UniformAttention)
+            is_fitted = parts.attention.fitted_by != "nothing"
             after = map_after_averaging(parts, self.kept, scene.seen) if is_fitted else None
             fitting += clock.lap()
             answers = probabilities(parts, scene.asked, after)
@@ -176,7 +176,7 @@ METHODS: dict[str, Callable[[Stage, Choices], Iterator[Found]]] = {
 }
 
 
-def _chosen(parts: Parts) -> dict[str, Any]:
+def _chosen(parts: FittedModel) -> dict[str, Any]:
     return {
         "attention": type(parts.attention).__name__,
         "n_neighbors": parts.n_neighbors,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from attnknn.metrics import confusion_matrix, row_correct, row_nll, score_all
-from attnknn.pipeline import Answer
+from attnknn.model import Answer
 from attnknn.research.evaluation.error_analysis import (
     ErrorAnalysis,
     Mistake,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnknn.editing import next_id
 from attnknn.memory import Entries
 from attnknn.memory.entries import NOBODY
 from attnknn.records import Booleans, Floats, Integers
@@ -50,8 +51,8 @@ class ModelState:
         contents = pack_parts(classifier, notes, encoder)
         contents.settings["memory"]["least_next_id"] = 0  # the log has it; it is not fitted
         parts = {name: b"".join(map(bytes, blocks)) for name, blocks in contents.files()}
-        next_id = classifier._next_id()
-        return cls(classifier.memory_.entries, classifier.classes_, parts, next_id)
+        model = classifier.model_
+        return cls(model.memory.entries, model.classes, parts, next_id(model))
 
     @property
     def class_texts(self) -> list[str]:

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from attnknn.errors import ModelFolderError
-from attnknn.storage.attentions import FILE as ATTENTION
-from attnknn.storage.attentions import without_prototypes
 from attnknn.storage.files import SETTINGS
 from attnknn.storage.folder import STORE
+from attnknn.storage.parts import ATTENTION_FILE as ATTENTION
+from attnknn.storage.parts import without_prototypes
 from attnknn.storage.store.history import EditRecord, now, read_log, write_log
 from attnknn.storage.store.schema import transaction
 from attnknn.storage.store.state import IS_VALID, TRUST

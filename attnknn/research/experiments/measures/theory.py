@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from attnknn.attention import DistanceAttention, KEnsembleAttention, LearnedAttention
 from attnknn.memory import TorchMemory, make_entries
-from attnknn.pipeline import Parts
+from attnknn.model import FittedModel
 from attnknn.records import Floats
 from attnknn.research.evaluation.measurements import Row
 from attnknn.research.experiments.measures.measured import Measured
@@ -55,7 +56,7 @@ def _norms(stage: Stage) -> Row:
     }
 
 
-def _temperatures(learned: Parts) -> list[Row]:
+def _temperatures(learned: FittedModel) -> list[Row]:
     module = getattr(learned.attention, "module_", None)
     assert module is not None
     found = module.temperatures.detach().double().numpy()
@@ -68,7 +69,7 @@ def _temperatures(learned: Parts) -> list[Row]:
     return [*heads, {"what": "factor of calibration for temperatures", "value": factor}]
 
 
-def _voters(name: str, parts: Parts, stage: Stage) -> Row:
+def _voters(name: str, parts: FittedModel, stage: Stage) -> Row:
     queries = parts.memory.prepare(stage.scene.asked[0][:QUERIES])
     voters = parts.answer(queries).weights.effective_neighbors
     return {
@@ -104,13 +105,13 @@ def _errors(stage: Stage, sizes: Sequence[int]) -> list[Row]:
     return rows
 
 
-def _cut(parts: Parts, k: int) -> Parts:
+def _cut(parts: FittedModel, k: int) -> FittedModel:
     """The same scalars over the K nearest."""
     attention = KEnsembleAttention(sizes=(k,))
-    attention.settle(k)
+    attention.prepare_fit(k)
     attention.temperature_ = parts.attention.temperature_
     attention.prior_score_ = parts.attention.prior_score_
-    return Parts(parts.memory, attention, parts.calibration, k, parts.counts)
+    return replace(parts, attention=attention, n_neighbors=k)
 
 
 def _gap(shares: Floats, whole: Floats) -> float:

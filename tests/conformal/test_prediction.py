@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import ATTENTIONS, blobs
+from strategies import ATTENTIONS, blobs, swap
 
 from attnknn import AttnKNNClassifier, DistanceAttention, PredictionSets
 from attnknn.calibration import MOST_NEIGHBORS_TO_SEE_NOISE
@@ -35,8 +35,8 @@ def from_scratch(clf: AttnKNNClassifier) -> AttnKNNClassifier:
     """The same fitted parts around a memory that remembers the same entries for the first time."""
     other = pickle.loads(pickle.dumps(clf))
     memory = type(clf.memory_)()
-    other.memory_ = memory.restore(clf.memory_.entries, clf.metric, clf.memory_.center_)
-    return other
+    memory.restore(clf.memory_.entries, clf.metric, clf.memory_.center_)
+    return swap(other, memory=memory)
 
 
 @pytest.mark.parametrize("attention", ["distance", "learned"])
@@ -56,8 +56,8 @@ def test_the_order_of_the_entries_changes_nothing(way):
     clf, other = fitted(), fitted()
     order = np.random.default_rng(1).permutation(90)
     entries = clf.memory_.entries.take(order)
-    other.memory_ = type(clf.memory_)().restore(entries, clf.metric, clf.memory_.center_)
-    other._drop_caches()
+    memory = type(clf.memory_)().restore(entries, clf.metric, clf.memory_.center_)
+    swap(other, memory=memory)
     X, _ = blobs(30, spread=1.2, seed=1)
     expected = clf.predict_set(X, 0.7, **WAYS[way]).members
     assert (other.predict_set(X, 0.7, **WAYS[way]).members == expected).all()
@@ -130,11 +130,11 @@ def test_sets_and_risks_follow_labels_that_are_corrected(rng):
     clf = AttnKNNClassifier(32, attention="distance", random_state=0).fit(X, noisy)
     before = clf.predict_set(test, 0.9)
     assert set_coverage(truth, before.members) == pytest.approx(0.9, abs=0.04)
-    assert clf._confusions()[0, 0] == pytest.approx(1 - clf.label_noise_, abs=0.02)
+    assert clf.model_.confusions()[0, 0] == pytest.approx(1 - clf.label_noise_, abs=0.02)
     wrong = np.flatnonzero(noisy != y)
     clf.relabel(wrong, y[wrong])
     assert clf.label_noise_ > 0.2  # as it was fitted
-    assert clf._confusions()[0, 0] > 0.97
+    assert clf.model_.confusions()[0, 0] > 0.97
     for way in ({}, {"score": "aps", "random_state": 0}, {"by_class": True}):
         after = clf.predict_set(test, 0.9, **way)
         assert set_coverage(truth, after.members) == pytest.approx(0.9, abs=0.03)
@@ -150,9 +150,9 @@ def test_where_many_vote_the_nearest_tell_the_noise_of_now():
     clf = AttnKNNClassifier(128, attention=attention, label_noise="symmetric", random_state=0)
     clf.fit(X, noisy)
     assert clf.n_neighbors_ > MOST_NEIGHBORS_TO_SEE_NOISE
-    assert clf._confusions()[0, 0] == pytest.approx(1 - clf.label_noise_, abs=0.04)
+    assert clf.model_.confusions()[0, 0] == pytest.approx(1 - clf.label_noise_, abs=0.04)
     clf.relabel(np.arange(1200), y)
-    assert clf._confusions()[0, 0] > 0.97
+    assert clf.model_.confusions()[0, 0] > 0.97
     assert set_coverage(truth, clf.predict_set(test, 0.9).members) > 0.87
     decisions = clf.decide(test, max_risk=0.1, novelty_level=0)
     assert (decisions.predicted != truth)[decisions.is_answered].mean() < 0.1
@@ -176,22 +176,22 @@ def test_by_class_entries_that_were_trained_on_help_where_held_out_ones_are_few(
 def test_only_held_out_entries_are_examples():
     clf = fitted(attention="learned")
     assert 0 < clf.held_out_.sum() < 90
-    assert (clf._leave_one_out_predictions().rows == np.flatnonzero(clf.held_out_)).all()
+    assert (clf.model_.held_out_predictions().rows == np.flatnonzero(clf.held_out_)).all()
     left_out = clf.leave_one_out_proba()[clf.held_out_]
-    assert clf._leave_one_out_predictions().probabilities == pytest.approx(left_out, abs=1e-6)
+    assert clf.model_.held_out_predictions().probabilities == pytest.approx(left_out, abs=1e-6)
 
 
-def test_of_very_many_held_out_entries_a_sample_is_judged(monkeypatch):
-    monkeypatch.setattr("attnknn.promises.MOST_LEFT_OUT", 40)
+def test_of_very_many_held_out_entries_a_sample_is_used(monkeypatch):
+    monkeypatch.setattr("attnknn.model.MAX_LEFT_OUT", 40)
     clf = fitted()
     clf.predict_set(blobs(3)[0], 0.9)
-    assert len(clf._leave_one_out_predictions()) == 40
+    assert len(clf.model_.held_out_predictions()) == 40
     assert (
-        len(clf._leave_one_out_predictions(everyone=True)) == 90
+        len(clf.model_.held_out_predictions(samples=False)) == 90
     )  # the rarest class needs all it has
 
 
-def test_what_cannot_be_promised_is_refused_in_words():
+def test_errors_name_what_cannot_be_guaranteed():
     clf = fitted()
     X, y = blobs(9)
     with pytest.raises(
@@ -214,7 +214,7 @@ def test_what_cannot_be_promised_is_refused_in_words():
         clf.predict_set(X, method="split")
     with pytest.raises(InvalidSettingError, match="`calibration_rows` goes with"):
         clf.predict_set(X, calibration_rows=(X, y))
-    with pytest.raises(InvalidInputError, match="has the label 7, which is no remembered class"):
+    with pytest.raises(InvalidInputError, match="has the label 7, which is not a known class"):
         clf.predict_set(X, 0.5, method="split", calibration_rows=(X, y * 0 + 7))
     with pytest.raises(InvalidInputError, match="has 9 rows but 3 labels"):
         clf.predict_set(X, 0.5, method="split", calibration_rows=(X, y[:3]))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import Table, blobs, tables
+from strategies import Table, blobs, swap, tables
 
 from attnknn import (
     AdaptiveAttention,
@@ -16,8 +16,8 @@ from attnknn import (
     LearnedAttention,
     UniformAttention,
 )
+from attnknn.attention.base import squared_distances
 from attnknn.memory import NumpyMemory, make_entries
-from attnknn.pipeline import squared
 from attnknn.training import TrainConfig
 
 SCALARS = {
@@ -89,8 +89,8 @@ def test_the_order_of_the_entries_does_not_matter(name, table, seed):
     mixed = AttnKNNClassifier(8, **settings, calibration=None)
     mixed.fit(table.X[order], table.y[order], sample_weight=table.sample_weight[order], ids=order)
     # What is fitted goes through sums in another order, and so may round otherwise: it is shared.
-    for part in ("attention_", "calibration_", "n_neighbors_"):
-        setattr(mixed, part, getattr(plain, part))
+    parts = {n: getattr(plain.model_, n) for n in ("attention", "calibration", "n_neighbors")}
+    swap(mixed, **parts)
     assert np.allclose(
         plain.predict_proba(table.queries), mixed.predict_proba(table.queries), atol=1e-12
     )
@@ -117,14 +117,14 @@ def test_add_then_forget_is_as_never(name, table, data):
 
 @pytest.mark.parametrize("name", ["uniform with a prior", "distance by hand"])
 @given(table=tables(least_rows=3))
-def test_forgetting_equals_never_having_been_told(name, table):
+def test_forgetting_equals_never_having_been_added(name, table):
     gone = np.arange(len(table.y)) % 3 == 2
     whole = fitted(table, name, calibration=None)
     whole.forget(np.flatnonzero(gone))
     part = AttnKNNClassifier(8, attention=SCALARS[name], calibration=None)
     # Classes that only the forgotten rows had stay known.
     part.partial_fit(table.X[~gone], table.y[~gone], classes=whole.classes_)
-    part.n_neighbors_ = whole.n_neighbors_
+    swap(part, n_neighbors=whole.n_neighbors_)
     part.memory_.entries.sample_weight[:] = table.sample_weight[~gone]
     assert np.allclose(
         whole.predict_proba(table.queries), part.predict_proba(table.queries), atol=1e-6
@@ -143,7 +143,7 @@ def test_relabel_everything_to_one_class_and_that_class_wins(name, table):
 def test_a_row_is_never_its_own_neighbor_leave_one_out_nor_is_its_group(table, k, grouped):
     groups = np.arange(len(table.y)) // 2 if grouped else None
     clf = AttnKNNClassifier(k, attention="uniform").fit(table.X, table.y, groups=groups)
-    found = clf._everyone().batch.neighbors
+    found = clf.model_.leave_one_out().batch.neighbors
     own = np.arange(len(table.y))[:, None]
     kin = own // 2 if grouped else own
     theirs = found.positions // 2 if grouped else found.positions
@@ -164,7 +164,7 @@ def test_sample_weight_two_is_two_copies_in_the_same_place(table):
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine", "inner_product"])
-def test_learned_attention_keeps_the_same_promises(metric):
+def test_learned_attention_has_the_same_properties(metric):
     X, y = blobs(80)
     attention = LearnedAttention(
         n_heads=2,
@@ -178,8 +178,10 @@ def test_learned_attention_keeps_the_same_promises(metric):
     order = np.random.default_rng(0).permutation(80)
     mixed = AttnKNNClassifier(8, attention=attention, metric=metric, random_state=0)
     mixed.fit(X[order], y[order], ids=order)
-    for part in ("attention_", "calibration_", "n_neighbors_"):
-        setattr(mixed, part, getattr(clf, part))
+    parts = {
+        name: getattr(clf.model_, name) for name in ("attention", "calibration", "n_neighbors")
+    }
+    swap(mixed, **parts)
     assert np.allclose(mixed.predict_proba(X), probabilities, atol=1e-5)
     for evidence in clf.explain(X[:9]):
         shares = evidence.prior_weight * evidence.prior
@@ -192,7 +194,7 @@ def test_many_queries_are_answered_as_few_are(monkeypatch):
     X, y = blobs(50)
     clf = AttnKNNClassifier(8, attention="distance", memory="numpy").fit(X, y)
     whole = clf.predict_proba(X)
-    monkeypatch.setattr("attnknn.classifier.ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("attnknn.model.ROWS_AT_ONCE", 7)
     assert np.allclose(clf.predict_proba(X), whole, atol=1e-12)
     assert np.allclose(clf.leave_one_out_proba().sum(axis=1), 1)
     assert len(clf.explain(X)) == 50
@@ -204,4 +206,4 @@ def test_squared_distances_of_unit_vectors_are_twice_the_cosine_distance(rng):
     memory = NumpyMemory().remember(make_entries(unit, np.zeros(10)), "cosine")
     found = memory.search(unit[:3], 5)
     direct = np.square(unit[:3, None] - unit[found.positions]).sum(axis=2)
-    assert np.allclose(squared(found.distances, "cosine"), direct, atol=1e-6)
+    assert np.allclose(squared_distances(found.distances, "cosine"), direct, atol=1e-6)

@@ -1,19 +1,25 @@
-"""Stored settings by name, each of the type it must have."""
+"""Values and tensors from a model folder, checked before they are used."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from attnknn.errors import ModelFolderError
 from attnknn.records import Floats
 
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Tensors = dict[str, "Tensor"]
+_Module = TypeVar("_Module", bound="nn.Module")
+
 
 class Fields:
-    """A JSON object whose values are taken out with their type checked.
+    """A JSON object whose values are read with their types checked.
 
     >>> Fields({"n": 3}, "settings").integer("n", least=1)
     3
@@ -100,3 +106,31 @@ class Fields:
 
 def _short(value: Any) -> str:
     return repr(value)[:60]
+
+
+def state_tensors(module: nn.Module) -> Tensors:
+    """The state dict of a module as contiguous tensors on the CPU, for safetensors."""
+    state = module.state_dict()
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
+
+
+def load_tensors(module: _Module, tensors: Tensors, what: str) -> _Module:
+    """The module with stored weights; weights that do not fit raise `ModelFolderError`."""
+    try:
+        module.load_state_dict(tensors)
+    except RuntimeError as error:
+        why = str(error).splitlines()[-1].strip()
+        raise ModelFolderError(f"The stored tensors of {what} do not fit: {why}") from error
+    return module
+
+
+def check_tensors(tensors: Tensors, shapes: dict[str, tuple[int, ...]], what: str) -> None:
+    """Check shapes before a module is built, so that stored settings alone reserve no memory."""
+    import torch
+
+    for name, shape in shapes.items():
+        if name not in tensors or tuple(tensors[name].shape) != shape:
+            raise ModelFolderError(f"The stored tensor `{name}` of {what} must have shape {shape}.")
+    for name, tensor in tensors.items():
+        if tensor.dtype != torch.float32 or not bool(torch.isfinite(tensor).all()):
+            raise ModelFolderError(f"The stored tensor `{name}` must hold finite float32 numbers.")

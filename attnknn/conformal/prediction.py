@@ -1,0 +1,154 @@
+"""Prediction sets and decisions of a fitted model, calibrated by leave-one-out."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+
+from attnknn._validation import Limits, check_at_least
+from attnknn.conformal.coverage_spec import CoverageSpec
+from attnknn.conformal.decisions import (
+    Decisions,
+    confidence_for_risk,
+    decide,
+    novelty_p_values,
+    novelty_p_values_of_entries,
+)
+from attnknn.conformal.jackknife import Jackknife
+from attnknn.conformal.sets import PredictionSets, members
+from attnknn.errors import InvalidSettingError
+from attnknn.leave_one_out import mean_of_nearest
+from attnknn.model import FittedModel, Queries, Vectors, average_probabilities
+from attnknn.records import Booleans, Floats
+
+METHODS = ("leave_one_out", "split", "jackknife+")
+RISK = Limits(above=0, below=1, may_be_none=True)
+CONFIDENCE = Limits(least=0, below=1, may_be_none=True)
+NOVELTY = Limits(least=0, below=1)
+
+
+def predict_sets(
+    model: FittedModel, queries: Queries, spec: CoverageSpec, thresholds: Floats | None = None
+) -> PredictionSets:
+    """Prediction sets by thresholds (C,), by default those of the held-out entries."""
+    method = "leave_one_out" if thresholds is None else "split"
+    limits = leave_one_out_thresholds(model, spec) if thresholds is None else thresholds
+    first = queries if isinstance(queries, np.ndarray) else queries[0]
+    scores = spec.scores_of_queries(model.predict_proba(queries), first)
+    inside = members(scores, limits)
+    return PredictionSets(inside, model.classes, spec.coverage, spec.by_class, method, limits)
+
+
+def predict_sets_by_jackknife(
+    model: FittedModel, queries: Queries, spec: CoverageSpec
+) -> PredictionSets:
+    """Prediction sets by jackknife+, which answers again without each held-out entry."""
+    if not isinstance(queries, np.ndarray):
+        raise InvalidSettingError(
+            "`method='jackknife+'` asks about each row once, but this encoder averages "
+            f"{len(queries)} views. Use `method='split'`, or an encoder with one view."
+        )
+    found = model.held_out_predictions(samples=not spec.by_class)
+    spec.check_examples(found.own, model.classes)
+    scores = spec.scores_of_examples(found.probabilities, model.memory.entries.ids[found.rows])
+    own_scores = scores[np.arange(len(found)), found.own]
+    jackknife = Jackknife(model, found, own_scores, spec.score, model.trust())
+    uniform = spec.uniform_of_queries(queries)
+    inside = jackknife.members(queries, spec.coverage, by_class=spec.by_class, uniform=uniform)
+    return PredictionSets(inside, model.classes, spec.coverage, spec.by_class, "jackknife+", None)
+
+
+def leave_one_out_thresholds(model: FittedModel, spec: CoverageSpec) -> Floats:
+    """Thresholds (C,) by leave-one-out predictions of the held-out entries."""
+
+    def compute() -> Floats:
+        held_out = _held_out_among_all(model) if spec.by_class else None
+        found = model.held_out_predictions(
+            samples=not spec.by_class, includes_trained=held_out is not None
+        )
+        scores = spec.scores_of_examples(found.probabilities, model.memory.entries.ids[found.rows])
+        return spec.thresholds(scores, found.own, model.classes, model.confusions(), held_out)
+
+    return model.cached(spec, compute)
+
+
+def _held_out_among_all(model: FittedModel) -> Booleans | None:
+    """Which entries (N,) are held out, if the others can help to estimate thresholds by class.
+
+    An encoder moves the rows that it was trained on toward their classes: those cannot help.
+    """
+    held_out = model.memory.entries.held_out
+    return None if held_out.all() or model.has_trained_encoder else held_out
+
+
+def decide_queries(
+    model: FittedModel,
+    queries: Queries,
+    *,
+    max_risk: float | None,
+    min_confidence: float | None,
+    novelty_level: float,
+    n_nearest: int,
+) -> Decisions:
+    """Labels for queries of sufficient confidence and low novelty, reasons for the others."""
+    for name, value, limits in (
+        ("max_risk", max_risk, RISK),
+        ("min_confidence", min_confidence, CONFIDENCE),
+        ("novelty_level", novelty_level, NOVELTY),
+    ):
+        if not limits.allow(value):
+            raise InvalidSettingError(f"`{name}` must be {limits}, got {value!r}.")
+    if check_at_least("n_nearest", n_nearest, 1) > model.n_neighbors:
+        raise InvalidSettingError(
+            f"`n_nearest` must be at most `n_neighbors_` ({model.n_neighbors}), got {n_nearest}."
+        )
+    threshold = 0.0 if min_confidence is None else float(min_confidence)
+    if max_risk is not None:
+        threshold = max(threshold, _min_confidence(model, max_risk, novelty_level, n_nearest))
+    known = model.held_out_predictions().nearest(n_nearest)
+    _warn_if_novelty_is_undetectable(novelty_level, len(known))
+    probabilities, nearest = _answers_with_distance(model, queries, n_nearest)
+    return decide(
+        probabilities,
+        novelty_p_values(nearest, known),
+        model.classes,
+        min_confidence=threshold,
+        novelty_level=novelty_level,
+    )
+
+
+def _min_confidence(
+    model: FittedModel, max_risk: float, novelty_level: float, n_nearest: int
+) -> float:
+    """The confidence that bounds the risk, among held-out entries that are not novel."""
+
+    def compute() -> float:
+        found = model.held_out_predictions()
+        is_known = novelty_p_values_of_entries(found.nearest(n_nearest)) > novelty_level
+        return confidence_for_risk(found.part(is_known), max_risk, model.confusions())
+
+    return model.cached(("confidence", max_risk, novelty_level, n_nearest), compute)
+
+
+def _answers_with_distance(
+    model: FittedModel, queries: Queries, n_nearest: int
+) -> tuple[Floats, Floats]:
+    """Probabilities (n, C) and mean distance (n,) to the nearest entries, by one search."""
+    views: list[Vectors] = [queries] if isinstance(queries, np.ndarray) else list(queries)
+    probabilities, nearest = [np.zeros((0, len(model.classes)))], [np.zeros(0)]
+    for answers in model.blocks_of_views(views):
+        probabilities.append(average_probabilities(answers, model.view_calibration))
+        nearest.append(mean_of_nearest(answers[0].neighbors.distances, n_nearest))
+    return np.concatenate(probabilities), np.concatenate(nearest)
+
+
+def _warn_if_novelty_is_undetectable(novelty_level: float, n_held_out: int) -> None:
+    if 0 < novelty_level < 1 / (n_held_out + 1):
+        warnings.warn(
+            f"No row can be called novel at `novelty_level={novelty_level}` with {n_held_out} "
+            f"held-out entries: at least {math.ceil(1 / novelty_level) - 1} are needed. Use 0, or "
+            f"at least {1 / (n_held_out + 1):.2g}.",
+            stacklevel=4,
+        )

@@ -1,0 +1,338 @@
+"""The fitted model: encode, search, weigh, vote, calibrate.
+
+`FittedModel` is immutable. An edit builds the next one, which shares what did not change, and the
+classifier swaps it in with one assignment; a reader keeps the model that it started with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnknn.attention.base import Attention, NeighborBatch
+from attnknn.calibration import MOST_NEIGHBORS_TO_SEE_NOISE, Calibration, confusions_now
+from attnknn.encoders import Encoder, has_views, learns
+from attnknn.errors import InvalidInputError, NotFittedYetError
+from attnknn.leave_one_out import (
+    LeaveOneOutBatch,
+    LeaveOneOutPredictions,
+    Trust,
+    leave_one_out_batch,
+)
+from attnknn.memory.base import Memory
+from attnknn.memory.neighbor_graph import NeighborGraph
+from attnknn.records import Floats, Integers, Neighbors, Weights
+from attnknn.value_head import ValueHead
+from attnknn.vote import class_prior, vote
+
+Vectors = NDArray[np.float32]
+Queries = Vectors | Sequence[Vectors]  # one array, or one per test-time-augmentation view
+ROWS_AT_ONCE = 8192
+MAX_LEFT_OUT = 20_000  # held-out entries: a share of 0.9 is then known to 0.002
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Everything that led to the probabilities of B queries."""
+
+    neighbors: Neighbors
+    weights: Weights
+    prior: Floats  # (C,), or (B, C) for leave-one-out
+    shares: Floats  # (B, C) vote shares
+    probabilities: Floats  # (B, C)
+    is_exact: bool = True  # False if a value head gave the probabilities, and not the shares
+
+
+@dataclass(frozen=True, eq=False)
+class FittedModel:
+    """An immutable fitted classifier: encoder, memory, attention, calibration and value head.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    memory : Memory
+    attention : Attention
+    calibration : Calibration
+    n_neighbors : int
+        Number of neighbors that vote.
+    classes : ndarray of shape (C,)
+        The labels, in the order of label codes.
+    value_head : ValueHead, default=None
+        Gives the probabilities instead of the vote.
+    views_factor : float, default=1.0
+        Multiplies the exponent of the probability map where views are averaged.
+    min_next_id : int, default=0
+        Ids below it have been used; entries without a given id get larger ones.
+    report : FitReport, default=None
+        What the fit chose and why.
+    stored_trust : ndarray of shape (N,), default=None
+        Trust of the entries if it is known already, as from a model folder.
+    """
+
+    encoder: Encoder
+    memory: Memory
+    attention: Attention
+    calibration: Calibration
+    n_neighbors: int
+    classes: NDArray[Any]
+    value_head: ValueHead | None = None
+    views_factor: float = 1.0
+    min_next_id: int = 0
+    report: Any = None
+    stored_trust: Floats | None = field(default=None, repr=False)
+    _cache: dict[Any, Any] = field(init=False, repr=False, default_factory=dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_cache": {}}
+
+    def cached(self, key: Any, compute: Callable[[], _Value]) -> _Value:
+        """The value of `compute`, which follows from the model, computed once."""
+        if key not in self._cache:
+            self._cache[key] = compute()
+        value: _Value = self._cache[key]
+        return value
+
+    # Answers to queries
+
+    @property
+    def counts(self) -> Integers:
+        """Number of entries (C,) of each class."""
+        labels, n_classes = self.memory.entries.labels, len(self.classes)
+        return self.cached("counts", lambda: np.bincount(labels, minlength=n_classes))
+
+    @property
+    def has_trained_encoder(self) -> bool:
+        """Whether the encoder was trained on labels."""
+        return learns(self.encoder)
+
+    def queries(self, X: Any) -> Queries:
+        """The rows of `X` as the memory compares them, one array per view if there are views."""
+        if not has_views(self.encoder):
+            return self.memory.prepare(self.encoder.transform(X))
+        encoder: Any = self.encoder
+        return [self.memory.prepare(view) for view in encoder.embeddings(X, encoder.views)]
+
+    def answer(self, queries: Vectors) -> Answer:
+        """The answer for prepared queries (B, D) that are not entries."""
+        neighbors = self.memory.search_prepared(queries, self.n_neighbors)
+        trust = self.entry_trust
+        values = None if trust is None else trust[neighbors.positions]
+        batch = NeighborBatch.of(queries, neighbors, self.memory, values)
+        return self.answer_batch(batch, class_prior(self.counts))
+
+    def answer_batch(self, batch: NeighborBatch, prior: Floats) -> Answer:
+        """The answer for queries whose neighbors are known."""
+        weights = self.attention.weigh(batch)
+        shares = vote(batch.neighbors.labels, weights, prior)
+        probabilities = self.calibration.probabilities(shares)
+        head = self.value_head
+        if head is not None:
+            probabilities = head.probabilities(batch, weights, shares, probabilities)
+        return Answer(batch.neighbors, weights, prior, shares, probabilities, head is None)
+
+    def answers(self, queries: Queries) -> Iterator[Answer]:
+        """Answers for blocks of queries; the votes of several views are averaged."""
+        if isinstance(queries, np.ndarray):
+            for start in range(0, len(queries), ROWS_AT_ONCE):
+                yield self.answer(queries[start : start + ROWS_AT_ONCE])
+            return
+        for views in self.blocks_of_views(queries):
+            yield average_answers(views, self.view_calibration)
+
+    def predict_proba(self, queries: Queries) -> Floats:
+        """Class probabilities (B, C) of prepared queries."""
+        if isinstance(queries, np.ndarray):
+            found = [answer.probabilities for answer in self.answers(queries)]
+        else:
+            blocks = self.blocks_of_views(queries)
+            found = [average_probabilities(views, self.view_calibration) for views in blocks]
+        return np.concatenate(found) if found else np.zeros((0, len(self.classes)))
+
+    @property
+    def view_calibration(self) -> Calibration:
+        """The calibration of averaged views."""
+        if self.views_factor == 1.0:
+            return self.calibration
+        return replace(self.calibration, exponent=self.calibration.exponent * self.views_factor)
+
+    def blocks_of_views(self, views: Sequence[Vectors]) -> Iterator[list[Answer]]:
+        """Answers for blocks of queries, one for each view."""
+        for start in range(0, len(views[0]), ROWS_AT_ONCE):
+            yield [self.answer(view[start : start + ROWS_AT_ONCE]) for view in views]
+
+    # Leave-one-out
+
+    @property
+    def neighbor_graph(self) -> NeighborGraph:
+        """The nearest others of each entry: built once, then updated by each edit."""
+        graph: NeighborGraph | None = self._cache.get("graph")
+        if graph is None or not graph.is_of(self.memory) or graph.k < self.n_neighbors:
+            graph = self._cache["graph"] = NeighborGraph(self.memory, self.n_neighbors)
+        return graph
+
+    def existing_graph(self) -> NeighborGraph | None:
+        """The neighbor graph of this state, if there is one."""
+        graph: NeighborGraph | None = self._cache.get("graph")
+        return graph if graph is not None and graph.is_of(self.memory) else None
+
+    def trust(self) -> Trust | None:
+        """Trust of the entries, or None if the attention does not use it."""
+        if not self.attention.needs_trust:
+            return None
+        attention: Any = self.attention
+        return self.cached("trust", lambda: Trust(self._everyone(), attention.first_look_))
+
+    @property
+    def entry_trust(self) -> Floats | None:
+        """Trust (N,) of each entry: all that answering needs, and what a model folder stores."""
+        if self.stored_trust is not None or not self.attention.needs_trust:
+            return self.stored_trust
+        trust = self.trust()
+        return None if trust is None else trust.of_entries
+
+    def leave_one_out(self, rows: Integers | None = None) -> LeaveOneOutBatch:
+        """The entries at `rows` (default: all) with their neighbors, without themselves."""
+        trust = self.trust()
+        if rows is not None and trust is None and "everyone" not in self._cache:
+            return leave_one_out_batch(self.memory, self.counts, self.n_neighbors, rows)
+        everyone = self._everyone()
+        return (everyone if rows is None else everyone.part(rows)).with_trust(trust)
+
+    def answer_left_out(self, left_out: LeaveOneOutBatch) -> Answer:
+        """Leave-one-out answer for entries, without the influence of each on its own prior."""
+        return self.answer_batch(left_out.batch.nearest(self.n_neighbors), left_out.prior)
+
+    def predict_left_out(self, left_out: LeaveOneOutBatch) -> LeaveOneOutPredictions:
+        """Leave-one-out predictions for entries, block by block."""
+        blocks = range(0, max(1, len(left_out)), ROWS_AT_ONCE)
+        parts = [left_out.part(slice(b, b + ROWS_AT_ONCE)) for b in blocks]
+        found = np.concatenate([self.answer_left_out(part).probabilities for part in parts])
+        distances = left_out.batch.neighbors.distances
+        return LeaveOneOutPredictions(left_out.rows, left_out.own, found, distances)
+
+    def held_out_predictions(
+        self,
+        *,
+        samples: bool = True,
+        includes_trained: bool = False,
+        n_neighbors: int | None = None,
+    ) -> LeaveOneOutPredictions:
+        """Leave-one-out predictions for held-out entries.
+
+        Parameters
+        ----------
+        samples : bool, default=True
+            Take a sample if there are very many.
+        includes_trained : bool, default=False
+            Also predict entries that learned parts were trained on.
+        n_neighbors : int, default=None
+            Let fewer neighbors vote.
+        """
+        rows = np.flatnonzero(self.memory.entries.held_out | includes_trained)
+        is_sample = samples and len(rows) > MAX_LEFT_OUT
+        k = min(n_neighbors or self.n_neighbors, self.n_neighbors)
+
+        def compute() -> LeaveOneOutPredictions:
+            chosen = self._sample(rows) if is_sample else rows
+            model = self if k == self.n_neighbors else replace(self, n_neighbors=k)
+            return model.predict_left_out(self.leave_one_out(chosen))
+
+        return self.cached(("held_out", is_sample, includes_trained, k), compute)
+
+    def confusions(self) -> Floats | None:
+        """Probability (C, C) of each observed label given each true one, for the present labels.
+
+        Many neighbors smooth wrong labels away, so only the nearest ones vote, as in the fit.
+        """
+
+        def compute() -> Floats | None:
+            found = self.held_out_predictions(n_neighbors=MOST_NEIGHBORS_TO_SEE_NOISE)
+            return confusions_now(self.calibration, found.probabilities, found.own)
+
+        return self.cached("confusions", compute)
+
+    def _everyone(self) -> LeaveOneOutBatch:
+        make = partial(leave_one_out_batch, self.memory, self.counts, self.n_neighbors)
+        return self.cached("everyone", lambda: make(graph=self.neighbor_graph))
+
+    def _sample(self, rows: Integers) -> Integers:
+        """A sample that depends on the ids of the entries, and not on their order."""
+        ordered = rows[np.argsort(self.memory.entries.ids[rows])]
+        chosen = np.random.default_rng(0).choice(len(rows), MAX_LEFT_OUT, replace=False)
+        return np.sort(ordered[chosen])
+
+
+def require_model(owner: Any, method: str, *, may_be_empty: bool = False) -> FittedModel:
+    """The fitted model of a classifier, or the model itself, checked to be fit for `method`."""
+    model: FittedModel | None = (
+        owner if isinstance(owner, FittedModel) else vars(owner).get("model_")
+    )
+    if model is None:
+        raise NotFittedYetError(f"Call `fit` before `{method}`: nothing is remembered yet.")
+    if not (may_be_empty or len(model.memory)):
+        raise InvalidInputError("Nothing is remembered: every entry was forgotten. Call `add`.")
+    return model
+
+
+def average_probabilities(answers: Sequence[Answer], calibration: Calibration) -> Floats:
+    """Probabilities (B, C) of the mean vote shares of several views of the same queries.
+
+    A value head does not answer by shares: its probabilities are averaged.
+    """
+    if len(answers) == 1:
+        return answers[0].probabilities
+    if not answers[0].is_exact:
+        return np.mean([answer.probabilities for answer in answers], axis=0)
+    return calibration.probabilities(np.mean([answer.shares for answer in answers], axis=0))
+
+
+def average_answers(answers: Sequence[Answer], calibration: Calibration) -> Answer:
+    """One answer for several views of the same queries, with exact evidence if from a vote.
+
+    A neighbor of several views appears once, with its mean weight over all views and its smallest
+    distance. Neighbors with the largest weight come first.
+    """
+    if len(answers) == 1:
+        return answers[0]
+    rows = [_average_row(answers, row) for row in range(len(answers[0].shares))]
+    width = max((len(weights) for _, _, _, weights in rows), default=0)
+    blank = np.zeros((len(rows), width))
+    positions, labels = blank.astype(np.int64), blank.astype(np.int64)
+    distances, weights, mask = blank + np.inf, blank.copy(), blank.astype(bool)
+    for row, parts in enumerate(rows):
+        place = slice(len(parts[0]))
+        positions[row, place], labels[row, place] = parts[:2]
+        distances[row, place], weights[row, place] = parts[2:]
+        mask[row, place] = True
+    prior = np.mean([answer.weights.prior for answer in answers], axis=0)
+    shares = np.mean([answer.shares for answer in answers], axis=0)
+    return Answer(
+        Neighbors(positions, labels, distances, mask),
+        Weights(weights, prior),
+        answers[0].prior,
+        shares,
+        average_probabilities(answers, calibration),
+        answers[0].is_exact,
+    )
+
+
+def _average_row(answers: Sequence[Answer], row: int) -> tuple[Integers, Integers, Floats, Floats]:
+    """Positions, labels, smallest distances and mean weights of all neighbors of one query."""
+    found = [answer.neighbors.rows(row) for answer in answers]
+    present = [neighbors.mask for neighbors in found]
+    positions = np.concatenate([n.positions[m] for n, m in zip(found, present, strict=True)])
+    labels = np.concatenate([n.labels[m] for n, m in zip(found, present, strict=True)])
+    distances = np.concatenate([n.distances[m] for n, m in zip(found, present, strict=True)])
+    weights = [a.weights.neighbors[row][m] for a, m in zip(answers, present, strict=True)]
+    distinct, first, place = np.unique(positions, return_index=True, return_inverse=True)
+    mean = np.bincount(place, np.concatenate(weights), len(distinct)) / len(answers)
+    smallest = np.full(len(distinct), np.inf)
+    np.minimum.at(smallest, place, distances)
+    order = np.argsort(-mean, kind="stable")
+    return distinct[order], labels[first][order], smallest[order], mean[order]
