@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from attnknn import attention
 from attnknn.cli.commands import Option, in_flags
 from attnknn.errors import InvalidSettingError
 from attnknn.registry import Kind, registered
