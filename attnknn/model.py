@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnknn.attention.base import Attention, NeighborBatch
-from attnknn.calibration import MOST_NEIGHBORS_TO_SEE_NOISE, Calibration, confusions_now
+from attnknn.calibration import Calibration
+from attnknn.calibration.fitting import MAX_NEIGHBORS_FOR_NOISE, estimate_confusions
 from attnknn.encoders import Encoder, has_views, learns
 from attnknn.errors import InvalidInputError, NotFittedYetError
 from attnknn.leave_one_out import (
@@ -252,8 +253,8 @@ class FittedModel:
         """
 
         def compute() -> Floats | None:
-            found = self.held_out_predictions(n_neighbors=MOST_NEIGHBORS_TO_SEE_NOISE)
-            return confusions_now(self.calibration, found.probabilities, found.own)
+            found = self.held_out_predictions(n_neighbors=MAX_NEIGHBORS_FOR_NOISE)
+            return estimate_confusions(self.calibration, found.probabilities, found.own)
 
         return self.cached("confusions", compute)
 

@@ -12,15 +12,13 @@ from hypothesis.extra.numpy import arrays
 
 from attnknn.attention import DistanceAttention, Scores, Weights
 from attnknn.attention.base import softmax_weights
-from attnknn.calibration import (
-    Calibration,
-    CalibrationBatch,
-    as_it_is,
-    confusions_now,
-    fit,
-    fit_under,
-    rule_of_thumb,
-    sample_of,
+from attnknn.calibration import Calibration, CalibrationBatch, fit
+from attnknn.calibration.fitting import (
+    estimate_confusions,
+    fit_given_noise,
+    heuristic_fit,
+    identity_fit,
+    sample_rows,
 )
 from attnknn.calibration.likelihood import Free, Likelihood
 from attnknn.vote import vote
@@ -112,7 +110,7 @@ def test_symmetric_noise_is_kept_when_asked_for():
 @pytest.mark.parametrize("transition", [None, symmetric(0.3)])
 def test_noise_that_is_known_is_held_and_the_rest_is_fitted(transition):
     batch = noised(simulated(6000), symmetric(0.3))
-    fitted = fit_under(Calibration(label_noise=0.3, transition=transition), batch)
+    fitted = fit_given_noise(Calibration(label_noise=0.3, transition=transition), batch)
     assert fitted.calibration.label_noise == pytest.approx(0.3, abs=1e-6)
     assert fitted.calibration.exponent == pytest.approx(1.0, abs=0.15)
     assert fitted.temperature == pytest.approx(2.0, rel=0.2)
@@ -212,15 +210,15 @@ def test_where_no_neighbor_is_right_the_prior_gets_all_the_weight():
 
 
 def test_a_fit_without_calibration_keeps_to_a_rule_of_thumb():
-    fitted = rule_of_thumb(simulated(50), {"prior_score": -2.0})
+    fitted = heuristic_fit(simulated(50), {"prior_score": -2.0})
     assert fitted.prior_score == -2.0
     assert fitted.temperature > 0
 
 
 def test_large_problems_are_fitted_on_a_sample(rng):
-    assert len(sample_of(500_000, 10, rng)) == 10_000
-    assert sample_of(7, 10, rng).tolist() == list(range(7))
-    assert len(np.unique(sample_of(100, 10, rng, 30))) == 30
+    assert len(sample_rows(500_000, 10, rng)) == 10_000
+    assert sample_rows(7, 10, rng).tolist() == list(range(7))
+    assert len(np.unique(sample_rows(100, 10, rng, 30))) == 30
 
 
 def test_neighbors_that_were_not_found_move_nothing():
@@ -259,7 +257,7 @@ def test_few_rows_leave_temperature_and_exponent_near_home():
 
 def test_scores_left_as_they_are_have_the_losses_of_their_shares():
     batch = simulated(40)
-    fitted = as_it_is(batch)
+    fitted = identity_fit(batch)
     assert (fitted.temperature, fitted.prior_score) == (1.0, 0.0)
     shares = Likelihood(batch, {}).shares(1.0, 0.0)
     assert fitted.losses == pytest.approx(-np.log(shares[np.arange(40), batch.own]))
@@ -278,7 +276,7 @@ def test_the_noise_of_now_is_what_corrections_leave(kind, rng):
     too_sure = Calibration(exponent=1.5).probabilities(p)
     for probabilities in (p, too_sure):
         for labels, strength in ((observed, 1.0), (left, 0.5), (true, 0.0)):
-            found = confusions_now(fitted, probabilities, labels)
+            found = estimate_confusions(fitted, probabilities, labels)
             expected = np.eye(3) + strength * (fitted.confusions(3) - np.eye(3))
             assert found == pytest.approx(expected, abs=0.04)
-    assert confusions_now(Calibration(), p, observed) is None
+    assert estimate_confusions(Calibration(), p, observed) is None

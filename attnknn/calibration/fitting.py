@@ -14,26 +14,26 @@ import numpy as np
 
 from attnknn.calibration.likelihood import (
     CalibrationBatch,
-    Fitted,
+    CalibrationFit,
     Free,
     Likelihood,
-    most_noise,
+    max_noise,
 )
 from attnknn.calibration.probability_map import TINY, Calibration
 from attnknn.records import Floats, Integers
 
 LabelNoise = Literal["auto", "symmetric", "by_class"]
-LEAST_NOISE = 0.03  # below, the prior smooths enough, and a noise model raises the log-loss
+MIN_NOISE = 0.03  # below, the prior smooths enough, and a noise model raises the log-loss
 N_STANDARD_ERRORS = 2.0  # by which a richer model must be better
 MIN_GAIN = 2.0  # of total log-likelihood; a likelihood-ratio test at 5 % requires 1.92
 MAX_ROWS = 10_000  # a few scalars need no more
 ROWS_TO_START = 1_000  # rows on which starting points are compared
 MAX_CELLS = 2_000_000  # rows × classes held at once
-MOST_NEIGHBORS_TO_SEE_NOISE = 64  # more of them average wrong labels away
+MAX_NEIGHBORS_FOR_NOISE = 64  # more of them average wrong labels away
 N_BISECTIONS = 30
 
 
-def sample_of(
+def sample_rows(
     n_rows: int, n_classes: int, generator: np.random.Generator, most: int | None = None
 ) -> Integers:
     """Positions of the rows to fit on: all, or a random sample of at most `most`."""
@@ -49,9 +49,9 @@ def fit(
     *,
     label_noise: LabelNoise | None = "auto",
     fits_map: bool = True,
-    start: tuple[float, float] | Fitted | None = None,
+    start: tuple[float, float] | CalibrationFit | None = None,
     fixed: dict[str, float] | None = None,
-) -> Fitted:
+) -> CalibrationFit:
     """Fit temperature, prior score, exponent and label noise by maximum likelihood.
 
     Richer models are kept only if they are significantly better.
@@ -65,14 +65,14 @@ def fit(
         always keep their model; None fits no noise.
     fits_map : bool, default=True
         Whether to fit the exponent of the probability map.
-    start : tuple of (temperature, prior score) or Fitted, default=None
+    start : tuple of (temperature, prior score) or CalibrationFit, default=None
         Starting point; None searches one.
     fixed : dict, default=None
         Values of "temperature" or "prior_score" that are not fitted.
 
     Returns
     -------
-    Fitted
+    CalibrationFit
         The fitted values, and the loss of each row.
 
     Examples
@@ -88,29 +88,31 @@ def fit(
     if batch.prior.shape[1] < 2:
         label_noise = None  # with one class no label can be wrong
     problem = Likelihood(batch, fixed or {})
-    if label_noise == "symmetric" and isinstance(start, Fitted):
+    if label_noise == "symmetric" and isinstance(start, CalibrationFit):
         return problem.solve(Free(exponent=fits_map, noise=True), start)
     kept = problem.solve(Free(), start or _best_start(batch, fixed or {}))
     richer = kept
     if fits_map:
         richer = problem.solve(Free(exponent=True), kept)
-        kept = richer if is_better(kept, richer) else kept
+        kept = richer if is_significantly_better(kept, richer) else kept
     if label_noise is None:
         return kept
     noisy = problem.solve(Free(exponent=fits_map, noise=True), richer)
     if label_noise == "by_class":
         return _fit_by_class(problem, noisy, fits_map)
-    is_earned = noisy.calibration.label_noise >= LEAST_NOISE and is_better(richer, noisy)
+    is_earned = noisy.calibration.label_noise >= MIN_NOISE and is_significantly_better(
+        richer, noisy
+    )
     return noisy if is_earned or label_noise == "symmetric" else kept
 
 
-def fit_under(
+def fit_given_noise(
     noise: Calibration,
     batch: CalibrationBatch,
     *,
     fits_map: bool = True,
     fixed: dict[str, float] | None = None,
-) -> Fitted:
+) -> CalibrationFit:
     """Fit temperature, prior score and exponent for label noise that is known."""
     fixed = fixed or {}
     problem = Likelihood(batch, fixed | {"label_noise": noise.label_noise})
@@ -118,7 +120,9 @@ def fit_under(
     return problem.solve(free, _best_start(batch, fixed), noise.transition)
 
 
-def confusions_now(calibration: Calibration, probabilities: Floats, own: Integers) -> Floats | None:
+def estimate_confusions(
+    calibration: Calibration, probabilities: Floats, own: Integers
+) -> Floats | None:
     """Probability (C, C) of each current label (column) for each true one (row); None: no noise.
 
     Edits since the fit may have corrected labels or added wrong ones. The fitted confusions T are
@@ -132,7 +136,7 @@ def confusions_now(calibration: Calibration, probabilities: Floats, own: Integer
     own : (n,) their current labels
 
     >>> sure = np.array([[0.99, 0.01], [0.01, 0.99]])
-    >>> confusions_now(Calibration(label_noise=0.25), sure, np.array([0, 1]))
+    >>> estimate_confusions(Calibration(label_noise=0.25), sure, np.array([0, 1]))
     array([[1., 0.],
            [0., 1.]])
     """
@@ -161,7 +165,7 @@ def _most_likely_strength(
     chance = np.maximum(probabilities[np.arange(len(own)), own], TINY)
     change = np.einsum("nc,cn->n", probabilities, fitted[:, own]) - chance
     most_wrong = float((1 - fitted.diagonal()).max())
-    low, high = 0.0, max(1.0, most_noise(max(len(fitted) - 1, 1)) / max(most_wrong, TINY))
+    low, high = 0.0, max(1.0, max_noise(max(len(fitted) - 1, 1)) / max(most_wrong, TINY))
     for _ in range(N_BISECTIONS):
         middle = (low + high) / 2
         rises = (change / np.maximum(chance + middle * change, TINY)).sum() > 0
@@ -170,21 +174,21 @@ def _most_likely_strength(
     return strength, float(np.log(np.maximum(chance + strength * change, TINY)).sum())
 
 
-def as_it_is(batch: CalibrationBatch) -> Fitted:
+def identity_fit(batch: CalibrationBatch) -> CalibrationFit:
     """Keep scores that are trained already: no probability map, no noise."""
     shares = Likelihood(batch, {}).shares(1.0, 0.0)
-    return Fitted(1.0, 0.0, Calibration(), Calibration().losses(shares, batch.own))
+    return CalibrationFit(1.0, 0.0, Calibration(), Calibration().losses(shares, batch.own))
 
 
-def rule_of_thumb(batch: CalibrationBatch, fixed: dict[str, float]) -> Fitted:
+def heuristic_fit(batch: CalibrationBatch, fixed: dict[str, float]) -> CalibrationFit:
     """Scalars without a fit: a temperature of a fifth of the typical score, and a weak prior."""
     temperature, prior_score = _starts(batch)[1]
     temperature = fixed.get("temperature", temperature)
     prior_score = fixed.get("prior_score", prior_score)
-    return Fitted(temperature, prior_score, Calibration(), np.zeros(0))
+    return CalibrationFit(temperature, prior_score, Calibration(), np.zeros(0))
 
 
-def is_better(simple: Fitted, rich: Fitted) -> bool:
+def is_significantly_better(simple: CalibrationFit, rich: CalibrationFit) -> bool:
     """Whether a richer model is significantly better, by its mean gain and by its total gain.
 
     If all rows gain nearly the same, the standard error is tiny, and the mean alone would accept a
@@ -195,7 +199,7 @@ def is_better(simple: Fitted, rich: Fitted) -> bool:
     return bool(gains.mean() > N_STANDARD_ERRORS * error and gains.sum() > MIN_GAIN)
 
 
-def _best_start(batch: CalibrationBatch, fixed: dict[str, float]) -> Fitted:
+def _best_start(batch: CalibrationBatch, fixed: dict[str, float]) -> CalibrationFit:
     """The best of several starting points on some of the rows, since the loss is not convex."""
     step = max(1, len(batch.own) // ROWS_TO_START)
     problem = Likelihood(batch.rows(slice(None, None, step)), fixed)
@@ -210,10 +214,10 @@ def _starts(batch: CalibrationBatch) -> list[tuple[float, float]]:
     return [(typical * share, -1.0 / share) for share in (0.05, 0.2, 1.0)]
 
 
-def _fit_by_class(problem: Likelihood, noisy: Fitted, fits_map: bool) -> Fitted:
+def _fit_by_class(problem: Likelihood, noisy: CalibrationFit, fits_map: bool) -> CalibrationFit:
     """Alternate between the confusion probabilities and the scalars."""
     n_classes = problem.n_others + 1
-    noise = max(noisy.calibration.label_noise, LEAST_NOISE)
+    noise = max(noisy.calibration.label_noise, MIN_NOISE)
     symmetric = np.full((n_classes, n_classes), noise / problem.n_others)
     np.fill_diagonal(symmetric, 1 - noise)
     fitted, transition = noisy, symmetric
@@ -224,7 +228,7 @@ def _fit_by_class(problem: Likelihood, noisy: Fitted, fits_map: bool) -> Fitted:
 
 
 def _expected_confusions(
-    problem: Likelihood, fitted: Fitted, transition: Floats, symmetric: Floats
+    problem: Likelihood, fitted: CalibrationFit, transition: Floats, symmetric: Floats
 ) -> Floats:
     """Twenty steps of expectation-maximization, with one symmetric pseudo-example per class."""
     shares = problem.shares(fitted.temperature, fitted.prior_score)

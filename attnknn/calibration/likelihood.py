@@ -18,25 +18,25 @@ from attnknn.vote import vote
 
 # On few rows the likelihood may be flat along extreme temperatures and exponents that compensate
 # each other. This penalty, worth one row, prevents that and is negligible for a hundred rows.
-PULL = 1.0
+PENALTY = 1.0
 ROWS_PER_BLOCK = 512
 
 
-def most_noise(n_others: int) -> float:
+def max_noise(n_others: int) -> float:
     """The strongest symmetric noise that is considered; at more, labels carry no information.
 
-    >>> most_noise(1)
+    >>> max_noise(1)
     0.475
     """
     return 0.95 * n_others / (n_others + 1)
 
 
-def surprise_of_any(observed: Floats, prior: Floats) -> float:
+def pseudo_row_loss(observed: Floats, prior: Floats) -> float:
     """The mean loss (1 row) of a pseudo-label drawn from the prior (C,), averaged over all rows.
 
     It keeps a few rows that are all predicted correctly from driving probabilities to one.
 
-    >>> round(surprise_of_any(np.array([[0.5, 0.5]]), np.array([0.9, 0.1])), 4)
+    >>> round(pseudo_row_loss(np.array([[0.5, 0.5]]), np.array([0.9, 0.1])), 4)
     0.6931
     """
     return float(-(np.log(np.maximum(observed, TINY)) @ prior).mean())
@@ -129,7 +129,7 @@ class CalibrationBatch:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class CalibrationFit:
     """The result of a calibration fit.
 
     Attributes
@@ -143,7 +143,7 @@ class Fitted:
 
     Examples
     --------
-    >>> Fitted(1.0, 0.0, Calibration(), np.array([0.25, 0.75])).loss
+    >>> CalibrationFit(1.0, 0.0, Calibration(), np.array([0.25, 0.75])).loss
     0.5
     """
 
@@ -178,15 +178,15 @@ class Likelihood:
     def solve(
         self,
         free: Free,
-        begin: tuple[float, float] | Fitted,
+        begin: tuple[float, float] | CalibrationFit,
         transition: Floats | None = None,
-    ) -> Fitted:
+    ) -> CalibrationFit:
         """Minimize over the free parameters, from a starting point or an earlier fit."""
         from scipy.optimize import minimize
 
         start = self._packed(begin)
         home = np.array([start[0], 0.0, 0.0, 0.0])
-        pull = np.array([PULL, 0.0, PULL, 0.0])  # temperature and exponent; see PULL
+        pull = np.array([PENALTY, 0.0, PENALTY, 0.0])  # temperature and exponent; see PENALTY
 
         def mean_loss(values: Floats) -> tuple[float, Floats]:
             losses, gradient, surprise = self._losses(values, free, transition)
@@ -201,7 +201,7 @@ class Likelihood:
         if transition is not None:
             shares = self.shares(numbers.temperature, numbers.prior_score)
             noise = overall_noise(transition, Calibration(exponent).probabilities(shares))
-        return Fitted(
+        return CalibrationFit(
             numbers.temperature,
             numbers.prior_score,
             Calibration(exponent, noise, transition),
@@ -220,7 +220,7 @@ class Likelihood:
         """Losses (B,), the gradient of their sum, and the loss of one pseudo-row.
 
         The pseudo-row has the mean prediction of all rows and a label drawn from the prior; see
-        `surprise_of_any`.
+        `pseudo_row_loss`.
         """
         numbers = self._named(values)
         exponent = numbers.exponent if free.exponent else 1.0
@@ -246,7 +246,7 @@ class Likelihood:
         return losses, gradient, sum(part.surprise for part in parts)
 
     def _named(self, values: Floats) -> _Numbers:
-        most = most_noise(self.n_others)
+        most = max_noise(self.n_others)
         level = 1 / (1 + math.exp(-min(max(values[3], -30.0), 30.0)))
         is_held = "label_noise" in self.fixed
         return _Numbers(
@@ -257,7 +257,7 @@ class Likelihood:
             0.0 if is_held else most * level * (1 - level),
         )
 
-    def _packed(self, begin: tuple[float, float] | Fitted) -> Floats:
+    def _packed(self, begin: tuple[float, float] | CalibrationFit) -> Floats:
         if isinstance(begin, tuple):
             return np.array([math.log(begin[0]), begin[1], 0.0, -2.5])
         known = begin.calibration

@@ -10,18 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnknn.attention import Attention, DistanceAttention, LearnedAttention, make_attention
-from attnknn.calibration import (
-    LEAST_NOISE,
-    MOST_NEIGHBORS_TO_SEE_NOISE,
-    Calibration,
-    Fitted,
+from attnknn.calibration import Calibration, CalibrationFit, fit
+from attnknn.calibration.fitting import (
+    MAX_NEIGHBORS_FOR_NOISE,
+    MIN_NOISE,
     LabelNoise,
-    as_it_is,
-    fit,
-    fit_under,
-    is_better,
-    rule_of_thumb,
-    sample_of,
+    fit_given_noise,
+    heuristic_fit,
+    identity_fit,
+    is_significantly_better,
+    sample_rows,
 )
 from attnknn.encoders import Encoder
 from attnknn.errors import InvalidInputError
@@ -229,7 +227,7 @@ class _Fitting:
 
     def _everyone(self, most: int) -> LeaveOneOutBatch:
         """Entries with their neighbors, at most this many."""
-        rows = sample_of(len(self.memory), len(self.counts), self.generator, most)
+        rows = sample_rows(len(self.memory), len(self.counts), self.generator, most)
         return leave_one_out_batch(self.memory, self.counts, self.k, rows)
 
     def _unseen(self, left_out: LeaveOneOutBatch) -> LeaveOneOutBatch:
@@ -242,12 +240,12 @@ class _Fitting:
 
     def _sample(self, n_rows: int) -> Integers:
         """As many rows as a few scalars need, and as their neighbors leave room for."""
-        rows = sample_of(n_rows, len(self.counts), self.generator)
+        rows = sample_rows(n_rows, len(self.counts), self.generator)
         return rows[:: -(-len(rows) * self.k // MAX_PAIRS) or 1]
 
     def _fit_scalars(
         self, attention: Attention, left_out: LeaveOneOutBatch
-    ) -> tuple[FittedModel, Fitted]:
+    ) -> tuple[FittedModel, CalibrationFit]:
         if self.settings.calibration is not None:
             attention.fit_parameters(_ScalarFit(self, attention, left_out))
         k = self._best_k(attention, left_out)
@@ -259,7 +257,7 @@ class _Fitting:
         """The K with the lowest leave-one-out log-loss on a part of the rows."""
         if self.settings.calibration is None or not attention.chooses_n_neighbors:
             return self.k
-        part = sample_of(len(left_out), len(self.counts), self.generator, ROWS_TO_CHOOSE_K)
+        part = sample_rows(len(left_out), len(self.counts), self.generator, ROWS_TO_CHOOSE_K)
         calibration_batch = left_out.part(part).calibration_batch(attention)
         by_prior = -np.log(
             calibration_batch.prior[np.arange(len(calibration_batch.own)), calibration_batch.own]
@@ -285,20 +283,20 @@ class _Fitting:
 
     def fit_at(
         self, attention: Attention, left_out: LeaveOneOutBatch, k: int | None = None
-    ) -> Fitted:
+    ) -> CalibrationFit:
         """Fit temperature, prior score, probability map and label noise with K neighbors."""
         k = self.k if k is None else k
         part = self._sample(len(left_out))
         calibration_batch = left_out.part(part).nearest(k).calibration_batch(attention)
         fixed, fits_map = _fixed(attention), self.settings.calibration == "auto"
         if self.settings.calibration is None:
-            return rule_of_thumb(calibration_batch, fixed)
+            return heuristic_fit(calibration_batch, fixed)
         noise = self.settings.label_noise
-        if noise is not None and k > MOST_NEIGHBORS_TO_SEE_NOISE:
-            few = calibration_batch.nearest(MOST_NEIGHBORS_TO_SEE_NOISE)
+        if noise is not None and k > MAX_NEIGHBORS_FOR_NOISE:
+            few = calibration_batch.nearest(MAX_NEIGHBORS_FOR_NOISE)
             seen = fit(few, label_noise=noise, fits_map=fits_map, fixed=fixed).calibration
             if seen.label_noise:
-                return fit_under(seen, calibration_batch, fits_map=fits_map, fixed=fixed)
+                return fit_given_noise(seen, calibration_batch, fits_map=fits_map, fixed=fixed)
             noise = None
         return fit(calibration_batch, label_noise=noise, fits_map=fits_map, fixed=fixed)
 
@@ -326,7 +324,7 @@ class _Fitting:
                 left_out.own, left_out.groups, attention.holdout, attention.max_rows, self.generator
             )
         held_out = np.flatnonzero(~is_trained_on)
-        held_out = held_out[sample_of(len(held_out), len(self.counts), self.generator)]
+        held_out = held_out[sample_rows(len(held_out), len(self.counts), self.generator)]
         rows = np.sort(np.concatenate([np.flatnonzero(is_trained_on), held_out]))
         return left_out.part(rows), is_trained_on[rows]
 
@@ -335,7 +333,7 @@ class _Fitting:
         attention: Any,
         left_out: LeaveOneOutBatch,
         first_look: Attention,
-        by_distance: Fitted,
+        by_distance: CalibrationFit,
         is_trained_on: Booleans,
     ) -> bool:
         from attnknn.fitting.attention import train_attention
@@ -354,8 +352,8 @@ class _Fitting:
         return outcome.was_interrupted
 
     def _calibrate(
-        self, attention: Attention, held_out: LeaveOneOutBatch, by_distance: Fitted
-    ) -> Fitted:
+        self, attention: Attention, held_out: LeaveOneOutBatch, by_distance: CalibrationFit
+    ) -> CalibrationFit:
         """Fit the scalars of learned attention on held-out rows.
 
         Whether there is noise at all was decided on all rows by distance attention; how much of it
@@ -363,13 +361,13 @@ class _Fitting:
         """
         calibration_batch = held_out.calibration_batch(attention)
         if self.settings.calibration is None:
-            return as_it_is(calibration_batch)
+            return identity_fit(calibration_batch)
         noise = self.settings.label_noise
         if noise == "auto":
             noise = "symmetric" if by_distance.calibration.label_noise > 0 else None
         fits_map = self.settings.calibration == "auto"
         fitted = fit(calibration_batch, label_noise=noise, fits_map=fits_map, start=(1.0, 0.0))
-        is_little = fitted.calibration.label_noise < LEAST_NOISE
+        is_little = fitted.calibration.label_noise < MIN_NOISE
         if self.settings.label_noise == "auto" and noise is not None and is_little:
             fitted = fit(calibration_batch, label_noise=None, fits_map=fits_map, start=(1.0, 0.0))
         _apply(fitted, attention)
@@ -417,10 +415,10 @@ class _ScalarFit:
     def sample(self, n_rows: int, n_neighbors: int) -> _ScalarFit:
         """A random part of the rows, with fewer neighbors."""
         fitting = self._fitting
-        part = sample_of(len(self._left_out), len(fitting.counts), fitting.generator, n_rows)
+        part = sample_rows(len(self._left_out), len(fitting.counts), fitting.generator, n_rows)
         return _ScalarFit(fitting, self._attention, self._left_out.part(part).nearest(n_neighbors))
 
-    def fit_scalars(self) -> Fitted:
+    def fit_scalars(self) -> CalibrationFit:
         """Fit temperature, prior score and probability map, without label noise."""
         batch = self._left_out.calibration_batch(self._attention)
         fits_map = self._fitting.settings.calibration == "auto"
@@ -430,9 +428,9 @@ class _ScalarFit:
         """Fit temperature and prior score on all rows and set them on the attention."""
         _apply(self._fitting.fit_at(self._attention, self._left_out), self._attention)
 
-    def is_better(self, simple: Fitted, rich: Fitted) -> bool:
+    def is_better(self, simple: CalibrationFit, rich: CalibrationFit) -> bool:
         """Whether the fit `rich` is better than `simple` beyond chance."""
-        return is_better(simple, rich)
+        return is_significantly_better(simple, rich)
 
 
 def _halvings(k: int) -> list[int]:
@@ -452,7 +450,7 @@ def _fixed(attention: Attention) -> dict[str, float]:
     return {name: value for name, value in chosen.items() if value is not None}
 
 
-def _apply(fitted: Fitted, attention: Attention) -> None:
+def _apply(fitted: CalibrationFit, attention: Attention) -> None:
     attention.temperature_ = fitted.temperature
     attention.prior_score_ = fitted.prior_score
 
@@ -470,7 +468,7 @@ class _Comparison:
 
     @classmethod
     def of(
-        cls, gains: Floats, groups: Integers, learned: Fitted, was_interrupted: bool
+        cls, gains: Floats, groups: Integers, learned: CalibrationFit, was_interrupted: bool
     ) -> _Comparison:
         gain = Gain.of(gains, groups)
         words = (

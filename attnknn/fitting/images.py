@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, logsumexp
 
-from attnknn.calibration.likelihood import PULL, surprise_of_any
+from attnknn.calibration.likelihood import PENALTY, pseudo_row_loss
 from attnknn.encoders.image.backbone import Backbone
 from attnknn.encoders.image.networks import ResNet9
 from attnknn.encoders.image.rows import ArrayRows, ImageRows
@@ -215,7 +215,7 @@ class HeadBaseline:
 
         def loss(log_temperature: float) -> float:
             probable = log_softmax(log_means / np.exp(log_temperature), axis=1)
-            of_any = surprise_of_any(np.exp(probable), prior) + 0.5 * PULL * log_temperature**2
+            of_any = pseudo_row_loss(np.exp(probable), prior) + 0.5 * PENALTY * log_temperature**2
             return of_any - float(probable[np.arange(len(codes)), codes].sum())
 
         bounds = (-MAX_LOG_TEMPERATURE, MAX_LOG_TEMPERATURE)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from torch import Tensor, nn
 
-from attnknn.calibration import Calibration, sample_of
+from attnknn.calibration import Calibration
+from attnknn.calibration.fitting import sample_rows
 from attnknn.fitting.holdout import Gain, trained_rows
 from attnknn.fitting.objective import log_losses
 from attnknn.leave_one_out import Trust, leave_one_out_batch
@@ -109,9 +110,9 @@ class Split:
             is_trained_on = trained_rows(entries.labels, entries.groups, HOLDOUT, most, generator)
             held_out = held_out & ~is_trained_on
         trained, validation = np.flatnonzero(~held_out), np.flatnonzero(held_out)
-        trained = trained[sample_of(len(trained), n_classes, generator, most)]
+        trained = trained[sample_rows(len(trained), n_classes, generator, most)]
         n_validation = min(MAX_VALIDATION, most)
-        validation = validation[sample_of(len(validation), n_classes, generator, n_validation)]
+        validation = validation[sample_rows(len(validation), n_classes, generator, n_validation)]
         places = np.full(n_classes, -1, dtype=np.int64)
         known = np.unique(entries.labels[trained])
         places[known] = np.arange(len(known))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
 from attnknn.attention.base import NeighborBatch
-from attnknn.calibration.likelihood import PULL, surprise_of_any
+from attnknn.calibration.likelihood import PENALTY, pseudo_row_loss
 from attnknn.model import FittedModel
 from attnknn.records import Floats, Integers
 from attnknn.vote import class_prior, vote
@@ -35,8 +35,8 @@ def views_factor(parts: FittedModel, rows: Integers, views: Sequence[NDArray[np.
         exponent = parts.calibration.exponent * float(np.exp(log_factor))
         found = replace(parts.calibration, exponent=exponent)
         observed = found.observed(found.probabilities(shares))
-        surprise = surprise_of_any(observed, prior)
-        return float(found.losses(shares, own).sum() + surprise + 0.5 * PULL * log_factor**2)
+        surprise = pseudo_row_loss(observed, prior)
+        return float(found.losses(shares, own).sum() + surprise + 0.5 * PENALTY * log_factor**2)
 
     found = minimize_scalar(loss, bounds=(-MAX_LOG_FACTOR, MAX_LOG_FACTOR), method="bounded")
     return float(np.exp(found.x))

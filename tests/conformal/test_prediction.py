@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strategies import ATTENTIONS, blobs, swap
 
 from attnknn import AttnKNNClassifier, DistanceAttention, PredictionSets
-from attnknn.calibration import MOST_NEIGHBORS_TO_SEE_NOISE
+from attnknn.calibration.fitting import MAX_NEIGHBORS_FOR_NOISE
 from attnknn.errors import InvalidInputError, InvalidSettingError, NotFittedYetError
 from attnknn.metrics import set_coverage, set_size
 from attnknn.research.evaluation.stress import symmetric_noise
@@ -149,7 +149,7 @@ def test_where_many_vote_the_nearest_tell_the_noise_of_now():
     attention = DistanceAttention(temperature=2.0)  # so that far neighbors vote too
     clf = AttnKNNClassifier(128, attention=attention, label_noise="symmetric", random_state=0)
     clf.fit(X, noisy)
-    assert clf.n_neighbors_ > MOST_NEIGHBORS_TO_SEE_NOISE
+    assert clf.n_neighbors_ > MAX_NEIGHBORS_FOR_NOISE
     assert clf.model_.confusions()[0, 0] == pytest.approx(1 - clf.label_noise_, abs=0.04)
     clf.relabel(np.arange(1200), y)
     assert clf.model_.confusions()[0, 0] > 0.97

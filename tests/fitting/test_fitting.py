@@ -9,7 +9,8 @@ import pytest
 from strategies import blobs
 
 from attnknn import AttnKNNClassifier, DistanceAttention, LearnedAttention, PowerDistanceAttention
-from attnknn.calibration import MOST_NEIGHBORS_TO_SEE_NOISE, fit
+from attnknn.calibration import fit
+from attnknn.calibration.fitting import MAX_NEIGHBORS_FOR_NOISE
 from attnknn.encoders import LearnedTableEncoder
 from attnknn.fitting.fitting import FitSettings, _Fitting, _halvings
 from attnknn.training import TrainConfig
@@ -153,11 +154,9 @@ def test_many_neighbors_vote_under_the_noise_that_few_have_seen(label_noise, rng
     settings = FitSettings(400, "auto", label_noise, 0)
     fitting = _Fitting(clf.encoder_, clf.memory_, clf.classes_, settings, None)
     few = (
-        fitting._left_out()
-        .nearest(MOST_NEIGHBORS_TO_SEE_NOISE)
-        .calibration_batch(DistanceAttention())
+        fitting._left_out().nearest(MAX_NEIGHBORS_FOR_NOISE).calibration_batch(DistanceAttention())
     )
-    assert clf.fit_report_.n_neighbors > MOST_NEIGHBORS_TO_SEE_NOISE
+    assert clf.fit_report_.n_neighbors > MAX_NEIGHBORS_FOR_NOISE
     seen = fit(few, label_noise=label_noise).calibration
     assert seen.label_noise > 0.2
     if label_noise == "auto":
