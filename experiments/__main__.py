@@ -15,8 +15,8 @@ from typing import Any
 
 from attnknn.errors import AttnKNNError
 from attnknn.research import datasets
+from attnknn.research.evaluation.corruption import LabelNoise
 from attnknn.research.evaluation.protocol import run
-from attnknn.research.evaluation.stress import LabelNoise
 from attnknn.research.evaluation.table import Table
 from attnknn.research.experiments.study import measure as measure_claim
 from experiments.bars import bars
@@ -39,13 +39,15 @@ def settings() -> dict[str, dict[str, Any]]:
 def measure(claim: str, name: str, chosen: dict[str, Any]) -> Table:
     """Run one data set of a claim, or read what an earlier run left."""
     if chosen.get("kind") == "images":
-        from experiments.images.measuring import measure_named
+        from experiments.images.measuring import Recipe
+        from experiments.images.measuring import measure as measure_images
 
-        return measure_named(name, chosen["seeds"], RESULTS / chosen["folder"])
+        return measure_images(Recipe.named(name), chosen["seeds"], RESULTS / chosen["folder"])
     if chosen.get("kind") == "vit":
-        from experiments.vit.measuring import measure_vits
+        from experiments.vit.measuring import LAYERS
+        from experiments.vit.measuring import measure as measure_layers
 
-        return measure_vits(name, chosen["seeds"], RESULTS / claim)
+        return measure_layers(list(LAYERS), chosen["seeds"], RESULTS / claim / name)
     has_raw_rows = chosen.get("rows") == "raw"
     known = TABLE_METHODS if has_raw_rows else METHODS
     return run(

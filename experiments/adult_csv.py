@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from attnknn.research import datasets
-from attnknn.research.datasets.folders import find_all
+from attnknn.research.datasets.files import find_all
 
 REPORT = Path(__file__).parent / "results" / "adult_csv.json"
 COLUMNS = (

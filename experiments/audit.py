@@ -27,11 +27,11 @@ from attnknn.insight import Audit, audit
 from attnknn.metrics import ece_by_class
 from attnknn.records import Booleans, Floats, Integers
 from attnknn.research import datasets
-from attnknn.research.evaluation.protocol import versions
-from attnknn.research.evaluation.stress import symmetric_noise
+from attnknn.research.evaluation.corruption import symmetric_noise
+from attnknn.research.evaluation.protocol import environment
 from experiments.bars import Bar
 from experiments.pages import ROOT
-from experiments.single import carry_out, leave_report, markdown
+from experiments.single import add_report, markdown, run_command
 
 RESULTS = Path(__file__).parent / "results" / "audit"
 PAGE = ROOT / "docs" / "audit.md"
@@ -66,7 +66,7 @@ def measure(dataset: datasets.Dataset, rate: float, seed: int, attention: str) -
         "seed": seed,
         "attention": attention,
         "kept": clf.fit_report_.attention,
-        "versions": versions(),
+        "versions": environment(),
         "fit_seconds": round(fitted - started, 2),
         "audit_seconds": round(audited - fitted, 2),
         "all": scores_of(found, is_wrong, dataset.y_train, slice(None)),
@@ -186,7 +186,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--attention", choices=ATTENTIONS, help="one of the two")
     parser.add_argument("--folder", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
-    return carry_out(options, _run, (PAGE, "audit"), table, bars)
+    return run_command(options, _run, (PAGE, "audit"), table, bars)
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -197,7 +197,7 @@ def _run(options: argparse.Namespace) -> None:
                 for seed in range(options.seeds):
                     stem = f"{name}-{round(100 * rate)}-{attention}-{seed}"
                     asked = (dataset, rate, seed, attention)
-                    leave_report(options.folder, stem, partial(measure, *asked))
+                    add_report(options.folder, stem, partial(measure, *asked))
 
 
 if __name__ == "__main__":

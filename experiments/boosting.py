@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.pipeline import make_pipeline
 
-from attnknn.research.evaluation.table_baselines import AsCategories
+from attnknn.research.evaluation.baselines import AsCategories
 
 
 def hist_gradient_boosting(seed: int) -> Any:

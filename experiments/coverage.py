@@ -28,10 +28,10 @@ from attnknn.encoders import make_encoder
 from attnknn.metrics import set_coverage, set_size
 from attnknn.records import Booleans, Integers
 from attnknn.research import datasets
-from attnknn.research.evaluation.protocol import versions
+from attnknn.research.evaluation.protocol import environment
 from experiments.bars import Bar
 from experiments.pages import ROOT
-from experiments.single import carry_out, leave_report, markdown
+from experiments.single import add_report, markdown, run_command
 
 RESULTS = Path(__file__).parent / "results" / "coverage"
 SHUFFLED, SPLIT = ", shuffled", ", split"
@@ -117,7 +117,7 @@ def measure(
         "seed": seed,
         "attention": attention,
         "kept": clf.fit_report_.attention,
-        "versions": versions(),
+        "versions": environment(),
         "test_rows": len(dataset.y_test),
         "edits": {
             "add": len(plan.added),
@@ -287,7 +287,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--attention", default="auto", help="what the classifier takes")
     parser.add_argument("--folder", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
-    return carry_out(options, _run, (ROOT / "docs" / "sets.md", "coverage"), table, bars)
+    return run_command(options, _run, (ROOT / "docs" / "sets.md", "coverage"), table, bars)
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -295,7 +295,7 @@ def _run(options: argparse.Namespace) -> None:
         for name in [options.only] if options.only else DATASETS:
             stem = f"{name.replace(', ', '-')}-{options.wrong}-{options.attention}-{seed}"
             make = partial(_measured, name, seed, options)
-            leave_report(options.folder, stem, make)
+            add_report(options.folder, stem, make)
 
 
 def _measured(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:

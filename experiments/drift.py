@@ -25,10 +25,10 @@ from attnknn.insight import DriftMonitor, DriftReport
 from attnknn.insight.martingale import ScoreStream
 from attnknn.records import Floats, Integers
 from attnknn.research import datasets
-from attnknn.research.evaluation.protocol import versions
-from attnknn.research.evaluation.stress import symmetric_noise
+from attnknn.research.evaluation.corruption import symmetric_noise
+from attnknn.research.evaluation.protocol import environment
 from experiments.pages import ROOT, replace_between
-from experiments.single import known_reports, leave_report, markdown, succeeded
+from experiments.single import add_report, markdown, read_reports, run_or_report_error
 
 RESULTS = Path(__file__).parent / "results" / "drift"
 PAGE = ROOT / "docs" / "drift.md"
@@ -79,7 +79,7 @@ def measure(dataset: datasets.Dataset, seed: int) -> dict[str, Any]:
         "dataset": dataset.name,
         "checksum": dataset.checksum,
         "seed": seed,
-        "versions": versions(),
+        "versions": environment(),
         "entries": n,
         "rows": len(X_later),
         "quiet": [_quiet(clf, X_later, y_later, seed, turn) for turn in range(ORDERS)],
@@ -148,7 +148,7 @@ def measure_normal(n_columns: int, n_entries: int, trials: int) -> dict[str, Any
             seen = ScoreStream(known, 100.0, seed).watch(stream)
             most[name].append(float(seen.log_martingale.max()))
     sizes = {"columns": n_columns, "entries": n_entries, "rows": NORMAL_ROWS}
-    return {"dataset": "normal", "versions": versions(), **sizes, "most": most}
+    return {"dataset": "normal", "versions": environment(), **sizes, "most": most}
 
 
 def _nearest(index: NearestNeighbors, rows: Floats, k: int) -> Floats:
@@ -220,7 +220,7 @@ def _share(most: list[float], level: int) -> str:
 
 def ordered_reports(folder: Path = RESULTS) -> list[dict[str, Any]]:
     """The reports that runs left, smaller data first."""
-    found = known_reports(folder)
+    found = read_reports(folder)
     return sorted(found, key=lambda r: (r["entries"], r.get("columns", 0), r.get("seed", 0)))
 
 
@@ -232,7 +232,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, help="so many, from 0")
     parser.add_argument("--folder", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
-    if options.command == "run" and not succeeded(lambda: _run(options)):
+    if options.command == "run" and not run_or_report_error(lambda: _run(options)):
         return 1
     for name, table in tables(ordered_reports(options.folder)).items():
         print(f"{name}\n{table}\n")
@@ -247,12 +247,12 @@ def _run(options: argparse.Namespace) -> None:
             for columns, n in CASES:
                 trials = TRIALS if options.seeds is None else options.seeds
                 stem = f"normal-{columns}-{n}"
-                leave_report(options.folder, stem, partial(measure_normal, columns, n, trials))
+                add_report(options.folder, stem, partial(measure_normal, columns, n, trials))
             continue
         dataset = datasets.load(name)
         for seed in range(options.seeds or SEEDS[name]):
             stem = f"{name}-{seed}"
-            leave_report(options.folder, stem, partial(measure, dataset, seed))
+            add_report(options.folder, stem, partial(measure, dataset, seed))
 
 
 if __name__ == "__main__":

@@ -28,9 +28,9 @@ from attnknn.encoders import make_encoder
 from attnknn.insight import drop_least_valuable, keep_newest
 from attnknn.metrics import accuracy, nll
 from attnknn.research import datasets
-from attnknn.research.evaluation.protocol import versions
+from attnknn.research.evaluation.protocol import environment
 from experiments.pages import ROOT
-from experiments.single import carry_out, leave_report
+from experiments.single import add_report, run_command
 
 RESULTS = Path(__file__).parent / "results" / "forgetting"
 PAGE = ROOT / "docs" / "forgetting.md"
@@ -55,7 +55,7 @@ def measure(dataset: datasets.Dataset, seed: int) -> dict[str, Any]:
         "checksum": dataset.checksum,
         "seed": seed,
         "entries": len(rows),
-        "versions": versions(),
+        "versions": environment(),
         "everything": scores_of(clf, asked),
         "policies": found,
     }
@@ -137,7 +137,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=3, help="so many, from 0")
     parser.add_argument("--folder", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
-    return carry_out(options, _run, (PAGE, "forgetting"), table)
+    return run_command(options, _run, (PAGE, "forgetting"), table)
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -145,7 +145,7 @@ def _run(options: argparse.Namespace) -> None:
         dataset = datasets.load(name)
         for seed in range(options.seeds):
             stem = f"{name}-{seed}"
-            leave_report(options.folder, stem, partial(measure, dataset, seed))
+            add_report(options.folder, stem, partial(measure, dataset, seed))
 
 
 if __name__ == "__main__":

@@ -6,9 +6,8 @@ from sklearn.pipeline import make_pipeline
 
 from attnknn import AttnKNNClassifier
 from attnknn.encoders import TableEncoder
-from attnknn.research.evaluation.baselines import LinearProbe, UniformKNN
+from attnknn.research.evaluation.baselines import LinearProbe, TableMLP, UniformKNN
 from attnknn.research.evaluation.protocol import Method
-from attnknn.research.evaluation.table_baselines import TableMLP
 from experiments.boosting import CatBoost, hist_gradient_boosting, light_gbm
 from experiments.same_training import HeadOfLearned, VoteOfLearned
 

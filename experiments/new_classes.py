@@ -27,10 +27,10 @@ from attnknn import AttnKNNClassifier
 from attnknn.records import Floats, Integers
 from attnknn.research import datasets
 from attnknn.research.evaluation.intervals import Interval, mean_interval, paired_interval
-from attnknn.research.evaluation.protocol import versions
+from attnknn.research.evaluation.protocol import environment
 from experiments.bars import Bar
 from experiments.pages import ROOT
-from experiments.single import carry_out, leave_report, markdown
+from experiments.single import add_report, markdown, run_command
 
 RESULTS = Path(__file__).parent / "results" / "new-classes"
 PAGE = ROOT / "docs" / "new-classes.md"
@@ -56,7 +56,7 @@ def measure(dataset: datasets.Dataset, n_new: int, seed: int, attention: str) ->
         "seed": seed,
         "attention": attention,
         "kept": clf.fit_report_.attention,
-        "versions": versions(),
+        "versions": environment(),
         "fit_seconds": round(fit_seconds, 2),
         "new_classes": new.tolist(),
         "before": answers_of(clf, dataset, new),
@@ -182,7 +182,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--attention", choices=ATTENTIONS, help="one of the two")
     parser.add_argument("--folder", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
-    return carry_out(options, _run, (PAGE, "new-classes"), table, bars)
+    return run_command(options, _run, (PAGE, "new-classes"), table, bars)
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -190,7 +190,7 @@ def _run(options: argparse.Namespace) -> None:
     for attention in [options.attention] if options.attention else ATTENTIONS:
         for seed in range(options.seeds):
             name = f"{dataset.name}-{attention}-{seed}"
-            leave_report(
+            add_report(
                 options.folder, name, partial(measure, dataset, options.new, seed, attention)
             )
 

@@ -23,10 +23,10 @@ from sklearn.metrics import roc_auc_score
 from attnknn import AttnKNNClassifier
 from attnknn.records import Booleans, Floats, Integers
 from attnknn.research import datasets
-from attnknn.research.evaluation.protocol import versions
+from attnknn.research.evaluation.protocol import environment
 from experiments.bars import Bar
 from experiments.pages import ROOT
-from experiments.single import carry_out, leave_report, markdown
+from experiments.single import add_report, markdown, run_command
 
 RESULTS = Path(__file__).parent / "results" / "out_of_scope"
 DATASET = "clinc150"
@@ -101,7 +101,7 @@ def measure(dataset: datasets.Dataset, seed: int) -> dict[str, Any]:
         "checksum": dataset.checksum,
         "seed": seed,
         "kept": clf.fit_report_.attention,
-        "versions": versions(),
+        "versions": environment(),
         "rows": [len(inside), len(outside)],
         "test": aurocs(measures(clf, inside), measures(clf, outside), seed),
         "calibration": aurocs(*(measures(clf, rows) for rows in others), seed),
@@ -156,13 +156,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=1, help="so many, from 0")
     parser.add_argument("--folder", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
-    return carry_out(options, _run, (ROOT / "docs" / "sets.md", "out-of-scope"), table, bars)
+    return run_command(options, _run, (ROOT / "docs" / "sets.md", "out-of-scope"), table, bars)
 
 
 def _run(options: argparse.Namespace) -> None:
     for seed in range(options.seeds):
         make = partial(measure, datasets.load(DATASET), seed)
-        leave_report(options.folder, f"{DATASET}-{seed}", make)
+        add_report(options.folder, f"{DATASET}-{seed}", make)
 
 
 if __name__ == "__main__":

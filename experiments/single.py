@@ -16,7 +16,7 @@ Report = dict[str, Any]
 REPORT = "reports.json"
 
 
-def carry_out(
+def run_command(
     options: argparse.Namespace,
     run: Callable[[argparse.Namespace], None],
     place: tuple[Path, str],
@@ -31,9 +31,9 @@ def carry_out(
     place : the page, and the name of the comments between which the table stands
     bars : what is told; by default the table
     """
-    if options.command == "run" and not succeeded(lambda: run(options)):
+    if options.command == "run" and not run_or_report_error(lambda: run(options)):
         return 1
-    reports = known_reports(options.folder)
+    reports = read_reports(options.folder)
     if options.command == "page":
         replace_between(*place, table(reports))
         return 0
@@ -42,14 +42,14 @@ def carry_out(
     return 0
 
 
-def known_reports(folder: Path) -> list[Report]:
+def read_reports(folder: Path) -> list[Report]:
     """The reports that runs left in the file of a folder, by name."""
     path = folder / REPORT
     found = json.loads(path.read_text()) if path.exists() else {}
     return [found[name] for name in sorted(found)]
 
 
-def leave_report(folder: Path, name: str, make: Callable[[], Report]) -> None:
+def add_report(folder: Path, name: str, make: Callable[[], Report]) -> None:
     """Make a report and add it to the file of `folder`, unless it is there already."""
     path = folder / REPORT
     found = json.loads(path.read_text()) if path.exists() else {}
@@ -59,7 +59,7 @@ def leave_report(folder: Path, name: str, make: Callable[[], Report]) -> None:
     write_json(path, {**found, name: make()})
 
 
-def succeeded(run: Callable[[], None]) -> bool:
+def run_or_report_error(run: Callable[[], None]) -> bool:
     """Whether a run ended well; what went wrong is told in one line."""
     from attnknn.errors import AttnKNNError
 

@@ -13,16 +13,15 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.metrics import row_correct, row_nll, score_all
+from attnknn.research.evaluation.corruption import Corruption, Shift
 from attnknn.research.evaluation.intervals import Interval
 from attnknn.research.evaluation.measurements import Measurements, MeasurementSet
 from attnknn.research.evaluation.report import add_measurements, add_table, read_report
 from attnknn.research.evaluation.table import Run, Table
 from attnknn.research.experiments.claims import settings_of
-from attnknn.research.experiments.presets import preset_of
-from attnknn.research.experiments.stresses import Shift, Stress
-from attnknn.research.experiments.study import Study, measure
+from attnknn.research.experiments.study import Study, measure, preset_of
 from experiments.research import claims
-from experiments.research.claims import JUDGES
+from experiments.research.claims import EVALUATIONS
 from experiments.research.page import write_page
 from experiments.research.results import ASKED, _asked, hours, missing, read, studies
 from experiments.research.verdicts import (
@@ -36,7 +35,7 @@ from experiments.research.verdicts import (
     Region,
     by_region,
     by_signs,
-    of_all,
+    combined_outcome,
 )
 
 MANY, FEW = 1200, 60
@@ -74,7 +73,7 @@ def _run(name, seed, n, share, says) -> Run:
         row_confidence=answers.max(axis=1),
         fit_seconds=0.0,
         predict_seconds=0.0,
-        settings={"asked": name},
+        settings={"requested": name},
         chosen={},
     )
 
@@ -98,15 +97,15 @@ def measurements(claim, *by_seed, settings=None) -> MeasurementSet:
     )
 
 
-def verdict_of(claim, found):
-    return of_all(JUDGES[claim](found).parts)
+def outcome_of(claim, found):
+    return combined_outcome(EVALUATIONS[claim](found).parts)
 
 
 # Rules
 
 
 @pytest.mark.parametrize(
-    ("gaps", "verdict", "counts"),
+    ("gaps", "outcome", "counts"),
     [
         ([BETTER, LEVEL], HOLDS, "better on 1, worse on 0, level on 1 of 2"),
         ([BETTER, *[WORSE] * 9], MIXED, "better on 1, worse on 9, level on 0 of 10"),
@@ -114,10 +113,10 @@ def verdict_of(claim, found):
         ([WORSE, LEVEL], FAILS, "better on 0, worse on 1, level on 1 of 2"),
     ],
 )
-def test_differences_count_beyond_their_intervals(gaps, verdict, counts):
-    assert by_signs("x", gaps, better=-1) == Part("x", verdict, counts)
+def test_differences_count_beyond_their_intervals(gaps, outcome, counts):
+    assert by_signs("x", gaps, better=-1) == Part("x", outcome, counts)
     turned = [Interval(-gap.mean, -gap.upper, -gap.lower) for gap in gaps]
-    assert by_signs("x", turned, better=+1) == Part("x", verdict, counts)
+    assert by_signs("x", turned, better=+1) == Part("x", outcome, counts)
 
 
 @pytest.mark.parametrize(
@@ -141,11 +140,11 @@ def test_every_region_can_be_hit_missed_and_left_open(region):
         Interval(border + a * step, *sorted([border + (a - 1) * step, border + (a + 1) * step]))
         for a in (-2, 2, 0)
     )
-    assert by_region("x", [inside, inside], region).verdict == HOLDS
-    assert by_region("x", [outside, across], region).verdict == FAILS
-    assert by_region("x", [inside, outside], region).verdict == MIXED
-    assert by_region("x", [inside, across], region).verdict == UNDECIDED
-    assert by_region("x", [], region).verdict == UNDECIDED
+    assert by_region("x", [inside, inside], region).outcome == HOLDS
+    assert by_region("x", [outside, across], region).outcome == FAILS
+    assert by_region("x", [inside, outside], region).outcome == MIXED
+    assert by_region("x", [inside, across], region).outcome == UNDECIDED
+    assert by_region("x", [], region).outcome == UNDECIDED
 
 
 def test_a_region_may_be_missed_on_either_side():
@@ -158,7 +157,7 @@ def test_a_region_may_be_missed_on_either_side():
 
 
 @pytest.mark.parametrize(
-    ("parts", "verdict"),
+    ("parts", "outcome"),
     [
         ([HOLDS, HOLDS], HOLDS),
         ([HOLDS, FAILS], PARTLY),
@@ -169,8 +168,8 @@ def test_a_region_may_be_missed_on_either_side():
         ([SAME, SAME], SAME),
     ],
 )
-def test_a_claim_says_all_of_its_parts(parts, verdict):
-    assert of_all([Part("x", found, "") for found in parts]) == verdict
+def test_a_claim_says_all_of_its_parts(parts, outcome):
+    assert combined_outcome([Part("x", found, "") for found in parts]) == outcome
 
 
 # Claims
@@ -185,16 +184,16 @@ def test_learned_attention_is_compared_on_every_data_set(claim):
     worse = table(uniform=GOOD, distance=GOOD, learned=BAD)
     level = table(uniform=GOOD, distance=GOOD, learned=GOOD)
     between = table(uniform=BAD, distance=GOOD, learned=(0.8, 0.97))
-    assert verdict_of(claim, one(better, level)) == HOLDS
-    assert verdict_of(claim, one(worse, level)) == FAILS
-    assert verdict_of(claim, one(level, level)) == SAME
-    assert verdict_of(claim, one(better, worse)) == MIXED
-    assert verdict_of(claim, one(between)) == PARTLY
+    assert outcome_of(claim, one(better, level)) == HOLDS
+    assert outcome_of(claim, one(worse, level)) == FAILS
+    assert outcome_of(claim, one(level, level)) == SAME
+    assert outcome_of(claim, one(better, worse)) == MIXED
+    assert outcome_of(claim, one(between)) == PARTLY
 
 
 def test_counts_of_data_sets_stand_in_the_verdict():
     found = one(table(uniform=0.7, distance=0.9, learned=0.9))
-    assert JUDGES["accuracy"](found).verdict == (
+    assert EVALUATIONS["accuracy"](found).outcome == (
         "holds in part (against uniform: better on 1, worse on 0, level on 0 of 1; "
         "against distance: better on 0, worse on 0, level on 1 of 1)"
     )
@@ -205,12 +204,12 @@ def test_views_are_judged_for_learned_and_other_votes_apart():
         views = {"learned_views": learned, "uniform_views": uniform, "CNN_head_views": head}
         return one(table(learned=(0.9, 0.95), uniform=(0.9, 0.95), CNN_head=GOOD, **views))
 
-    assert verdict_of("views", seen(GOOD, GOOD)) == HOLDS  # whatever the head does
-    assert verdict_of("views", seen(BAD, BAD)) == FAILS
-    assert verdict_of("views", seen(GOOD, BAD)) == PARTLY
-    assert verdict_of("views", seen((0.9, 0.95), (0.9, 0.95))) == SAME
+    assert outcome_of("views", seen(GOOD, GOOD)) == HOLDS  # whatever the head does
+    assert outcome_of("views", seen(BAD, BAD)) == FAILS
+    assert outcome_of("views", seen(GOOD, BAD)) == PARTLY
+    assert outcome_of("views", seen((0.9, 0.95), (0.9, 0.95))) == SAME
     both = {**seen(GOOD, GOOD), "other": seen(BAD, BAD)["data 0"]}
-    assert verdict_of("views", both) == MIXED
+    assert outcome_of("views", both) == MIXED
 
 
 def test_votes_keep_their_accuracy_whatever_the_head_does():
@@ -218,14 +217,14 @@ def test_votes_keep_their_accuracy_whatever_the_head_does():
         first = table(n, CNN_head=0.9, uniform=0.9, learned=0.9)
         return sweeps((first, table(n, CNN_head=0.3, uniform=uniform, learned=learned)))
 
-    assert verdict_of("noise", kept(0.9, 0.9)) == HOLDS
-    assert verdict_of("noise", kept(0.5, 0.5)) == FAILS
-    assert verdict_of("noise", kept(0.9, 0.5)) == MIXED
-    assert verdict_of("noise", kept(0.87, 0.87, FEW)) == UNDECIDED
-    left_out = JUDGES["noise"](kept(0.5, 0.5))
+    assert outcome_of("noise", kept(0.9, 0.9)) == HOLDS
+    assert outcome_of("noise", kept(0.5, 0.5)) == FAILS
+    assert outcome_of("noise", kept(0.9, 0.5)) == MIXED
+    assert outcome_of("noise", kept(0.87, 0.87, FEW)) == UNDECIDED
+    left_out = EVALUATIONS["noise"](kept(0.5, 0.5))
     assert left_out.lines[0].startswith("data 0, CNN head: 33.3% [")
     assert "of 2" in left_out.parts[0].counts
-    assert JUDGES["imbalance"] is JUDGES["noise"]
+    assert EVALUATIONS["imbalance"] is EVALUATIONS["noise"]
 
 
 def test_robust_is_who_loses_least_not_who_is_best():
@@ -238,10 +237,10 @@ def test_robust_is_who_loses_least_not_who_is_best():
     steady, falling = lost((0.7, 0.7), (0.95, 0.8)), lost((0.95, 0.8), (0.7, 0.7))
     level = lost((0.9, 0.8), (0.9, 0.8))
     claim = "robust-by-attention"
-    assert verdict_of(claim, sweeps(steady, level)) == HOLDS
-    assert verdict_of(claim, sweeps(falling, level)) == FAILS
-    assert verdict_of(claim, sweeps(level)) == SAME
-    assert verdict_of(claim, sweeps(steady, falling)) == MIXED
+    assert outcome_of(claim, sweeps(steady, level)) == HOLDS
+    assert outcome_of(claim, sweeps(falling, level)) == FAILS
+    assert outcome_of(claim, sweeps(level)) == SAME
+    assert outcome_of(claim, sweeps(steady, falling)) == MIXED
 
 
 def test_accuracy_hardly_depends_on_k_within_a_point():
@@ -250,12 +249,12 @@ def test_accuracy_hardly_depends_on_k_within_a_point():
             (table(n, uniform=0.9, learned=0.9), table(n, uniform=uniform, learned=learned))
         )
 
-    assert verdict_of("neighbors", at(0.9, 0.902)) == HOLDS
-    assert verdict_of("neighbors", at(0.8, 0.95)) == FAILS
-    assert verdict_of("neighbors", at(0.8, 0.9)) == MIXED
-    assert verdict_of("neighbors", at(0.9, 0.91)) == UNDECIDED
+    assert outcome_of("neighbors", at(0.9, 0.902)) == HOLDS
+    assert outcome_of("neighbors", at(0.8, 0.95)) == FAILS
+    assert outcome_of("neighbors", at(0.8, 0.9)) == MIXED
+    assert outcome_of("neighbors", at(0.9, 0.91)) == UNDECIDED
     both = {**at(0.9, 0.9), "other": at(0.8, 0.8)["data 0"]}
-    assert verdict_of("neighbors", both) == PARTLY
+    assert outcome_of("neighbors", both) == PARTLY
 
 
 def test_the_best_k_of_many_that_are_alike_gets_nothing_for_its_luck():
@@ -274,13 +273,13 @@ def test_the_k_ensemble_improves_nothing_unless_it_does():
         return replace(found, runs=found.runs + table(n, **{"k-ensemble": ensemble}).runs)
 
     claim = "k-ensemble"
-    assert verdict_of(claim, one(against(BAD))) == HOLDS
-    assert verdict_of(claim, one(against((0.5, 0.999)))) == HOLDS  # worse is no improvement
-    assert verdict_of(claim, one(against(GOOD))) == FAILS
-    assert verdict_of(claim, one(against(GOOD), against(BAD))) == MIXED
-    assert JUDGES[claim](one(against((0.705, 0.99)))).parts[0].verdict == UNDECIDED
-    assert verdict_of(claim, one(against(GOOD, FEW))) == UNDECIDED
-    assert "too few rows" in JUDGES[claim](one(against(BAD, FEW))).lines[0]
+    assert outcome_of(claim, one(against(BAD))) == HOLDS
+    assert outcome_of(claim, one(against((0.5, 0.999)))) == HOLDS  # worse is no improvement
+    assert outcome_of(claim, one(against(GOOD))) == FAILS
+    assert outcome_of(claim, one(against(GOOD), against(BAD))) == MIXED
+    assert EVALUATIONS[claim](one(against((0.705, 0.99)))).parts[0].outcome == UNDECIDED
+    assert outcome_of(claim, one(against(GOOD, FEW))) == UNDECIDED
+    assert "too few rows" in EVALUATIONS[claim](one(against(BAD, FEW))).lines[0]
 
 
 def test_several_heads_are_as_one_within_the_margins():
@@ -288,25 +287,25 @@ def test_several_heads_are_as_one_within_the_margins():
         named = {name.replace("h", "") + "_heads": asked for name, asked in found.items()}
         return table(n, as_it_is=0.9, **named)
 
-    assert verdict_of("heads", one(heads(h2=0.9, h4=0.9, h8=0.9))) == HOLDS
-    assert verdict_of("heads", one(heads(h4=0.8))) == FAILS
-    assert verdict_of("heads", one(heads(h4=0.99))) == FAILS
-    assert verdict_of("heads", one(heads(h2=0.9, h4=0.8))) == MIXED
-    assert verdict_of("heads", one(heads(h4=0.905))) == UNDECIDED
-    assert verdict_of("heads", one(heads(FEW, h4=0.8))) == UNDECIDED
+    assert outcome_of("heads", one(heads(h2=0.9, h4=0.9, h8=0.9))) == HOLDS
+    assert outcome_of("heads", one(heads(h4=0.8))) == FAILS
+    assert outcome_of("heads", one(heads(h4=0.99))) == FAILS
+    assert outcome_of("heads", one(heads(h2=0.9, h4=0.8))) == MIXED
+    assert outcome_of("heads", one(heads(h4=0.905))) == UNDECIDED
+    assert outcome_of("heads", one(heads(FEW, h4=0.8))) == UNDECIDED
 
 
 def test_a_gap_of_seven_points_is_one_of_five_to_nine():
     def behind(*points, n=MANY):
         return one(*(table(n, CNN_head=0.9, learned=0.9 - p, attnknn=0.9 - p) for p in points))
 
-    assert verdict_of("gap-to-cnn", behind(0.07)) == HOLDS
-    assert verdict_of("gap-to-cnn", behind(0.01)) == FAILS
-    assert verdict_of("gap-to-cnn", behind(0.2)) == FAILS
-    assert verdict_of("gap-to-cnn", behind(0.07, 0.01)) == PARTLY
-    assert verdict_of("gap-to-cnn", behind(0.07, n=FEW)) == UNDECIDED
+    assert outcome_of("gap-to-cnn", behind(0.07)) == HOLDS
+    assert outcome_of("gap-to-cnn", behind(0.01)) == FAILS
+    assert outcome_of("gap-to-cnn", behind(0.2)) == FAILS
+    assert outcome_of("gap-to-cnn", behind(0.07, 0.01)) == PARTLY
+    assert outcome_of("gap-to-cnn", behind(0.07, n=FEW)) == UNDECIDED
     apart = one(table(CNN_head=0.9, learned=0.83, attnknn=0.9))
-    assert verdict_of("gap-to-cnn", apart) == MIXED
+    assert outcome_of("gap-to-cnn", apart) == MIXED
 
 
 def test_queries_asked_at_once_and_alone_are_judged_apart():
@@ -320,14 +319,15 @@ def test_queries_asked_at_once_and_alone_are_judged_apart():
         ]
         return {"digits": measurements("overhead", *by_seed)}
 
-    assert verdict_of("overhead", costs([0.1, 0.2], [0.5, 0.6])) == HOLDS
-    assert verdict_of("overhead", costs([0.1, 0.2], [2.0, 3.0])) == PARTLY
-    assert verdict_of("overhead", costs([2.0, 2.0], [2.0, 3.0])) == FAILS
-    assert verdict_of("overhead", costs([0.9, 1.1], [0.9, 1.1])) == UNDECIDED
+    assert outcome_of("overhead", costs([0.1, 0.2], [0.5, 0.6])) == HOLDS
+    assert outcome_of("overhead", costs([0.1, 0.2], [2.0, 3.0])) == PARTLY
+    assert outcome_of("overhead", costs([2.0, 2.0], [2.0, 3.0])) == FAILS
+    assert outcome_of("overhead", costs([0.9, 1.1], [0.9, 1.1])) == UNDECIDED
     both = {**costs([0.1, 0.2], [0.1, 0.1]), "cifar10": costs([2.0, 2.0], [2.0, 2.0])["digits"]}
-    assert verdict_of("overhead", both) == MIXED
+    assert outcome_of("overhead", both) == MIXED
     assert (
-        "0.1500 [0.1000, 0.2000] ms" in JUDGES["overhead"](costs([0.1, 0.2], [0.5, 0.6])).lines[0]
+        "0.1500 [0.1000, 0.2000] ms"
+        in EVALUATIONS["overhead"](costs([0.1, 0.2], [0.5, 0.6])).lines[0]
     )
 
 
@@ -341,7 +341,7 @@ def index_rows(flat, inner, graph):
 
 
 @pytest.mark.parametrize(
-    ("by_seed", "verdict"),
+    ("by_seed", "outcome"),
     [
         ([(2, 1, 3), (2, 1, 4)], HOLDS),
         ([(2, 3, 1), (2, 3, 1)], FAILS),
@@ -349,10 +349,10 @@ def index_rows(flat, inner, graph):
         ([(2, 1, 3), (2, 3, 1)], UNDECIDED),
     ],
 )
-def test_indexes_are_compared_with_each_other(by_seed, verdict):
+def test_indexes_are_compared_with_each_other(by_seed, outcome):
     found = {"cifar10": measurements("index", *(index_rows(*times) for times in by_seed))}
-    assert verdict_of("index", found) == verdict
-    assert "FAISS HNSW: build" in JUDGES["index"](found).lines[2]
+    assert outcome_of("index", found) == outcome
+    assert "FAISS HNSW: build" in EVALUATIONS["index"](found).lines[2]
 
 
 def theory_sheets(norm, k, power):
@@ -367,37 +367,37 @@ def theory_sheets(norm, k, power):
 
 
 def test_each_part_of_the_theory_is_judged():
-    def verdict(*found):
-        return verdict_of("theory", {str(n): theory_sheets(*f) for n, f in enumerate(found)})
+    def outcome(*found):
+        return outcome_of("theory", {str(n): theory_sheets(*f) for n, f in enumerate(found)})
 
-    assert verdict((1.0, 50, -1.0)) == HOLDS
-    assert verdict((3.0, 200, -0.5)) == FAILS
-    assert verdict((1.0, 200, -1.0)) == PARTLY
-    assert verdict((1.0, 50, -1.0), (3.0, 200, -0.5)) == MIXED
+    assert outcome((1.0, 50, -1.0)) == HOLDS
+    assert outcome((3.0, 200, -0.5)) == FAILS
+    assert outcome((1.0, 200, -1.0)) == PARTLY
+    assert outcome((1.0, 50, -1.0), (3.0, 200, -0.5)) == MIXED
     nowhere = theory_sheets(1.0, 50, -1.0)
     rows = [{**row, "distance to all": 0.0} for row in nowhere.first.rows]
     nowhere = MeasurementSet((replace(nowhere.first, rows=tuple(rows)),))
-    assert JUDGES["theory"]({"digits": nowhere}).parts[2].verdict == UNDECIDED
-    left_out = JUDGES["theory"]({"digits": theory_sheets(3.0, 50, -0.5)})
-    assert [part.verdict for part in left_out.parts] == [FAILS, HOLDS, FAILS]
+    assert EVALUATIONS["theory"]({"digits": nowhere}).parts[2].outcome == UNDECIDED
+    left_out = EVALUATIONS["theory"]({"digits": theory_sheets(3.0, 50, -0.5)})
+    assert [part.outcome for part in left_out.parts] == [FAILS, HOLDS, FAILS]
 
 
 def test_votes_of_an_experiment_are_alike_within_half_a_point():
-    def verdict(uniform, distance, n=MANY):
+    def outcome(uniform, distance, n=MANY):
         found = one(table(n, uniform=uniform, distance=distance, learned=0.9))
-        return verdict_of("experiment-4", found)
+        return outcome_of("experiment-4", found)
 
-    assert verdict(0.9, 0.9) == HOLDS
-    assert verdict(0.8, 0.99) == FAILS
-    assert verdict(0.8, 0.9) == PARTLY
-    assert verdict(0.88, 0.92, FEW) == UNDECIDED
+    assert outcome(0.9, 0.9) == HOLDS
+    assert outcome(0.8, 0.99) == FAILS
+    assert outcome(0.8, 0.9) == PARTLY
+    assert outcome(0.88, 0.92, FEW) == UNDECIDED
 
 
 # Studies and the page
 
 
 def test_every_claim_has_a_judge_and_studies_that_are_asked_for():
-    assert set(claims.SAID) == set(JUDGES)
+    assert set(claims.STATEMENTS) == set(EVALUATIONS)
     asked = list(studies())
     assert all(claim.needs(asked) for claim in claims.CLAIMS)
     assert len({(s.preset, s.claim, s.dataset) for s in asked}) == len(asked)
@@ -416,12 +416,12 @@ def test_the_studies_fit_into_eight_hours_of_one_core():
 def experiment(tmp_path):
     """The study of an experiment, and its reports as if they had been measured."""
     study = next(s for s in studies(tmp_path) if s.preset == "experiment-4")
-    choices = {name: repr(v) for name, v in vars(preset_of("experiment-4").choices).items()}
-    settings = {**_asked(study), "stress": asdict(Stress()), "shift": asdict(Shift())}
+    options = {name: repr(v) for name, v in vars(preset_of("experiment-4").options).items()}
+    settings = {**_asked(study), "corruption": asdict(Corruption()), "shift": asdict(Shift())}
     for seed in study.seeds:
         found = table(head=0.9, uniform=0.9, distance=0.9, learned=0.9)
         runs = tuple(
-            replace(run, seed=seed, settings={**run.settings, **choices})
+            replace(run, seed=seed, settings={**run.settings, **options})
             for run in found.runs
             if run.seed == 0
         )
@@ -440,7 +440,12 @@ def rewrite(study, **changed):
 
 @pytest.mark.parametrize(
     "told",
-    [{"rows": 50}, {"preset": None}, {"network": None}, {"stress": {"kind": "shots", "level": 5}}],
+    [
+        {"rows": 50},
+        {"preset": None},
+        {"network": None},
+        {"corruption": {"kind": "shots", "level": 5}},
+    ],
     ids=str,
 )
 def test_a_report_that_was_told_something_else_is_refused(experiment, told):

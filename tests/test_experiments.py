@@ -24,7 +24,7 @@ from experiments.image_bars import image_bars  # noqa: E402
 from experiments.images.recipe import Recipe  # noqa: E402
 from experiments.methods import METHODS, TABLE_METHODS  # noqa: E402
 from experiments.pages import replace_between, short_table  # noqa: E402
-from experiments.single import known_reports  # noqa: E402
+from experiments.single import read_reports  # noqa: E402
 from experiments.table_bars import (  # noqa: E402
     OTHERS,
     OURS,
@@ -43,7 +43,7 @@ def table():
 def test_every_claim_names_known_methods_and_data():
     for claim in experiments.settings().values():
         if claim.get("kind") == "images":
-            recipes = [Recipe.named(name, 0) for name in claim["datasets"]]
+            recipes = [Recipe.named(name) for name in claim["datasets"]]
             assert [recipe.name for recipe in recipes] == claim["datasets"]
             assert {recipe.source for recipe in recipes} <= set(datasets.names())
             continue
@@ -177,7 +177,7 @@ def test_benchmarks_run_in_small(module, yardstick):
 def test_the_audit_is_measured_and_held_to_its_bars(tmp_path, capsys, monkeypatch):
     chosen = ["--only", "iris", "--rate", "0.2", "--seeds", "1", "--attention", "distance"]
     assert audits.main(["run", *chosen, "--folder", str(tmp_path)]) == 0
-    report = known_reports(tmp_path)[0]
+    report = read_reports(tmp_path)[0]
     assert report["all"]["entries"] == 120
     assert 0.8 < report["all"]["auroc"] <= 1.0
     assert "expected errors within 10 %" in capsys.readouterr().out
@@ -195,7 +195,7 @@ def test_coverage_is_measured_before_and_after_edits_and_held_to_its_bars(
 ):
     chosen = ["--only", "digits", "--seeds", "1", "--attention", "distance"]
     assert coverage.main(["run", *chosen, "--folder", str(tmp_path)]) == 0
-    report = known_reports(tmp_path)[0]
+    report = read_reports(tmp_path)[0]
     assert report["edits"] == {"add": 143, "forget": 114, "relabel": 28}
     assert report["after"]["entries"] == report["before"]["entries"] + 143 - 114
     for state in coverage.STATES:
@@ -268,7 +268,7 @@ def test_new_classes_are_measured_and_held_to_their_bars(tmp_path, capsys, monke
     folder = ["--folder", str(tmp_path / "reports")]
     chosen = ["--only", "digits", "--new", "3", "--seeds", "2", "--attention", "distance"]
     assert new_classes.main(["run", *chosen, *folder]) == 0
-    report = known_reports(tmp_path / "reports")[0]
+    report = read_reports(tmp_path / "reports")[0]
     assert len(report["new_classes"]) == len(report["5 examples"]["new"]) == 3
     assert set(report["before"]["new"]) == {0.0}  # a class without entries is never answered
     assert 0.3 < np.mean(report["5 examples"]["new"]) < np.mean(report["10 examples"]["new"])
@@ -296,7 +296,7 @@ def test_rows_of_new_classes_are_chosen_by_the_seed():
 def test_forgetting_is_measured_at_every_budget(tmp_path, capsys, monkeypatch):
     folder = ["--folder", str(tmp_path / "reports")]
     assert forgetting.main(["run", "--only", "iris", "--seeds", "2", *folder]) == 0
-    report = known_reports(tmp_path / "reports")[0]
+    report = read_reports(tmp_path / "reports")[0]
     assert set(report["policies"]) == {"least value", "random", "newest"}
     assert all(set(found) == {"50%", "25%", "10%"} for found in report["policies"].values())
     assert capsys.readouterr().out.count("| iris, 2 seeds |") == 6

@@ -242,16 +242,15 @@ class _Draft:
 
     def draw(self, found: Collected, ours: str | None) -> None:
         from attnknn.research.reports.curves import curve_section
+        from attnknn.research.reports.measurements import measurement_section
         from attnknn.research.reports.model import error_sections
-        from attnknn.research.reports.sheets import measurement_section
-        from attnknn.research.reports.sweeps import sweep_section
-        from attnknn.research.reports.tables import section_of
+        from attnknn.research.reports.tables import sweep_section, table_section
 
         for name, table in found.tables.items():
             file_name = name.replace("/", "-")
             with self._noting(name):
                 own = _ours(table.methods, ours)
-                self.sections.append(section_of(table, name, own, file_name))
+                self.sections.append(table_section(table, name, own, file_name))
             with self._noting(f"{name}, close-up"):
                 if name in found.error_analyses:
                     self.sections += error_sections(found.error_analyses[name], name, file_name)

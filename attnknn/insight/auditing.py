@@ -56,7 +56,7 @@ def audit(clf: AttnKNNClassifier, *, near: float = 0.1) -> Audit:
     --------
     >>> from sklearn.datasets import make_blobs
     >>> from attnknn import AttnKNNClassifier
-    >>> from attnknn.research.evaluation.stress import symmetric_noise
+    >>> from attnknn.research.evaluation.corruption import symmetric_noise
     >>> X, y = make_blobs(300, n_features=4, centers=6, random_state=0)
     >>> noisy = symmetric_noise(y, 0.2, random_state=0)
     >>> found = audit(AttnKNNClassifier(attention="distance").fit(X, noisy))

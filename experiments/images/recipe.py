@@ -1,17 +1,17 @@
-"""Names of image trainings: which data, which network, from which seed, with which damage."""
+"""Names of image trainings: which data, which network, with which corruption."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from attnknn.research.evaluation.corruption import Corruption
 from attnknn.research.experiments.networks import Network, network_of
-from attnknn.research.experiments.stresses import Stress
 
-STRESSES = {
-    "none": Stress(),
-    "noise": Stress("symmetric", 0.3),
-    "worst": Stress(),  # the damage is in the data
-    "imbalance": Stress("imbalance", 100),
+CORRUPTIONS = {
+    "none": Corruption(),
+    "noise": Corruption("symmetric", 0.3),
+    "worst": Corruption(),  # the wrong labels are in the data
+    "imbalance": Corruption("imbalance", 100),
 }
 DATA = ("cifar10", "fashion-mnist", "mnist")
 
@@ -22,38 +22,41 @@ class Recipe:
 
     Parameters
     ----------
-    epochs : other than the network's own
-    rows : take only the first so many training rows, for a try
-    stress : a name in `STRESSES`; the damage is done before anything is fitted
+    epochs : int, optional
+        Other than those of the network.
+    rows : int, optional
+        Number of training rows, for a quick try.
+    corruption : str, default="none"
+        A name in `CORRUPTIONS`, applied before anything is fitted.
     """
 
     data: str
     width: str
-    seed: int
     epochs: int | None = None
     rows: int | None = None
-    stress: str = "none"
+    corruption: str = "none"
 
     @property
     def name(self) -> str:
-        """What its folder of results is called."""
-        return "-".join([self.data, self.width, *([] if self.stress == "none" else [self.stress])])
+        """Name of its folder of results."""
+        ending = [] if self.corruption == "none" else [self.corruption]
+        return "-".join([self.data, self.width, *ending])
 
     @classmethod
-    def named(cls, name: str, seed: int) -> Recipe:
+    def named(cls, name: str) -> Recipe:
         """The recipe whose folder has this name.
 
-        >>> Recipe.named("cifar10-narrow-noise", 1).stress
+        >>> Recipe.named("cifar10-narrow-noise").corruption
         'noise'
         """
         parts = name.split("-")
-        stress = parts.pop() if parts[-1] in STRESSES else "none"
-        return cls("-".join(parts[:-1]), parts[-1], seed, stress=stress)
+        corruption = parts.pop() if parts[-1] in CORRUPTIONS else "none"
+        return cls("-".join(parts[:-1]), parts[-1], corruption=corruption)
 
     @property
     def source(self) -> str:
-        """The data set that has its rows."""
-        return "cifar10n-worst" if self.stress == "worst" else self.data
+        """Name of the data set that has its rows."""
+        return "cifar10n-worst" if self.corruption == "worst" else self.data
 
     @property
     def network(self) -> Network:

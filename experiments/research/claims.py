@@ -21,11 +21,10 @@ from attnknn.research.evaluation.intervals import (
 )
 from attnknn.research.evaluation.measurements import MeasurementSet
 from attnknn.research.evaluation.table import Table
-from attnknn.research.experiments.presets import PRESETS
-from attnknn.research.experiments.study import Study
-from attnknn.research.reports.sheets import falling_power
+from attnknn.research.experiments.study import PRESETS, Study
+from attnknn.research.reports.measurements import falling_power
 from experiments.research.results import Found, Tables, missing, read
-from experiments.research.verdicts import Part, Region, by_region, by_signs, of_all
+from experiments.research.verdicts import Part, Region, by_region, by_signs, combined_outcome
 
 VOTES = ("uniform", "distance", "learned", "attnknn", "k-ensemble", "adaptive K")
 OTHERS = ("uniform", "distance")
@@ -47,19 +46,19 @@ AS_1_OVER_K = Region(-1.25, -0.75)  # powers of K; halfway to 1/√K it is somet
 
 
 @dataclass(frozen=True)
-class LeaveOneOutBatch:
-    """What was measured, a line each, and the verdict on each part of the claim."""
+class ClaimResult:
+    """What was measured, a line each, and the outcome on each part of the claim."""
 
     lines: list[str]
     parts: list[Part]
 
     @property
-    def verdict(self) -> str:
-        """The verdict with the counts that it comes from."""
-        return f"{of_all(self.parts)} ({'; '.join(map(str, self.parts))})"
+    def outcome(self) -> str:
+        """The outcome with the counts that it comes from."""
+        return f"{combined_outcome(self.parts)} ({'; '.join(map(str, self.parts))})"
 
 
-Judge = Callable[[Mapping[str, Any]], LeaveOneOutBatch]
+Evaluation = Callable[[Mapping[str, Any]], ClaimResult]
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class Claim:
     said: str
     study: str
     data: tuple[str, ...]
-    judge: Judge
+    judge: Evaluation
     preset: str | None = None
 
     def needs(self, asked: Sequence[Study]) -> list[Study]:
@@ -86,7 +85,7 @@ class Claim:
         lacking = [name for name in names if name not in by_name]
         if lacking:
             raise InvalidSettingError(
-                f"{self.title!r} is judged by studies that nobody asks for: {lacking}. "
+                f"{self.title!r} needs studies that are not requested: {lacking}. "
                 "Add them to studies.toml."
             )
         return [by_name[name] for name in names]
@@ -111,21 +110,21 @@ def _seed_range(values: Sequence[float]) -> Interval:
     return Interval(float(np.mean(values)), min(values), max(values))
 
 
-def _better(metric: str, better: int) -> Judge:
+def _better(metric: str, better: int) -> Evaluation:
     """Learned attention against uniform and distance votes on every data set."""
 
-    def judge(found: Mapping[str, Tables]) -> LeaveOneOutBatch:
+    def judge(found: Mapping[str, Tables]) -> ClaimResult:
         lines, parts = [], []
         for other in OTHERS:
             gaps = {n: _gap(t[None], metric, "learned", other) for n, t in found.items()}
             lines += [f"{name}: learned − {other} {gap:+.4f}" for name, gap in gaps.items()]
             parts.append(by_signs(f"against {other}", list(gaps.values()), better=better))
-        return LeaveOneOutBatch(lines, parts)
+        return ClaimResult(lines, parts)
 
     return judge
 
 
-def _views(found: Mapping[str, Tables]) -> LeaveOneOutBatch:
+def _views(found: Mapping[str, Tables]) -> ClaimResult:
     """Every method with views against itself without; the CNN head is shown and not judged."""
     lines = []
     gaps: dict[str, list[Interval]] = {"learned": [], "other votes": []}
@@ -137,7 +136,7 @@ def _views(found: Mapping[str, Tables]) -> LeaveOneOutBatch:
             lines.append(f"{name}, {method}: ECE {ece:+.4f}, log-loss {nll:+.4f}")
             if method in VOTES:
                 gaps["learned" if method == "learned" else "other votes"].append(ece)
-    return LeaveOneOutBatch(lines, [by_signs(about, g, better=-1) for about, g in gaps.items()])
+    return ClaimResult(lines, [by_signs(about, g, better=-1) for about, g in gaps.items()])
 
 
 def _ends(tables: Tables) -> tuple[Table, Table]:
@@ -153,7 +152,7 @@ def _kept_share(first: Table, last: Table, method: str) -> Interval:
     return Interval(float(rows["last"].mean() / rows["first"].mean()), float(lower), float(upper))
 
 
-def _keeps(found: Mapping[str, Tables]) -> LeaveOneOutBatch:
+def _keeps(found: Mapping[str, Tables]) -> ClaimResult:
     """How much accuracy is kept from the first place to the last; only votes are judged."""
     lines, parts = [], []
     for name, tables in found.items():
@@ -170,14 +169,14 @@ def _keeps(found: Mapping[str, Tables]) -> LeaveOneOutBatch:
             )
         left_out = [share for method, share in kept.items() if method in VOTES]
         parts.append(by_region(name, left_out, KEPT))
-    return LeaveOneOutBatch(lines, parts)
+    return ClaimResult(lines, parts)
 
 
 def _changed(first: Table, last: Table, method: str) -> np.ndarray:
     return last.by_row("accuracy", method) - first.by_row("accuracy", method)
 
 
-def _robust_by_attention(found: Mapping[str, Tables]) -> LeaveOneOutBatch:
+def _robust_by_attention(found: Mapping[str, Tables]) -> ClaimResult:
     """What learned attention loses in accuracy by noise, against what the others lose."""
     lines, parts = [], []
     for other in OTHERS:
@@ -191,10 +190,10 @@ def _robust_by_attention(found: Mapping[str, Tables]) -> LeaveOneOutBatch:
                 f"{theirs.mean():+.4f} with {other}, difference {gaps[-1]:+.4f}"
             )
         parts.append(by_signs(f"against {other}", gaps, better=+1))
-    return LeaveOneOutBatch(lines, parts)
+    return ClaimResult(lines, parts)
 
 
-def _neighbors(found: Mapping[str, Tables]) -> LeaveOneOutBatch:
+def _neighbors(found: Mapping[str, Tables]) -> ClaimResult:
     """The accuracy at the best K minus that at the worst, and log-loss at both ends."""
     lines, parts = [], []
     for name, tables in found.items():
@@ -211,7 +210,7 @@ def _neighbors(found: Mapping[str, Tables]) -> LeaveOneOutBatch:
                 "at the largest"
             )
         parts.append(by_region(name, spreads, HARDLY))
-    return LeaveOneOutBatch(lines, parts)
+    return ClaimResult(lines, parts)
 
 
 def _best_and_worst(right: Mapping[Any, Floats]) -> tuple[Any, Any]:
@@ -230,7 +229,7 @@ def _spread(right: Mapping[Any, Floats]) -> Interval:
     return mean_interval(apart)
 
 
-def _k_ensemble(found: Mapping[str, Tables]) -> LeaveOneOutBatch:
+def _k_ensemble(found: Mapping[str, Tables]) -> ClaimResult:
     """The k-ensemble improves on votes at one K by less than the margins."""
     lines, parts = [], []
     for metric, margin in MARGINS.items():
@@ -242,10 +241,10 @@ def _k_ensemble(found: Mapping[str, Tables]) -> LeaveOneOutBatch:
             lines.append(f"{name}: k-ensemble − distance, {WORDS[metric]} {gap:+.4f}{few}")
             gaps += [] if few else [gap]
         parts.append(by_region(WORDS[metric], gaps, region))
-    return LeaveOneOutBatch(lines, parts)
+    return ClaimResult(lines, parts)
 
 
-def _heads(found: Mapping[str, Tables]) -> LeaveOneOutBatch:
+def _heads(found: Mapping[str, Tables]) -> ClaimResult:
     """Several heads differ from one by less than the margins."""
     lines, parts = [], []
     for metric in ("accuracy", "nll"):
@@ -258,7 +257,7 @@ def _heads(found: Mapping[str, Tables]) -> LeaveOneOutBatch:
                 lines.append(f"{name}: {heads} − one, {WORDS[metric]} {gap:+.4f}{few}")
                 gaps += [] if few else [gap]
         parts.append(by_region(WORDS[metric], gaps, _within(metric)))
-    return LeaveOneOutBatch(lines, parts)
+    return ClaimResult(lines, parts)
 
 
 def _few_words(table: Table) -> str:
@@ -269,7 +268,7 @@ def _within(metric: str) -> Region:
     return Region(-MARGINS[metric], MARGINS[metric])
 
 
-def _behind_cnn(found: Mapping[str, Tables]) -> LeaveOneOutBatch:
+def _behind_cnn(found: Mapping[str, Tables]) -> ClaimResult:
     """The CNN head of the same training minus learned attention and the default."""
     lines, parts = [], []
     for name, tables in found.items():
@@ -283,10 +282,10 @@ def _behind_cnn(found: Mapping[str, Tables]) -> LeaveOneOutBatch:
                     f"{loss:+.4f}"
                 )
         parts.append(by_region(name, gaps, BEHIND))
-    return LeaveOneOutBatch(lines, parts)
+    return ClaimResult(lines, parts)
 
 
-def _overhead(found: Mapping[str, MeasurementSet]) -> LeaveOneOutBatch:
+def _overhead(found: Mapping[str, MeasurementSet]) -> ClaimResult:
     """What weights and vote take beyond the search; uniform ones are shown and not judged."""
     lines, parts = [], []
     for how in ("at once", "alone"):
@@ -297,7 +296,7 @@ def _overhead(found: Mapping[str, MeasurementSet]) -> LeaveOneOutBatch:
                 costs += [] if what == "uniform" else [cost]
                 lines.append(f"{name}, {what}: {cost:.4f} ms for each query asked {how}")
         parts.append(by_region(f"asked {how}", costs, BELOW_1_MS))
-    return LeaveOneOutBatch(lines, parts)
+    return ClaimResult(lines, parts)
 
 
 FASTER_PAIRS = {
@@ -311,7 +310,7 @@ FASTER_PAIRS = {
 }
 
 
-def _index(found: Mapping[str, MeasurementSet]) -> LeaveOneOutBatch:
+def _index(found: Mapping[str, MeasurementSet]) -> ClaimResult:
     """Times of one machine are compared with each other, seed by seed."""
     lines = [
         f"{name}, {what}: build {numbers.cell(what, 'build s')} s, search "
@@ -324,7 +323,7 @@ def _index(found: Mapping[str, MeasurementSet]) -> LeaveOneOutBatch:
     for about, (column, first, second) in FASTER_PAIRS.items():
         ratios = [_ratio(numbers, column, first, second) for numbers in found.values()]
         parts.append(by_region(about, ratios, FASTER))
-    return LeaveOneOutBatch(lines, parts)
+    return ClaimResult(lines, parts)
 
 
 def _ratio(numbers: MeasurementSet, column: str, first: str, second: str) -> Interval:
@@ -332,7 +331,7 @@ def _ratio(numbers: MeasurementSet, column: str, first: str, second: str) -> Int
     return _seed_range([ours / theirs for ours, theirs in pairs])
 
 
-def _theory(found: Mapping[str, MeasurementSet]) -> LeaveOneOutBatch:
+def _theory(found: Mapping[str, MeasurementSet]) -> ClaimResult:
     """Norms, K against √n, and how the shares of K neighbors approach those of all in sight."""
     lines = []
     norms, sizes, powers = [], [], []
@@ -350,7 +349,7 @@ def _theory(found: Mapping[str, MeasurementSet]) -> LeaveOneOutBatch:
             f"falls as K to the power of {powers[-1]:.2f}",
         ]
     lines.append("The error itself is not judged: it also has parts that no K takes away")
-    return LeaveOneOutBatch(
+    return ClaimResult(
         lines,
         [
             by_region("norms are one", norms, NORM_OF_ONE),
@@ -375,7 +374,7 @@ def _norms(numbers: MeasurementSet) -> Interval:
     return Interval(numbers.mean(what, "value"), least, largest)
 
 
-def _as_often_right(found: Mapping[str, Tables]) -> LeaveOneOutBatch:
+def _as_often_right(found: Mapping[str, Tables]) -> ClaimResult:
     """The votes of an experiment's set-up: learned against the others, within the margin."""
     (tables,) = found.values()
     table = tables[None]
@@ -388,10 +387,10 @@ def _as_often_right(found: Mapping[str, Tables]) -> LeaveOneOutBatch:
     lines += [f"learned − {other}, accuracy {gap:+.4f}" for other, gap in gaps.items()]
     lines.append(f"Measured with {table.encoder}")
     parts = [by_region(f"as {other}", [gap], _within("accuracy")) for other, gap in gaps.items()]
-    return LeaveOneOutBatch(lines, parts)
+    return ClaimResult(lines, parts)
 
 
-JUDGES: dict[str, Judge] = {
+EVALUATIONS: dict[str, Evaluation] = {
     "accuracy": _better("accuracy", +1),
     "log-loss": _better("nll", -1),
     "calibration": _better("ece", -1),
@@ -408,8 +407,10 @@ JUDGES: dict[str, Judge] = {
     "theory": _theory,
     **dict.fromkeys(PRESETS, _as_often_right),
 }
-SAID: dict[str, dict[str, Any]] = tomllib.loads((Path(__file__).parent / "said.toml").read_text())
+STATEMENTS: dict[str, dict[str, Any]] = tomllib.loads(
+    (Path(__file__).parent / "said.toml").read_text()
+)
 CLAIMS = [
-    Claim(**{**said, "data": tuple(said["data"])}, judge=JUDGES[name])
-    for name, said in SAID.items()
+    Claim(**{**said, "data": tuple(said["data"])}, judge=EVALUATIONS[name])
+    for name, said in STATEMENTS.items()
 ]

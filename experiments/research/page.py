@@ -1,4 +1,4 @@
-"""Writes docs/claims.md: claim, what the documents said, what was measured, verdict."""
+"""Writes docs/claims.md: claim, what the documents said, what was measured, outcome."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnknn.research.experiments.study import Study
-from experiments.research.claims import CLAIMS, Claim, LeaveOneOutBatch
+from experiments.research.claims import CLAIMS, Claim, ClaimResult
 from experiments.research.results import hours, missing, missing_words, size_words, studies, words
 
 PAGE = Path(__file__).parents[2] / "docs" / "claims.md"
 INTRODUCTION = (Path(__file__).parent / "introduction.md").read_text()
-TABLE = "| claim | verdict | rests on |\n|---|---|---|\n"
+TABLE = "| claim | outcome | rests on |\n|---|---|---|\n"
 
 
 @dataclass(frozen=True)
@@ -27,23 +27,23 @@ class Entry:
     """
 
     claim: Claim
-    left_out: LeaveOneOutBatch | None
+    left_out: ClaimResult | None
     rests_on: list[str]
     lacking: list[Study]
 
     @property
-    def verdict(self) -> str:
+    def outcome(self) -> str:
         """In words; there is none before every study is complete."""
         if self.left_out is None:
             return "not measured yet"
         if self.lacking:
             return f"measured in part; missing: {', '.join(map(words, self.lacking))}"
-        return self.left_out.verdict
+        return self.left_out.outcome
 
     @property
     def row(self) -> str:
         """The line of the table."""
-        return f"| {self.claim.title} | {self.verdict} | {', '.join(self.rests_on)} |\n"
+        return f"| {self.claim.title} | {self.outcome} | {', '.join(self.rests_on)} |\n"
 
     @property
     def section(self) -> str:
@@ -54,7 +54,7 @@ class Entry:
         return (
             f"\n## {self.claim.title}\n\n**The documents**: {self.claim.said}\n\n"
             f"**Measured** on {', '.join(self.rests_on)}:\n\n{lines}\n\n"
-            f"**Verdict**: {self.verdict}.\n"
+            f"**Verdict**: {self.outcome}.\n"
         )
 
 

@@ -11,14 +11,14 @@ from typing import Any
 from attnknn.errors import InvalidInputError
 from attnknn.research.datasets import SOURCES
 from attnknn.research.evaluation.measurements import MeasurementSet
+from attnknn.research.evaluation.protocol import method_settings
 from attnknn.research.evaluation.report import REPORT, Report, read_report
 from attnknn.research.evaluation.table import Table
 from attnknn.research.experiments.claims import MEASURED, Cell, cells_of, settings_of
-from attnknn.research.experiments.kept import methods_of, plain
-from attnknn.research.experiments.measures.index import QUERIES
-from attnknn.research.experiments.methods import Choices
-from attnknn.research.experiments.presets import SEEDS, preset_of
-from attnknn.research.experiments.study import Study, network_for
+from attnknn.research.experiments.measures import QUERIES
+from attnknn.research.experiments.methods import MethodSettings
+from attnknn.research.experiments.running import plain
+from attnknn.research.experiments.study import SEEDS, Study, network_for, preset_of
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results" / "research"
@@ -96,7 +96,7 @@ def read(study: Study) -> Found:
 
 
 def size_words(study: Study, found: Found) -> str:
-    """What a verdict rests on: data, rows, seeds."""
+    """What a outcome rests on: data, rows, seeds."""
     if isinstance(found, MeasurementSet):
         rows, seeds = ASKED_ROWS[study.claim].format(**found.first.settings["measure"]), found.seeds
     else:
@@ -110,8 +110,8 @@ def _settings(study: Study) -> dict[str, Any]:
 
 
 def _cells(study: Study) -> list[Cell]:
-    choices = Choices() if study.preset is None else preset_of(study.preset).choices
-    return cells_of(study.claim, _settings(study), choices)
+    options = MethodSettings() if study.preset is None else preset_of(study.preset).options
+    return cells_of(study.claim, _settings(study), options)
 
 
 def _asked(study: Study) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _report(study: Study) -> Report:
 
 
 def _check_table(study: Study, cell: Cell, table: Table) -> None:
-    found, methods = methods_of(table), cell.methods()
+    found, methods = method_settings(table), cell.methods()
     path = study.place / REPORT
     is_same = found.items() <= methods.items() and methods.keys() - found.keys() <= STAND_INS
     asked = _asked(study) | plain(cell.settings)

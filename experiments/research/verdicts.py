@@ -1,4 +1,4 @@
-"""Rules that turn measured differences and ranges into the verdict on one part of a claim."""
+"""Rules that turn measured differences and ranges into the outcome on one part of a claim."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ SAME, UNDECIDED = "no difference is seen", "not decided"
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a claim: what it is about, its verdict, and how many figures speak for it."""
+    """One part of a claim: what it is about, its outcome, and how many figures speak for it."""
 
     about: str
-    verdict: str
+    outcome: str
     counts: str
 
     def __str__(self) -> str:
@@ -46,18 +46,18 @@ def by_signs(about: str, gaps: Sequence[Interval], *, better: int) -> Part:
     It holds where some are better and none is worse, fails where some are worse and none is better.
 
     >>> by_signs("log-loss", [Interval(-0.2, -0.3, -0.1), Interval(0.0, -0.1, 0.1)], better=-1)
-    Part(about='log-loss', verdict='holds', counts='better on 1, worse on 0, level on 1 of 2')
+    Part(about='log-loss', outcome='holds', counts='better on 1, worse on 0, level on 1 of 2')
     """
     sides = [better * _side(gap) for gap in gaps]
     n_better, n_worse, n_level = (sides.count(side) for side in (1, -1, 0))
-    verdict = {
+    outcome = {
         (True, True): MIXED,
         (True, False): HOLDS,
         (False, True): FAILS,
         (False, False): SAME,
     }[n_better > 0, n_worse > 0]
     counts = f"better on {n_better}, worse on {n_worse}, level on {n_level} of {len(gaps)}"
-    return Part(about, verdict, counts)
+    return Part(about, outcome, counts)
 
 
 def by_region(about: str, figures: Sequence[Interval], region: Region) -> Part:
@@ -66,7 +66,7 @@ def by_region(about: str, figures: Sequence[Interval], region: Region) -> Part:
     It fails where some lie outside and none inside; an interval across a border decides nothing.
 
     >>> by_region("gap", [Interval(0.07, 0.06, 0.08)], Region(0.05, 0.09))
-    Part(about='gap', verdict='holds', counts='true of 1, false of 0, not decided on 0 of 1')
+    Part(about='gap', outcome='holds', counts='true of 1, false of 0, not decided on 0 of 1')
     >>> by_region("gap", [Interval(0.01, 0.0, 0.02)], Region(0.05, 0.09)).counts
     'true of 0, false of 1 (below), not decided on 0 of 1'
     """
@@ -92,14 +92,14 @@ def _where(figures: Sequence[Interval], region: Region) -> str:
     return f" ({found})" if found else ""
 
 
-def of_all(parts: Sequence[Part]) -> str:
-    """The verdict on a claim that says all of its parts."""
-    found = {part.verdict for part in parts}
+def combined_outcome(parts: Sequence[Part]) -> str:
+    """The outcome on a claim that says all of its parts."""
+    found = {part.outcome for part in parts}
     if len(found) == 1:
         return found.pop()
     if HOLDS in found:
         return PARTLY
-    return next(verdict for verdict in (MIXED, FAILS, UNDECIDED) if verdict in found)
+    return next(outcome for outcome in (MIXED, FAILS, UNDECIDED) if outcome in found)
 
 
 def _side(gap: Interval) -> int:

@@ -11,8 +11,7 @@ import sys
 from pathlib import Path
 
 from attnknn.errors import AttnKNNError
-from attnknn.research import datasets
-from experiments.vit.measuring import LAYERS, measure_layer
+from experiments.vit.measuring import LAYERS, measure
 
 RESULTS = Path(__file__).parents[1] / "results" / "vit" / "cifar10-vit"
 
@@ -24,10 +23,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, action="append")
     chosen = parser.parse_args(arguments)
     try:
-        data = datasets.load("cifar10")
         for seed in chosen.seed or [0, 1, 2]:
             for layer in chosen.layer or LAYERS:
-                table = measure_layer(layer, seed, data, RESULTS)
+                table = measure([layer], [seed], RESULTS)
                 print(f"{layer}, seed {seed}: accuracy {table.mean('accuracy', layer):.4f}")
     except AttnKNNError as error:
         print(error, file=sys.stderr)

@@ -1,23 +1,24 @@
-"""From settings to a table: one model for each layer and seed, all with the same budget."""
+"""Trains one small Vision Transformer for each layer and seed, all with the same budget."""
 
 from __future__ import annotations
 
 import re
+import shutil
 import time
 import tomllib
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from attnknn.encoders.image.rows import image_rows
-from attnknn.metrics import row_correct, row_nll, score_all
 from attnknn.research import datasets
 from attnknn.research.datasets import Dataset
-from attnknn.research.evaluation.protocol import versions
-from attnknn.research.evaluation.report import REPORT, add_table, read_report
-from attnknn.research.evaluation.table import Run, Table, merged
+from attnknn.research.evaluation.protocol import CellRun, Predictions, run_cells, table_of
+from attnknn.research.evaluation.report import REPORT
+from attnknn.research.evaluation.table import Table, merged
 from attnknn.vit.training import (
     EpochMetrics,
     ImagePreprocessor,
@@ -46,32 +47,24 @@ class Arrays:
         return self.rows.take(rows, self.shape, may_resize=False)
 
 
-def measure_vits(name: str, seeds: list[int], results: Path) -> Table:
-    """All layers on several seeds; what has a report is not run again."""
-    folder = results / name
-    report = read_report(folder / REPORT)
-    missing = [
-        (seed, layer)
-        for seed in seeds
-        for layer in LAYERS
-        if report.table(slug(layer), seed) is None
-    ]
-    data = datasets.load("cifar10") if missing else None
-    for seed, layer in missing:
-        assert data is not None
-        measure_layer(layer, seed, data, folder)
-    return merged(read_report(folder / REPORT).tables.values()).with_seeds(seeds)
+def measure(layers: Sequence[str], seeds: Sequence[int], folder: Path) -> Table:
+    """Train the models that the report does not have; each layer is a cell of it."""
+    names = {slug(layer): layer for layer in layers}
+    data = cache(lambda: datasets.load("cifar10"))
+
+    def run_layer(name: str, seed: int) -> CellRun:
+        return _run_layer(names[name], seed, data(), folder / name / str(seed) / "checkpoint")
+
+    tables = run_cells(folder / REPORT, list(names), seeds, run_layer, lambda *_: {})
+    for name in names:
+        shutil.rmtree(folder / name, ignore_errors=True)  # checkpoints
+    return merged(tables.values())
 
 
-def measure_layer(layer: str, seed: int, data: Dataset, folder: Path) -> Table:
-    """Train one model, or read what an earlier run left; each layer is a cell of the report."""
-    known = read_report(folder / REPORT).table(slug(layer), seed)
-    if known is not None:
-        return known
-    checkpoint = folder / slug(layer) / str(seed) / "checkpoint"
+def _run_layer(layer: str, seed: int, data: Dataset, checkpoint: Path) -> CellRun:
     training = VitTrainConfig(**SETTINGS["training"], seed=seed)
     settings = {**SETTINGS["model"], **LAYERS[layer], "num_classes": len(data.classes)}
-    images, asked = Arrays(data.X_train), Arrays(data.X_test)
+    images, queries = Arrays(data.X_train), Arrays(data.X_test)
     pixels = ImagePreprocessor.from_images(images, (settings["image_size"],) * 2)
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     model, result = train_vit(
@@ -84,17 +77,18 @@ def measure_layer(layer: str, seed: int, data: Dataset, folder: Path) -> Table:
         on_epoch=lambda epoch: print(line(layer, seed, epoch), flush=True),
     )
     started = time.perf_counter()
-    found = evaluate(model, asked, data.y_test, pixels, keep_outputs=True)
-    outputs = torch.cat(found.outputs).double()
+    found = evaluate(model, queries, data.y_test, pixels, keep_outputs=True)
+    probabilities = torch.cat(found.outputs).double().softmax(1).numpy()
     seconds = time.perf_counter() - started
-    table = _table(layer, seed, data, outputs.softmax(1).numpy(), (result.seconds, seconds))
-    add_table(folder / REPORT, table, slug(layer), training=_course(settings, result))
-    checkpoint.unlink()
-    return table
+    predictions = Predictions(
+        layer, probabilities, {}, result.seconds, seconds, settings=LAYERS[layer]
+    )
+    table = table_of(data, [predictions], seed, corruption="none", encoder=_encoder())
+    return CellRun(table, _training(settings, result))
 
 
 def line(layer: str, seed: int, epoch: EpochMetrics) -> str:
-    """An epoch in words."""
+    """Metrics of an epoch in one line."""
     return (
         f"{layer}, seed {seed}, epoch {epoch.number}: train {epoch.train_top1:.4f}, validation "
         f"{epoch.validation_top1:.4f}, {epoch.seconds:.0f} s"
@@ -102,7 +96,7 @@ def line(layer: str, seed: int, epoch: EpochMetrics) -> str:
 
 
 def slug(layer: str) -> str:
-    """A name for a folder.
+    """A layer as the name of a cell.
 
     >>> slug("KVT, K = 9")
     'kvt-k-9'
@@ -110,34 +104,7 @@ def slug(layer: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", layer.lower()).strip("-")
 
 
-def _table(
-    layer: str, seed: int, data: Dataset, found: np.ndarray[Any, Any], seconds: tuple[float, float]
-) -> Table:
-    run = Run(
-        method=layer,
-        seed=seed,
-        scores=score_all(data.y_test, found),
-        row_nll=row_nll(data.y_test, found),
-        row_correct=row_correct(data.y_test, found),
-        row_confidence=found.max(axis=1),
-        fit_seconds=round(seconds[0], 1),
-        predict_seconds=round(seconds[1], 1),
-        settings=LAYERS[layer],
-        chosen={},
-    )
-    return Table(
-        dataset=data.name,
-        checksum=data.checksum,
-        n_train=len(data.y_train),
-        n_test=len(data.y_test),
-        corruption="none",
-        encoder=_words(),
-        versions=versions(),
-        runs=(run,),
-    )
-
-
-def _words() -> str:
+def _encoder() -> str:
     model, training = SETTINGS["model"], SETTINGS["training"]
     return (
         f"ViT of {model['depth']} blocks, width {model['dim']}, {model['num_heads']} heads, "
@@ -145,7 +112,7 @@ def _words() -> str:
     )
 
 
-def _course(settings: dict[str, Any], result: VitTrainResult) -> dict[str, Any]:
+def _training(settings: dict[str, Any], result: VitTrainResult) -> dict[str, Any]:
     return {
         "model": settings,
         "training": SETTINGS["training"],

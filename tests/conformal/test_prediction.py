@@ -14,7 +14,7 @@ from attnknn import AttnKNNClassifier, DistanceAttention, PredictionSets
 from attnknn.calibration.fitting import MAX_NEIGHBORS_FOR_NOISE
 from attnknn.errors import InvalidInputError, InvalidSettingError, NotFittedYetError
 from attnknn.metrics import set_coverage, set_size
-from attnknn.research.evaluation.stress import symmetric_noise
+from attnknn.research.evaluation.corruption import symmetric_noise
 
 WAYS = {
     "lac": {},

@@ -13,7 +13,7 @@ from attnknn.calibration import Calibration
 from attnknn.errors import InvalidInputError, InvalidSettingError, NotFittedYetError
 from attnknn.insight import audit
 from attnknn.insight.auditing import label_posterior
-from attnknn.research.evaluation.stress import symmetric_noise
+from attnknn.research.evaluation.corruption import symmetric_noise
 
 
 def fitted(attention="distance", *, n=90, rate=0.2, **settings):

@@ -21,7 +21,7 @@ from attnknn.insight import (
     what_if,
 )
 from attnknn.insight.forgetting import answer_forgotten
-from attnknn.research.evaluation.stress import symmetric_noise
+from attnknn.research.evaluation.corruption import symmetric_noise
 from attnknn.training import TrainConfig
 
 QUERIES = blobs(15, seed=3)[0]

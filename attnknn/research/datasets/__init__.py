@@ -10,9 +10,9 @@ import numpy as np
 
 from attnknn._cache import cache_folder
 from attnknn.errors import InvalidInputError, unknown_name
-from attnknn.research.datasets import bundled, images, minilm, pmlb, pycaret, uci
+from attnknn.research.datasets import images, tables, text
 from attnknn.research.datasets.base import Dataset, Kind, Parts, Rows, Source
-from attnknn.research.datasets.folders import checksum_of, data_folders, find, find_all
+from attnknn.research.datasets.files import checksum_of, data_folders, find, find_all
 from attnknn.research.datasets.image_folder import load_folder
 
 __all__ = [
@@ -29,9 +29,7 @@ __all__ = [
 ]
 
 SOURCES: dict[str, Source] = {
-    source.name: source
-    for module in (bundled, pmlb, uci, pycaret, minilm, images)
-    for source in module.SOURCES
+    source.name: source for module in (tables, text, images) for source in module.SOURCES
 }
 
 BUNDLED = {  # the sha256 of the rows as they are split, where the data come inside a package

@@ -1,9 +1,10 @@
-"""What a data set is, where it comes from, and how rows without a canonical test set are split."""
+"""The data set, where its files come from, and fixed splits of its rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,8 +13,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
 from attnknn.errors import InvalidInputError
-from attnknn.records import Integers
-from attnknn.research.datasets.strata import fifth_of
+from attnknn.records import Booleans, Integers
 
 Kind = Literal["vectors", "table", "images"]
 
@@ -89,7 +89,7 @@ class Dataset(Rows):
         >>> len(parts.y_train), len(parts.y_calibration), len(parts.y_test)
         (96, 24, 30)
         """
-        chosen = fifth_of(self.y_train, self.name)
+        chosen = stratified_fifth(self.y_train, self.name)
         if not chosen.any():
             raise InvalidInputError(
                 f"A class of {self.name!r} must have at least three training rows for one to be "
@@ -128,6 +128,7 @@ class DataFile:
     ----------
     path : below a data folder; the bare file name is looked for too
     sha256 : of the file, or None where `arrays` are checked instead
+    unpacked_sha256 : of the content of a gzipped file, which may have been packed again
     arrays : sha256 of the raw bytes of named arrays inside the file; empty where none are known
     others : files and folders below a data folder that hold the same arrays
     md5 : of those `others`, and of files in them, whose publisher states one
@@ -139,6 +140,7 @@ class DataFile:
     arrays: Mapping[str, str] = field(default_factory=dict)
     others: tuple[str, ...] = ()
     md5: Mapping[str, str] = field(default_factory=dict)
+    unpacked_sha256: str | None = None
     read: Callable[[Path], Mapping[str, NDArray[Any]]] = read_npz
 
 
@@ -185,3 +187,27 @@ def codes_of(labels: Any, values: tuple[Any, ...]) -> Integers:
 
 def _take(X: Any, chosen: Integers) -> Any:
     return X.iloc[chosen].reset_index(drop=True) if hasattr(X, "iloc") else X[chosen]
+
+
+def stratified_fifth(y: Integers, name: str) -> Booleans:
+    """True for a fifth of the rows of each class, rounded; a class of one or two rows gives none.
+
+    Which rows depends on `name`, their places and their labels, and on no generator of random
+    numbers, whose streams may change between versions.
+
+    >>> stratified_fifth(np.repeat([0, 1, 2], [10, 3, 2]), "iris").nonzero()[0].tolist()
+    [1, 8, 10]
+    """
+    drawn = np.argsort(row_hashes(name, len(y)), kind="stable")
+    by_class = drawn[np.argsort(y[drawn], kind="stable")]
+    counts = np.unique(y, return_counts=True)[1]
+    place = np.arange(len(y)) - np.repeat(counts.cumsum() - counts, counts)  # within its class
+    is_chosen = np.zeros(len(y), dtype=bool)
+    is_chosen[by_class] = place < np.repeat((counts + 2) // 5, counts)
+    return is_chosen
+
+
+def row_hashes(name: str, n: int) -> Integers:
+    """A number for each of `n` rows, by which they are drawn."""
+    hashed = (blake2b(f"{name} {row}".encode(), digest_size=8).digest() for row in range(n))
+    return np.frombuffer(b"".join(hashed), dtype=">i8").astype(np.int64)

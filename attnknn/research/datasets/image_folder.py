@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from attnknn.encoders.image.folder import ImageFolder, parts_of, read_image_folder
 from attnknn.errors import InvalidInputError
 from attnknn.records import Booleans
-from attnknn.research.datasets.base import Dataset, codes_of
-from attnknn.research.datasets.strata import fifth_of
+from attnknn.research.datasets.base import Dataset, codes_of, stratified_fifth
 
 TRAINING, TESTING = ("train", "training"), ("test",)
 VALIDATION = ("val", "valid", "validation")
@@ -79,7 +78,7 @@ def _divided(root: Path, name: str) -> list[ImageFolder]:
             "class."
         )
     images = read_image_folder(root)
-    is_test = fifth_of(codes_of(images.labels, tuple(images.classes)), f"{name} test")
+    is_test = stratified_fifth(codes_of(images.labels, tuple(images.classes)), f"{name} test")
     if not is_test.any():
         raise InvalidInputError(
             f"A class of {root} must have at least three images for one to be set apart."

@@ -14,8 +14,7 @@ from sklearn.decomposition import PCA
 
 from attnknn.errors import InvalidInputError
 from attnknn.research.datasets.base import DataFile, Rows, Source
-from attnknn.research.datasets.class_names import CLASSES
-from attnknn.research.datasets.published import FORMS, arrays_of, read_form
+from attnknn.research.datasets.published import CLASSES, FORMS, arrays_of, read_form
 
 N_COMPONENTS = 64
 MNIST = {

@@ -1,1 +1,1 @@
-"""Honest comparisons: protocol · table · baselines · stress · intervals."""
+"""Honest comparisons: protocol · table · baselines · corruption · intervals."""

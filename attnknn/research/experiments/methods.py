@@ -1,12 +1,15 @@
-"""The methods of experiments by the names they have in tables; all are given the same scene."""
+"""The methods of experiments by name; all get the same embedded rows."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
 
 from attnknn.attention import (
     AdaptiveAttention,
@@ -15,27 +18,93 @@ from attnknn.attention import (
     LearnedAttention,
     UniformAttention,
 )
-from attnknn.model import FittedModel
-from attnknn.records import Floats
+from attnknn.calibration import Calibration
+from attnknn.encoders import IdentityEncoder
+from attnknn.fitting.fitting import FitSettings, fit_model
+from attnknn.fitting.views import views_factor
+from attnknn.memory import make_entries, make_memory
+from attnknn.model import FittedModel, average_probabilities
+from attnknn.records import Booleans, Floats, Integers
 from attnknn.research.evaluation.baselines import LinearProbe, UniformKNN
-from attnknn.research.experiments.clock import Clock
-from attnknn.research.experiments.found import Found
-from attnknn.research.experiments.scenes import Scene
-from attnknn.research.experiments.votes import Remembered, map_after_averaging, probabilities
+from attnknn.research.evaluation.protocol import Predictions, all_columns
+from attnknn.research.experiments.data import EmbeddedDataset, Views
+from attnknn.research.experiments.networks import Trained
 from attnknn.training import TrainConfig
 
-MOST_NEIGHBORS, MOST_OF_TRAINED = 64, 1024  # an encoder trained for the vote has more to offer
+
+class Stopwatch:
+    """Measures seconds between calls of `lap`.
+
+    >>> Stopwatch().lap() >= 0
+    True
+    """
+
+    def __init__(self) -> None:
+        self._last = time.perf_counter()
+
+    def lap(self) -> float:
+        """Seconds since the last call, or since the stopwatch was made."""
+        before, self._last = self._last, time.perf_counter()
+        return self._last - before
 
 
 @dataclass(frozen=True)
-class Choices:
+class EntryMemory:
+    """The training rows in a memory."""
+
+    memory: Any
+    n_classes: int
+    held_out: Booleans | None
+
+    @classmethod
+    def of(cls, embedded: EmbeddedDataset) -> EntryMemory:
+        """The entries of embedded data."""
+        entries = make_entries(embedded.entries, embedded.codes)
+        memory = make_memory("torch").remember(entries, "euclidean")
+        return cls(memory, embedded.n_classes, embedded.held_out)
+
+    def fitted(self, attention: Any, n_neighbors: int, seed: int) -> FittedModel:
+        """A model whose attention and calibration are fitted on the held-out rows."""
+        settings = FitSettings(n_neighbors, "auto", "auto", seed)
+        classes = np.arange(self.n_classes)
+        return fit_model(
+            IdentityEncoder(), self.memory, classes, attention, settings, self.held_out
+        )
+
+
+def probabilities(
+    model: FittedModel, queries: Views, calibration: Calibration | None = None
+) -> Floats:
+    """Probabilities (n, C) averaged over the views of queries."""
+    answers = [model.answer(model.memory.prepare(view)) for view in queries]
+    return average_probabilities(answers, calibration or model.calibration)
+
+
+def fit_view_calibration(model: FittedModel, entries: EntryMemory, views: Views) -> Calibration:
+    """The probability map for averaged vote shares, fitted on the held-out rows, left out."""
+    assert entries.held_out is not None
+    factor = views_factor(model, np.flatnonzero(entries.held_out), list(views))
+    return replace(model.calibration, exponent=model.calibration.exponent * factor)
+
+
+MAX_NEIGHBORS, MAX_NEIGHBORS_TRAINED = (
+    64,
+    1024,
+)  # the latter for encoders that were trained for the vote
+
+
+@dataclass(frozen=True)
+class MethodSettings:
     """What an experiment sets for its methods.
 
     Parameters
     ----------
-    n_neighbors : K of every method; None lets each choose its own
-    sizes : of the k-ensemble; None takes parts of the largest K
-    attention : settings of learned attention other than its own
+    n_neighbors : int, optional
+        K of every method; None lets each choose its own.
+    sizes : tuple of int, optional
+        Of the k-ensemble; None takes fractions of the largest K.
+    attention : mapping
+        Settings of learned attention that differ from its defaults.
     """
 
     n_neighbors: int | None = None
@@ -43,92 +112,84 @@ class Choices:
     attention: Mapping[str, Any] = field(default_factory=dict)
 
 
-def most_neighbors(n_entries: int, *, is_trained: bool) -> int:
-    """How many neighbors methods look at where K is not set.
+def max_neighbors_for(n_entries: int, *, is_trained: bool) -> int:
+    """Number of neighbors that methods search where K is not set.
 
-    >>> most_neighbors(50_000, is_trained=True), most_neighbors(40, is_trained=False)
+    >>> max_neighbors_for(50_000, is_trained=True), max_neighbors_for(40, is_trained=False)
     (1024, 39)
     """
-    most = MOST_NEIGHBORS
+    most = MAX_NEIGHBORS
     if is_trained:
-        most = max(most, min(MOST_OF_TRAINED, n_entries // 8))
+        most = max(most, min(MAX_NEIGHBORS_TRAINED, n_entries // 8))
     return max(1, min(most, n_entries - 1))
 
 
-class Stage:
-    """A scene with its memory, which all methods of a cell share."""
+class Workspace:
+    """Embedded data with its memory, which all methods of a cell share."""
 
-    def __init__(self, scene: Scene) -> None:
-        self.scene = scene
-        self.kept = Remembered.of(scene)
-        self.most = most_neighbors(len(scene.codes), is_trained=scene.held_out is not None)
-        self.few = min(self.most, MOST_NEIGHBORS)
+    def __init__(self, embedded: EmbeddedDataset) -> None:
+        self.embedded = embedded
+        self.entries = EntryMemory.of(embedded)
+        self.most = max_neighbors_for(len(embedded.codes), is_trained=embedded.held_out is not None)
+        self.few = min(self.most, MAX_NEIGHBORS)
 
-    def votes(self, name: str, attention: Any, k: int) -> Iterator[Found]:
-        """Answers by an attention, its scalars fitted on held-out rows.
-
-        As seen and in all views.
-        """
-        scene = self.scene
-        clock = Clock()
-        parts = self.kept.fitted(attention, k, scene.seed)
+    def votes(self, name: str, attention: Any, k: int) -> Iterator[Predictions]:
+        """Predict by a vote with this attention, with one view and with all."""
+        embedded = self.embedded
+        clock = Stopwatch()
+        model = self.entries.fitted(attention, k, embedded.seed)
         fitting = clock.lap()
-        answer = parts.answer(parts.memory.prepare(scene.asked[0]))
-        chosen = _chosen(parts)
-        yield Found(name, answer.probabilities, chosen, fitting, clock.lap(), answer=answer)
-        if len(scene.asked) > 1:
+        answer = model.answer(model.memory.prepare(embedded.queries[0]))
+        chosen = _chosen(model)
+        yield Predictions(name, answer.probabilities, chosen, fitting, clock.lap(), answer=answer)
+        if len(embedded.queries) > 1:
             clock.lap()
-            is_fitted = parts.attention.fitted_by != "nothing"
-            after = map_after_averaging(parts, self.kept, scene.seen) if is_fitted else None
+            is_fitted = model.attention.fitted_by != "nothing"
+            after = (
+                fit_view_calibration(model, self.entries, embedded.held_out_views)
+                if is_fitted
+                else None
+            )
             fitting += clock.lap()
-            answers = probabilities(parts, scene.asked, after)
-            yield Found(f"{name}, views", answers, chosen, fitting, clock.lap())
+            answers = probabilities(model, embedded.queries, after)
+            yield Predictions(f"{name}, views", answers, chosen, fitting, clock.lap())
 
-    def estimator(self, name: str, model: Any, **told: Any) -> Iterator[Found]:
-        """Answers by an estimator of scikit-learn's kind; those of several views are averaged.
-
-        Parameters
-        ----------
-        told : what its `fit` takes beside rows and labels
-        """
-        scene = self.scene
-        clock = Clock()
-        model.fit(scene.entries, scene.codes, **told)
+    def estimator(self, name: str, model: Any, **fit_arguments: Any) -> Iterator[Predictions]:
+        """Predict by a scikit-learn estimator; probabilities of several views are averaged."""
+        embedded = self.embedded
+        clock = Stopwatch()
+        model.fit(embedded.entries, embedded.codes, **fit_arguments)
         fitting = clock.lap()
-        answers = [self._all_classes(model.predict_proba(scene.asked[0]), model)]
+        answers = [self._predict(model, embedded.queries[0])]
         chosen = {c: getattr(model, c) for c in ("n_neighbors_", "C_") if hasattr(model, c)}
-        answering = clock.lap()
-        yield Found(name, answers[0], chosen, fitting, answering)
-        if len(scene.asked) > 1:
+        predicting = clock.lap()
+        yield Predictions(name, answers[0], chosen, fitting, predicting)
+        if len(embedded.queries) > 1:
             clock.lap()
-            answers += [self._all_classes(model.predict_proba(v), model) for v in scene.asked[1:]]
+            answers += [self._predict(model, view) for view in embedded.queries[1:]]
             mean = np.mean(answers, axis=0)
-            yield Found(f"{name}, views", mean, chosen, fitting, answering + clock.lap())
+            yield Predictions(f"{name}, views", mean, chosen, fitting, predicting + clock.lap())
 
-    def _all_classes(self, found: Floats, model: Any) -> Floats:
-        """Columns for all classes, should one have no row left."""
-        wide = np.zeros((len(found), self.scene.n_classes))
-        wide[:, model.classes_] = found
-        return wide
+    def _predict(self, model: Any, rows: Floats) -> Floats:
+        return all_columns(model.predict_proba(rows), model.classes_, self.embedded.n_classes)
 
 
-def _head(stage: Stage, _: Choices) -> Iterator[Found]:
-    yield from stage.scene.heads
+def _head(workspace: Workspace, _: MethodSettings) -> Iterator[Predictions]:
+    yield from workspace.embedded.head_predictions
 
 
-def _uniform(stage: Stage, choices: Choices) -> Iterator[Found]:
-    if choices.n_neighbors is None:
-        return stage.estimator("uniform", UniformKNN(), held_out=stage.scene.held_out)
-    return stage.votes("uniform", UniformAttention(), choices.n_neighbors)
+def _uniform(workspace: Workspace, options: MethodSettings) -> Iterator[Predictions]:
+    if options.n_neighbors is None:
+        return workspace.estimator("uniform", UniformKNN(), held_out=workspace.embedded.held_out)
+    return workspace.votes("uniform", UniformAttention(), options.n_neighbors)
 
 
-def _distance(stage: Stage, choices: Choices) -> Iterator[Found]:
-    k = choices.n_neighbors
+def _distance(workspace: Workspace, options: MethodSettings) -> Iterator[Predictions]:
+    k = options.n_neighbors
     if k is None:
-        return stage.votes("distance", DistanceAttention(), stage.most)
-    return stage.votes(
-        "distance", KEnsembleAttention(sizes=(k,)), k
-    )  # of one size: K is not chosen
+        return workspace.votes("distance", DistanceAttention(), workspace.most)
+    # An ensemble of one size, so that K is not chosen.
+    return workspace.votes("distance", KEnsembleAttention(sizes=(k,)), k)
 
 
 def learned_attention(settings: Mapping[str, Any]) -> LearnedAttention:
@@ -139,32 +200,32 @@ def learned_attention(settings: Mapping[str, Any]) -> LearnedAttention:
     return LearnedAttention(**{**settings, "training": TrainConfig(**training)})
 
 
-def _learned(stage: Stage, choices: Choices) -> Iterator[Found]:
-    attention = learned_attention(choices.attention)
-    return stage.votes("learned", attention, choices.n_neighbors or stage.few)
+def _learned(workspace: Workspace, options: MethodSettings) -> Iterator[Predictions]:
+    attention = learned_attention(options.attention)
+    return workspace.votes("learned", attention, options.n_neighbors or workspace.few)
 
 
-def _attnknn(stage: Stage, choices: Choices) -> Iterator[Found]:
-    return stage.votes("attnknn", "auto", choices.n_neighbors or stage.most)
+def _attnknn(workspace: Workspace, options: MethodSettings) -> Iterator[Predictions]:
+    return workspace.votes("attnknn", "auto", options.n_neighbors or workspace.most)
 
 
-def _k_ensemble(stage: Stage, choices: Choices) -> Iterator[Found]:
-    sizes = choices.sizes
-    most = stage.most if sizes is None else sizes[-1]
-    return stage.votes("k-ensemble", KEnsembleAttention(sizes=sizes), most)
+def _k_ensemble(workspace: Workspace, options: MethodSettings) -> Iterator[Predictions]:
+    sizes = options.sizes
+    most = workspace.most if sizes is None else sizes[-1]
+    return workspace.votes("k-ensemble", KEnsembleAttention(sizes=sizes), most)
 
 
-def _adaptive(stage: Stage, choices: Choices) -> Iterator[Found]:
-    return stage.votes("adaptive K", AdaptiveAttention(), choices.n_neighbors or stage.most)
+def _adaptive(workspace: Workspace, options: MethodSettings) -> Iterator[Predictions]:
+    return workspace.votes("adaptive K", AdaptiveAttention(), options.n_neighbors or workspace.most)
 
 
-def _logistic(stage: Stage, _: Choices) -> Iterator[Found]:
-    if stage.scene.heads:
+def _logistic(workspace: Workspace, _: MethodSettings) -> Iterator[Predictions]:
+    if workspace.embedded.head_predictions:
         return iter(())  # the CNN head is the linear probe of its own training
-    return stage.estimator("logistic", LinearProbe(random_state=stage.scene.seed))
+    return workspace.estimator("logistic", LinearProbe(random_state=workspace.embedded.seed))
 
 
-METHODS: dict[str, Callable[[Stage, Choices], Iterator[Found]]] = {
+METHODS: dict[str, Callable[[Workspace, MethodSettings], Iterator[Predictions]]] = {
     "head": _head,
     "logistic": _logistic,
     "uniform": _uniform,
@@ -176,10 +237,48 @@ METHODS: dict[str, Callable[[Stage, Choices], Iterator[Found]]] = {
 }
 
 
-def _chosen(parts: FittedModel) -> dict[str, Any]:
+def _chosen(model: FittedModel) -> dict[str, Any]:
     return {
-        "attention": type(parts.attention).__name__,
-        "n_neighbors": parts.n_neighbors,
-        "label_noise": parts.calibration.label_noise,
-        "exponent": parts.calibration.exponent,
+        "attention": type(model.attention).__name__,
+        "n_neighbors": model.n_neighbors,
+        "label_noise": model.calibration.label_noise,
+        "exponent": model.calibration.exponent,
     }
+
+
+WIDEST = 3.0  # log of the largest exponent of a head, and of one over the smallest
+Features = NDArray[np.float32]  # (V, n, width)
+
+
+def predict_by_head(
+    trained: Trained, queries: Features, held_out: Features, *, has_noise: bool
+) -> Iterator[Predictions]:
+    """Predict by the CNN head with one view and with all; held-out rows fit its temperature."""
+    codes = trained.codes[trained.held_out]
+    for views, n_views in (("", 1), (", views", len(queries))):
+        clock = Stopwatch()
+        head = trained.baseline.fit_on_features(held_out[:n_views], codes)
+        fitting = clock.lap()
+        answers = head.probabilities_of(queries[:n_views])
+        predicting = clock.lap()
+        chosen = {"temperature": head.temperature}
+        yield Predictions(f"CNN head{views}", answers, chosen, fitting, predicting)
+        if has_noise:
+            clock.lap()
+            known = head_with_noise(head.probabilities_of(held_out[:n_views]), codes)
+            fitting += clock.lap()
+            chosen = {"exponent": known.exponent, "label_noise": known.label_noise}
+            better = known.probabilities(answers)
+            name = f"CNN head, noise model{views}"
+            yield Predictions(name, better, chosen, fitting, predicting + clock.lap())
+
+
+def head_with_noise(held_out: Floats, codes: Integers) -> Calibration:
+    """Fit exponent and label noise of a head by the log-loss of held-out rows, as votes do."""
+
+    def loss(numbers: Floats) -> float:
+        return float(Calibration(np.exp(numbers[0]), numbers[1]).losses(held_out, codes).mean())
+
+    bounds = [(-WIDEST, WIDEST), (0.0, 0.9)]
+    best = minimize(loss, np.array([0.0, 0.1]), method="Nelder-Mead", bounds=bounds).x
+    return Calibration(float(np.exp(best[0])), float(best[1]))

@@ -1,4 +1,4 @@
-"""Which image encoder an experiment trains, and how: the settings of `networks.toml`."""
+"""Image encoders of experiments: their settings in `networks.toml`, and their training."""
 
 from __future__ import annotations
 
@@ -9,11 +9,19 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from attnknn.errors import unknown_name
+import numpy as np
+from numpy.typing import NDArray
+
+from attnknn.errors import InvalidInputError, unknown_name
+from attnknn.records import Booleans, Integers
+from attnknn.research.datasets import Dataset
+from attnknn.research.datasets.base import Source
 
 if TYPE_CHECKING:
     from attnknn.encoders.image import ImageEncoder, ImageTraining
+    from attnknn.fitting.images import HeadBaseline, ImageTrainResult
     from attnknn.training.views import Views
+
 
 KNOWN = tomllib.loads(
     (files("attnknn.research.experiments") / "networks.toml").read_text(encoding="utf-8")
@@ -50,10 +58,10 @@ class Network:
     cut: str = ""
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """For captions.
 
-        >>> network_of("mnist", "narrow").words
+        >>> network_of("mnist", "narrow").description
         'resnet9 24/96/96, 6 epochs'
         """
         widths = f" {'/'.join(map(str, self.widths))}" if self.widths else ""
@@ -132,3 +140,76 @@ def network_of(data: str, name: str = "narrow", **changes: Any) -> Network:
     if found.get("widths") is not None:
         found["widths"] = tuple(found["widths"])
     return Network(name=name, **found)
+
+
+SIDES = {"digits": (8, 8)}  # data sets whose vectors are images
+BRIGHTEST = {"digits": 16.0}
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A trained encoder with the images it was trained on, and those that were held out."""
+
+    encoder: ImageEncoder
+    training: ImageTrainResult
+    images: NDArray[Any]
+    codes: Integers
+    held_out: Booleans
+
+    @property
+    def baseline(self) -> HeadBaseline:
+        """The CNN head of the same training."""
+        assert self.training.baseline is not None
+        return self.training.baseline
+
+
+def as_images(data: Dataset, X: NDArray[Any]) -> NDArray[np.uint8]:
+    """Rows of an image data set as uint8 images.
+
+    >>> from attnknn.research import datasets
+    >>> digits = datasets.load("digits")
+    >>> as_images(digits, digits.X_test).shape
+    (360, 8, 8)
+    """
+    if data.kind == "images":
+        return X
+    if data.name not in SIDES:
+        raise InvalidInputError(f"The rows of {data.name!r} are no images.")
+    pixels = np.asarray(X).reshape(len(X), *SIDES[data.name]) * (255 / BRIGHTEST[data.name])
+    return np.round(pixels).astype(np.uint8)
+
+
+def has_images(data: Dataset | Source) -> bool:
+    """Whether an image encoder can be trained on a data set."""
+    return data.kind == "images" or data.name in SIDES
+
+
+def trained_encoder(
+    network: Network,
+    images: NDArray[np.uint8],
+    codes: Integers,
+    n_classes: int,
+    *,
+    seed: int,
+    checkpoint: Path,
+    verbose: int = 0,
+) -> Trained:
+    """Train an image encoder, resume its training, or load it if it is complete."""
+    from attnknn.fitting.images import train_images
+
+    held_out = np.zeros(len(codes), dtype=bool)
+    n_held_out = min(network.held_out, len(codes) // 5)
+    held_out[np.random.default_rng(seed).choice(len(codes), n_held_out, replace=False)] = True
+    checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    encoder = network.encoder(checkpoint, seed).fit(images[~held_out])
+    training = train_images(
+        encoder,
+        images,
+        codes,
+        n_classes=n_classes,
+        groups=np.full(len(codes), -1),
+        is_trained_on=~held_out,
+        random_state=seed,
+        verbose=verbose,
+    )
+    return Trained(encoder, training, images, codes, held_out)

@@ -1,14 +1,20 @@
-"""Runs the cells of a claim, a report for each seed; a seed that has one is not run again."""
+"""Runs the cells of a claim; what a report has already is not run again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from attnknn.metrics import confusion_matrix, row_correct, row_nll, score_all
+import numpy as np
+
+from attnknn.errors import InvalidSettingError
+from attnknn.metrics import confusion_matrix
 from attnknn.model import Answer
+from attnknn.research.evaluation import protocol
+from attnknn.research.evaluation.corruption import Corruption
 from attnknn.research.evaluation.error_analysis import (
     ErrorAnalysis,
     Mistake,
@@ -16,174 +22,163 @@ from attnknn.research.evaluation.error_analysis import (
     worst_mistakes,
 )
 from attnknn.research.evaluation.measurements import Measurements, MeasurementSet
-from attnknn.research.evaluation.report import (
-    REPORT,
-    add_measurements,
-    add_table,
-    read_report,
+from attnknn.research.evaluation.protocol import REQUESTED, CellRun, Predictions, check_same
+from attnknn.research.evaluation.report import REPORT, add_measurements, read_report
+from attnknn.research.evaluation.table import Table
+from attnknn.research.experiments.claims import Cell, MethodSpec
+from attnknn.research.experiments.data import EmbeddedDataset, Setup, has_noisy_labels
+from attnknn.research.experiments.methods import (
+    METHODS,
+    Stopwatch,
+    Workspace,
+    max_neighbors_for,
 )
-from attnknn.research.evaluation.table import Run, Table, joined
-from attnknn.research.experiments.bench import Bench, surroundings
-from attnknn.research.experiments.claims import Ask, Cell
-from attnknn.research.experiments.clock import Clock
-from attnknn.research.experiments.found import Found
-from attnknn.research.experiments.kept import check_same_measurements, check_table, plain
-from attnknn.research.experiments.methods import METHODS, Stage
-from attnknn.research.experiments.possible import answering, check_cells, check_measurements
-from attnknn.research.experiments.scenes import Scene
-from attnknn.research.experiments.stresses import Stress
 from attnknn.training.config import TrainResult
 
 ANALYZED, N_MISTAKES = "attnknn", 10
+HEAD, LOGISTIC = "head", "logistic"
+NEEDS = {
+    HEAD: "'head' needs images that a network is trained on",
+    LOGISTIC: "'logistic' replaces the CNN head where no network is trained",
+}
 
 
 def run_cells(
-    bench: Bench, claim: str, cells: Sequence[Cell], seeds: Sequence[int]
+    setup: Setup, claim: str, cells: Sequence[Cell], seeds: Sequence[int]
 ) -> dict[float | None, Table]:
-    """Every cell on every seed; what the report has already is read, if it has the same settings.
+    """The tables of a claim by their position on its axis; impossible cells are refused first."""
+    check_cells(setup, cells)
+    by_name = {cell.name: cell for cell in cells}
+    order = list(dict.fromkeys(cell.damage for cell in cells))
+    adjacent = sorted(cells, key=lambda cell: order.index(cell.damage))  # they share embeddings
+    last: dict[tuple[str, int], Workspace] = {}
 
-    Impossible cells and reports of something else are errors before anything runs.
+    def run_cell(name: str, seed: int) -> CellRun:
+        cell = by_name[name]
+        if (cell.damage, seed) not in last:
+            last.clear()
+            embedded = setup.embed(cell.corruption, seed, cell.shift)
+            last[cell.damage, seed] = Workspace(embedded)
+        return _run_cell(setup, claim, last[cell.damage, seed], cell)
+
+    def requested(name: str, _: int) -> dict[str, Any]:
+        cell = by_name[name]
+        return {
+            "data": (setup.data.name, setup.data.checksum),
+            "corruption": setup.describe(cell.corruption, cell.shift),
+            "encoder": setup.encoder_description,
+            "methods": cell.methods(methods_that_run(setup, cell)),
+            "settings": _settings(setup, claim, cell),
+        }
+
+    path = report_path(setup, claim)
+    names = [cell.name for cell in adjacent]
+    tables = protocol.run_cells(path, names, seeds, run_cell, requested)
+    return {cell.place: tables[cell.name] for cell in cells}
+
+
+def report_path(setup: Setup, claim: str) -> Path:
+    """The report of a claim on a data set."""
+    return setup.folder / claim / setup.data.name / REPORT
+
+
+def _settings(setup: Setup, claim: str, cell: Cell) -> dict[str, Any]:
+    """What a report holds beside the settings of its methods."""
+    return plain({"claim": claim, **setup.settings, **cell.settings})
+
+
+def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as JSON gives them back.
+
+    >>> plain({"widths": (8, 16)})
+    {'widths': [8, 16]}
     """
-    check_cells(bench, cells)
-    path = report_path(bench, claim)
-    report = read_report(path)
-    tables = {}
-    for cell in cells:
-        for seed in seeds:
-            table = report.table(cell.name, seed)
-            if table is not None:
-                check_table(path, table, _asked(bench, claim, cell, seed))
-                tables[cell.name, seed] = table
-    for seed in seeds:
-        missing = [cell for cell in cells if (cell.name, seed) not in tables]
-        for group in _sharing(missing):
-            stage = Stage(bench.scene(group[0].stress, seed, group[0].shift))
-            for cell in group:
-                tables[cell.name, seed] = _run_cell(bench, claim, stage, cell)
-    return {cell.place: joined([tables[cell.name, seed] for seed in seeds]) for cell in cells}
+    back: dict[str, Any] = json.loads(json.dumps(settings))
+    return back
 
 
-def report_path(bench: Bench, claim: str) -> Path:
-    """The report of a claim on the data set of a bench."""
-    return bench.folder / claim / bench.data.name / REPORT
-
-
-def _settings(bench: Bench, claim: str, cell: Cell) -> dict[str, Any]:
-    """What a report holds beside the choices of its methods."""
-    return plain({"claim": claim, **bench.settings, **cell.settings})
-
-
-def _asked(bench: Bench, claim: str, cell: Cell, seed: int) -> dict[str, Any]:
-    return {
-        "data": (bench.data.name, bench.data.checksum),
-        "seeds": [seed],
-        "damage": bench.damage(cell.stress, cell.shift),
-        "encoder": bench.encoder_words,
-        "methods": cell.methods(answering(bench, cell)),
-        "settings": _settings(bench, claim, cell),
-    }
-
-
-def _run_cell(bench: Bench, claim: str, stage: Stage, cell: Cell) -> Table:
-    """Run the methods of a cell, and add what they predicted to the report."""
-    scene = stage.scene
+def _run_cell(setup: Setup, claim: str, workspace: Workspace, cell: Cell) -> CellRun:
+    embedded = workspace.embedded
     found, analysis = [], None
-    for ask in answering(bench, cell):
+    for spec in methods_that_run(setup, cell):
         where = f", {cell.name}" if cell.name else ""
-        bench.progress(f"{scene.data.name}{where}: {ask.name or ask.method}, seed {scene.seed}")
-        for answers in METHODS[ask.method](stage, ask.choices):
-            if answers.method == ANALYZED and answers.answer is not None and not cell.name:
-                analysis = error_analysis_of(scene, answers, answers.answer)
-            found.append(_named(ask, answers))
-    training = None
-    if scene.training is not None:
-        training = {"encoder": scene.encoder, **losses_of(scene.training)}
-    table = table_of(scene, found, _settings(bench, claim, cell))
-    path = report_path(bench, claim)
-    add_table(path, table, cell.name, training=training, error_analysis=analysis)
-    return table
+        name = spec.name or spec.method
+        setup.progress(f"{embedded.data.name}{where}: {name}, seed {embedded.seed}")
+        for predictions in METHODS[spec.method](workspace, spec.options):
+            answer = predictions.answer
+            if predictions.method == ANALYZED and answer is not None and not cell.name:
+                analysis = analyze_errors(embedded, predictions, answer)
+            found.append(_named(spec, predictions))
+    return cell_run(embedded, found, _settings(setup, claim, cell), error_analysis=analysis)
 
 
-def table_of(
-    scene: Scene, found: Sequence[Found], settings: Mapping[str, Any] | None = None
-) -> Table:
-    """The answers of all methods of a scene, judged against the clean labels."""
-    return Table(
-        dataset=scene.data.name,
-        checksum=scene.data.checksum,
-        n_train=len(scene.codes),
-        n_test=len(scene.truth),
-        corruption=scene.damage,
-        encoder=scene.encoder,
-        versions=surroundings(),
-        runs=tuple(_run(scene, answers) for answers in found),
-        settings=plain(settings or {}),
+def cell_run(
+    embedded: EmbeddedDataset,
+    predictions: Sequence[Predictions],
+    settings: Mapping[str, Any] | None = None,
+    *,
+    corruption: str | None = None,
+    training: Mapping[str, Any] | None = None,
+    error_analysis: ErrorAnalysis | None = None,
+) -> CellRun:
+    """The table of predictions on embedded data, with the training of its encoder.
+
+    Parameters
+    ----------
+    corruption, training : str, mapping, optional
+        Replace the description of the corruption, and add to the record of the training.
+    """
+    seconds, record = {}, None
+    if embedded.training is not None:
+        seconds = {"encoder_seconds": round(embedded.training.seconds, 1)}
+        losses = losses_of(embedded.training)
+        record = {"encoder": embedded.encoder, **(training or {}), **losses}
+    table = protocol.table_of(
+        embedded.data,
+        [replace(found, chosen={**found.chosen, **seconds}) for found in predictions],
+        embedded.seed,
+        corruption=embedded.corruption if corruption is None else corruption,
+        encoder=embedded.encoder,
+        n_train=len(embedded.codes),
+        settings=settings,
     )
+    return CellRun(table, record, error_analysis)
 
 
-def error_analysis_of(scene: Scene, found: Found, answer: Answer) -> ErrorAnalysis:
-    """Where a vote was wrong, and whose say made its most confident mistakes."""
-    classes = tuple(str(name) for name in scene.data.classes)
+def analyze_errors(
+    embedded: EmbeddedDataset, predictions: Predictions, answer: Answer
+) -> ErrorAnalysis:
+    """Confusions of a vote, and the neighbors behind its most confident mistakes."""
+    classes, truth = tuple(str(name) for name in embedded.data.classes), embedded.data.y_test
     mistakes = []
-    for row in worst_mistakes(scene.truth, found.probabilities, N_MISTAKES).tolist():
-        voters = answer.neighbors.rows(row)
-        names = [f"row {position}" for position in voters.positions[voters.mask]]
-        labels = [classes[code] for code in voters.labels[voters.mask]]
-        weights = answer.weights.neighbors[row][voters.mask]
-        sure = found.probabilities[row]
+    for row in worst_mistakes(truth, predictions.probabilities, N_MISTAKES).tolist():
+        neighbors = answer.neighbors.rows(row)
+        names = [f"row {position}" for position in neighbors.positions[neighbors.mask]]
+        labels = [classes[code] for code in neighbors.labels[neighbors.mask]]
+        weights = answer.weights.neighbors[row][neighbors.mask]
+        confidence = predictions.probabilities[row]
         mistakes.append(
             Mistake(
                 str(row),
-                classes[scene.truth[row]],
-                classes[int(sure.argmax())],
-                float(sure.max()),
+                classes[truth[row]],
+                classes[int(confidence.argmax())],
+                float(confidence.max()),
                 describe_neighbors(names, labels, weights.tolist()),
             )
         )
-    matrix = confusion_matrix(scene.truth, found.probabilities)
-    return ErrorAnalysis(found.method, scene.seed, classes, matrix, tuple(mistakes))
+    matrix = confusion_matrix(truth, predictions.probabilities)
+    return ErrorAnalysis(predictions.method, embedded.seed, classes, matrix, tuple(mistakes))
 
 
-def _run(scene: Scene, found: Found) -> Run:
-    return Run(
-        method=found.method,
-        seed=scene.seed,
-        scores=score_all(scene.truth, found.probabilities),
-        row_nll=row_nll(scene.truth, found.probabilities),
-        row_correct=row_correct(scene.truth, found.probabilities),
-        row_confidence=found.probabilities.max(axis=1),
-        fit_seconds=round(found.fit_seconds, 4),
-        predict_seconds=round(found.predict_seconds, 4),
-        settings=dict(found.settings),
-        chosen={**found.chosen, **_encoder_seconds(scene)},
-    )
-
-
-def _encoder_seconds(scene: Scene) -> dict[str, float]:
-    """What the training of the encoder took, which all methods of a scene share."""
-    if scene.training is None:
-        return {}
-    return {"encoder_seconds": round(scene.training.seconds, 1)}
-
-
-def _named(ask: Ask, found: Found) -> Found:
-    """An answer under the name that the claim gives it, with the choices it was made by."""
-    choices = {name: repr(value) for name, value in vars(ask.choices).items()}
-    settings = {"asked": ask.name or ask.method, **choices}
-    name = found.method if ask.name is None else found.method.replace("learned", ask.name, 1)
-    return replace(found, method=name, settings=settings, answer=None)  # it is large
-
-
-def _sharing(cells: Sequence[Cell]) -> Iterable[list[Cell]]:
-    """Cells that can share a scene; damage that does nothing is none."""
-    groups: dict[str, list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault(cell.damage, []).append(cell)
-    return groups.values()
+def _named(spec: MethodSpec, found: Predictions) -> Predictions:
+    """Predictions under the name that the claim gives them, with the settings of the method."""
+    settings = {REQUESTED: spec.name or spec.method, **spec.settings}
+    name = found.method if spec.name is None else found.method.replace("learned", spec.name, 1)
+    return replace(found, method=name, settings=settings, answer=None)  # the answer is large
 
 
 def losses_of(training: TrainResult) -> dict[str, Any]:
-    """How a training went, as its file tells it."""
+    """The losses of a training by epoch, for reports."""
     return {
         "seconds": round(training.seconds, 1),
         "train_losses": training.train_losses,
@@ -193,44 +188,114 @@ def losses_of(training: TrainResult) -> dict[str, Any]:
 
 
 def run_measurements(
-    bench: Bench, claim: str, settings: Mapping[str, Any], seeds: Sequence[int]
+    setup: Setup, claim: str, settings: Mapping[str, Any], seeds: Sequence[int]
 ) -> MeasurementSet:
     """The numbers of a claim on every seed; seeds that the report has are not measured again."""
-    check_measurements(bench, claim, settings)
-    path = report_path(bench, claim)
-    known = read_report(path).measurements
-    asked = {
-        "data": (bench.data.name, bench.data.checksum),
-        "encoder": bench.encoder_words,
-        "settings": plain({"claim": claim, **bench.settings, "measure": dict(settings)}),
+    check_measurements(setup, claim, settings)
+    path = report_path(setup, claim)
+    found = dict(read_report(path).measurements)
+    requested = {
+        "data": (setup.data.name, setup.data.checksum),
+        "encoder": setup.encoder_description,
+        "settings": plain({"claim": claim, **setup.settings, "measure": dict(settings)}),
     }
     for seed in seeds:
-        if seed in known:
-            check_same_measurements(path, known[seed], asked)
-    missing = {
-        seed: _measure_seed(bench, claim, settings, seed) for seed in seeds if seed not in known
+        if seed in found:
+            check_same(path, _described(found[seed]), requested)
+    for seed in seeds:
+        if seed not in found:
+            found[seed] = _measure(setup, claim, settings, seed)
+            add_measurements(path, found[seed])
+    return MeasurementSet(tuple(found[seed] for seed in seeds))
+
+
+def _described(measurements: Measurements) -> dict[str, Any]:
+    return {
+        "data": (measurements.dataset, measurements.checksum),
+        "encoder": measurements.encoder,
+        "settings": measurements.settings,
     }
-    return MeasurementSet(tuple({**known, **missing}[seed] for seed in seeds))
 
 
-def _measure_seed(bench: Bench, claim: str, settings: Mapping[str, Any], seed: int) -> Measurements:
+def _measure(setup: Setup, claim: str, settings: Mapping[str, Any], seed: int) -> Measurements:
     from attnknn.research.experiments.measures import MEASURES
 
-    scene = bench.scene(Stress(), seed)
-    bench.progress(f"{bench.data.name}: {claim}, seed {seed}")
-    clock = Clock()
-    found = MEASURES[claim](Stage(scene), settings)
-    measurements = Measurements(
+    embedded = setup.embed(Corruption(), seed)
+    setup.progress(f"{setup.data.name}: {claim}, seed {seed}")
+    clock = Stopwatch()
+    found = MEASURES[claim](Workspace(embedded), settings)
+    return Measurements(
         claim=claim,
-        dataset=bench.data.name,
-        checksum=bench.data.checksum,
-        encoder=scene.encoder,
+        dataset=setup.data.name,
+        checksum=setup.data.checksum,
+        encoder=embedded.encoder,
         seed=seed,
-        settings=plain({"claim": claim, **bench.settings, "measure": dict(settings)}),
-        versions=surroundings(),
+        settings=plain({"claim": claim, **setup.settings, "measure": dict(settings)}),
+        versions=protocol.environment(),
         rows=found.rows,
         notes=found.notes,
         seconds=round(clock.lap(), 2),
     )
-    add_measurements(report_path(bench, claim), measurements)
-    return measurements
+
+
+def methods_that_run(setup: Setup, cell: Cell) -> list[MethodSpec]:
+    """The methods of a cell; logistic regression replaces a CNN head that there is not."""
+    left_out = LOGISTIC if setup.trained is not None else HEAD
+    return [spec for spec in cell.specs if spec.method != left_out]
+
+
+def check_cells(setup: Setup, cells: Sequence[Cell]) -> None:
+    """Raise an error for the first cell that cannot be measured."""
+    for cell in cells:
+        if not methods_that_run(setup, cell):
+            raise InvalidSettingError(
+                f"{NEEDS[cell.specs[0].method]}, and no other method was requested on "
+                f"{setup.data.name!r}."
+            )
+        _check_corruption(setup, cell)
+        sizes = [
+            k
+            for spec in cell.specs
+            for k in (spec.options.n_neighbors or 1, *(spec.options.sizes or ()))
+        ]
+        check_neighbors(max(sizes), setup.n_entries(cell.corruption) - 1, setup.data.name)
+
+
+def check_measurements(setup: Setup, claim: str, settings: Mapping[str, Any]) -> None:
+    """Raise an error for more neighbors than there are."""
+    n_entries, sizes = setup.n_entries(Corruption()), settings["neighbors"]
+    largest = n_entries - 1
+    if claim == "theory":
+        largest = max_neighbors_for(n_entries, is_trained=setup.trained is not None)
+    check_neighbors(max(sizes) if isinstance(sizes, Sequence) else sizes, largest, setup.data.name)
+
+
+def check_neighbors(n_neighbors: int, largest: int, name: str) -> None:
+    """Raise an error for a K above the largest that is possible."""
+    if n_neighbors > largest:
+        raise InvalidSettingError(
+            f"Of the training rows of {name!r} at most {largest:,} can be neighbors here, got "
+            f"K = {n_neighbors:,}."
+        )
+
+
+def _check_corruption(setup: Setup, cell: Cell) -> None:
+    """Raise an error for a corruption that the rows of a data set do not allow."""
+    name, corruption = setup.data.name, cell.corruption
+    if cell.shift.severity and setup.trained is None:
+        raise InvalidSettingError(
+            f"Only images that a network is trained on can be shifted, not the rows of {name!r}."
+        )
+    smallest = int(np.bincount(setup.rows.y_train).min())
+    if corruption.kind in ("shots", "imbalance") and smallest < corruption.level:
+        level = f"{corruption.level:g}"
+        needed = f"{level} of each" if corruption.kind == "shots" else f"an imbalance of {level}"
+        raise InvalidSettingError(
+            f"A class of {name!r} has {smallest:,} training rows, too few for {needed}. Set lower "
+            "`levels` in the settings."
+        )
+    if corruption.is_label_noise and has_noisy_labels(setup.data):
+        raise InvalidSettingError(
+            f"Some training labels of {name!r} are wrong already, so that a noise rate would not "
+            "be the share of wrong labels. Measure 'main' on it."
+        )

@@ -1,25 +1,91 @@
-"""One claim on one data set: from what a person asks for to what was measured."""
+"""One claim on one data set: from settings to tables."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from attnknn.errors import InvalidSettingError
+from attnknn.errors import InvalidSettingError, unknown_name
 from attnknn.research import datasets
 from attnknn.research.datasets.base import Source
 from attnknn.research.evaluation.measurements import MeasurementSet
 from attnknn.research.evaluation.report import check_folder
 from attnknn.research.evaluation.table import Table
-from attnknn.research.experiments.bench import Bench
 from attnknn.research.experiments.claims import MEASURED, cells_of, settings_of
-from attnknn.research.experiments.methods import Choices
-from attnknn.research.experiments.networks import Network, network_of
-from attnknn.research.experiments.pictures import is_pictures
-from attnknn.research.experiments.presets import SEEDS, Preset, preset_of
+from attnknn.research.experiments.data import Setup
+from attnknn.research.experiments.methods import MethodSettings
+from attnknn.research.experiments.networks import Network, has_images, network_of
 from attnknn.research.experiments.running import run_cells, run_measurements
+
+PRESETS: dict[str, dict[str, Any]] = tomllib.loads(
+    (files("attnknn.research.experiments") / "presets.toml").read_text(encoding="utf-8")
+)
+SEEDS = (0, 1, 2, 3, 4)
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What an experiment of the research sets.
+
+    Parameters
+    ----------
+    claims : those that it measured
+    n_rows : training rows that are taken; None takes all
+    """
+
+    name: str
+    options: MethodSettings
+    network: Network
+    n_rows: int | None
+    seeds: tuple[int, ...]
+    claims: tuple[str, ...]
+
+
+def preset_of(name: str, *, is_full: bool = False) -> Preset:
+    """An experiment of the research by name; `is_full` leaves its network as it was.
+
+    >>> preset_of("experiment-5").network.description
+    'resnet9 24/96/96, 256 numbers, 4 epochs (for resnet18, 20 epochs and a learning rate ...)'
+    """
+    if name not in PRESETS:
+        raise unknown_name("preset", name, PRESETS)
+    stored = PRESETS[name]
+    stored = {**PRESETS.get(stored.get("like", ""), {}), **stored}
+    sizes = stored.get("sizes")
+    return Preset(
+        name=name,
+        options=MethodSettings(
+            stored["n_neighbors"],
+            None if sizes is None else tuple(sizes),
+            _attention(stored["attention"]),
+        ),
+        network=_network(name, stored, is_full),
+        n_rows=None if is_full else stored["cut"]["rows"],
+        seeds=tuple(stored.get("seeds", SEEDS)),
+        claims=tuple(stored["claims"]),
+    )
+
+
+def _network(name: str, stored: dict[str, Any], is_full: bool) -> Network:
+    asked = dict(stored["network"])
+    if is_full:
+        return Network(name=f"{name}-full", **asked)
+    cut = dict(stored["cut"])
+    words = cut.pop("words")
+    cut.pop("rows")
+    training = {**asked["training"], **cut.pop("training", {})}
+    asked = {**asked, **cut, "training": training, "cut": words}
+    return Network(name=name, **{**asked, "widths": tuple(asked["widths"])})
+
+
+def _attention(stored: dict[str, Any]) -> dict[str, Any]:
+    """Settings of learned attention; TOML knows lists where Python has pairs."""
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()}
+
 
 Progress = Callable[[str], None]
 
@@ -68,7 +134,7 @@ class Study:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What was measured: tables by their place on the claim's axis, or a measured_ of numbers."""
+    """What was measured: tables by their position on the axis of the claim, or measurements."""
 
     study: Study
     title: str
@@ -88,12 +154,12 @@ def measure(study: Study, progress: Progress = lambda _: None) -> Outcome:
     settings = settings_of(study.claim, study.changes)
     check_options(study)
     check_folder(study.place)
-    bench, choices, seeds = _set_up(study, progress)
+    setup, options, seeds = _set_up(study, progress)
     if study.claim in MEASURED:
-        measurements = run_measurements(bench, study.claim, settings, seeds)
+        measurements = run_measurements(setup, study.claim, settings, seeds)
         return Outcome(study, settings["title"], {}, measurements)
-    cells = cells_of(study.claim, settings, choices)
-    return Outcome(study, settings["title"], run_cells(bench, study.claim, cells, seeds))
+    cells = cells_of(study.claim, settings, options)
+    return Outcome(study, settings["title"], run_cells(setup, study.claim, cells, seeds))
 
 
 def check_options(study: Study) -> None:
@@ -107,25 +173,25 @@ def check_options(study: Study) -> None:
             f"The preset {study.preset!r} has a network of its own; leave out {study.network!r}."
         )
     source = datasets.SOURCES.get(study.dataset)
-    if source is not None and not is_pictures(source):
+    if source is not None and not has_images(source):
         raise InvalidSettingError(
             f"Networks are for images, and {study.dataset!r} has none; leave out {study.network!r}."
         )
 
 
-def _set_up(study: Study, progress: Progress) -> tuple[Bench, Choices, Sequence[int]]:
+def _set_up(study: Study, progress: Progress) -> tuple[Setup, MethodSettings, Sequence[int]]:
     preset = None if study.preset is None else preset_of(study.preset, is_full=study.is_full)
     data = datasets.load(study.dataset)
     network = network_for(study, data)
-    choices, seeds, n_rows = Choices(), study.seeds or SEEDS, study.n_rows
+    options, seeds, n_rows = MethodSettings(), study.seeds or SEEDS, study.n_rows
     if preset is not None:
-        choices, seeds = preset.choices, study.seeds or preset.seeds
+        options, seeds = preset.options, study.seeds or preset.seeds
         if n_rows is None and preset.n_rows is not None and preset.n_rows < len(data.y_train):
             n_rows = preset.n_rows
     if len(set(seeds)) < len(seeds):
         raise InvalidSettingError(f"`seeds` must name each seed once, got {list(seeds)}.")
-    bench = Bench(data, study._root, network, n_rows, study.encoder, study.preset, progress)
-    return bench, choices, seeds
+    setup = Setup(data, study._root, network, n_rows, study.encoder, study.preset, progress)
+    return setup, options, seeds
 
 
 def network_for(study: Study, data: datasets.Dataset | Source) -> Network | None:
@@ -134,7 +200,7 @@ def network_for(study: Study, data: datasets.Dataset | Source) -> Network | None
         preset = preset_of(study.preset, is_full=study.is_full)
         _check_preset(study, preset, data)
         network: Network | None = _sized(preset.network, data)
-    elif is_pictures(data) and study.network != "none":
+    elif has_images(data) and study.network != "none":
         network = network_of(study.dataset, study.network or "narrow")
     else:
         network = None
@@ -147,7 +213,7 @@ def network_for(study: Study, data: datasets.Dataset | Source) -> Network | None
 
 
 def _check_preset(study: Study, preset: Preset, data: datasets.Dataset | Source) -> None:
-    if not is_pictures(data):
+    if not has_images(data):
         raise InvalidSettingError(
             f"The preset {study.preset!r} trains an image encoder; {study.dataset!r} has none."
         )

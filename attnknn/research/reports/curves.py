@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from attnknn.errors import InvalidInputError
 from attnknn.research.reports import figures
 from attnknn.research.reports.page import Drawing, Grid, Section
-from attnknn.research.reports.sentences import named
+from attnknn.research.reports.sentences import quote_name
 from attnknn.training.config import TrainResult
 
 MOST_TOLD = 3  # runs that have a sentence each
@@ -54,7 +54,7 @@ def _told_once(runs: Mapping[str, TrainResult]) -> dict[str, TrainResult]:
 
 def _sentences(runs: Mapping[str, TrainResult]) -> list[str]:
     best = min(runs, key=lambda run: _kept_loss(runs[run]))
-    among = f"Of {len(runs)} runs, {named(best)}" if len(runs) > 1 else named(best)
+    among = f"Of {len(runs)} runs, {quote_name(best)}" if len(runs) > 1 else quote_name(best)
     words = (
         "kept the lowest loss of held-out rows:"
         if len(runs) > 1
@@ -70,7 +70,7 @@ def _sentences(runs: Mapping[str, TrainResult]) -> list[str]:
             "than at the epoch that was kept."
         )
     return said + [
-        f"{named(run)} was interrupted after epoch {len(outcome.train_losses)}."
+        f"{quote_name(run)} was interrupted after epoch {len(outcome.train_losses)}."
         for run, outcome in runs.items()
         if outcome.was_interrupted
     ]
@@ -82,7 +82,7 @@ def _has_risen(outcome: TrainResult) -> bool:
 
 def _rise(run: str, outcome: TrainResult) -> str:
     return (
-        f"The loss of held-out rows of {named(run)} was higher at the end "
+        f"The loss of held-out rows of {quote_name(run)} was higher at the end "
         f"({outcome.validation_losses[-1]:.4f}) than at the epoch that was kept "
         f"({_kept_loss(outcome):.4f})."
     )

@@ -20,7 +20,7 @@ h1, h2, p, figcaption { overflow-wrap: anywhere; }
 table { border-collapse: collapse; font-size: 0.9rem; margin: 1rem 0; }
 th, td { padding: 0.25rem 0.7rem; border-bottom: 1px solid #d9dde2; text-align: right;
   white-space: nowrap; vertical-align: top; }
-.words { text-align: left; white-space: normal; } .long { min-width: 13rem; }
+.description { text-align: left; white-space: normal; } .long { min-width: 13rem; }
 .wide { overflow-x: auto; }
 figure { margin: 1.5rem 0; } img { max-width: 100%; height: auto; }
 figcaption, .note { color: #5a626c; font-size: 0.9rem; }

@@ -13,31 +13,31 @@ from attnknn.research.evaluation.table import Table
 WORDS = {"accuracy": "accuracy", "nll": "log-loss"}
 
 
-def all_compared(table: Table, ours: str, metric: str) -> list[str]:
+def describe_differences(table: Table, ours: str, metric: str) -> list[str]:
     """A sentence for each method that ours differs from, and one for all others together."""
     gaps = {
         other: table.difference(metric, ours, other) for other in table.methods if other != ours
     }
     apart = [
-        difference_words(gap, metric, ours, other)
+        describe_difference(gap, metric, ours, other)
         for other, gap in gaps.items()
         if gap.excludes_zero()
     ]
     level = [other for other, gap in gaps.items() if not gap.excludes_zero()]
     if not level:
         return apart
-    words = f"does not differ from {listed(level)} in {WORDS[metric]} beyond the interval."
-    return [*apart, f"{named(ours)} {words}"]
+    words = f"does not differ from {join_names(level)} in {WORDS[metric]} beyond the interval."
+    return [*apart, f"{quote_name(ours)} {words}"]
 
 
-def difference_words(gap: Interval, metric: str, ours: str, other: str) -> str:
+def describe_difference(gap: Interval, metric: str, ours: str, other: str) -> str:
     """A difference in words; one whose interval holds zero is no difference.
 
-    >>> difference_words(Interval(-0.02, -0.03, -0.01), "nll", "attention", "uniform")
+    >>> describe_difference(Interval(-0.02, -0.03, -0.01), "nll", "attention", "uniform")
     'attention has a lower log-loss than uniform, by 0.0200 [0.0100, 0.0300].'
     """
     what = WORDS[metric]
-    ours, other = named(ours), named(other)
+    ours, other = quote_name(ours), quote_name(other)
     if not gap.excludes_zero():
         return (
             f"{ours} and {other} do not differ in {what} beyond the interval "
@@ -61,12 +61,12 @@ def best(table: Table, metric: str) -> str:
     ]
     word = "highest" if is_higher else "lowest"
     sentence = (
-        f"{named(first)} has the {word} {WORDS[metric]} ({table.interval(metric, first):.4f})"
+        f"{quote_name(first)} has the {word} {WORDS[metric]} ({table.interval(metric, first):.4f})"
     )
     return sentence + _beside(level, len(order) - 1)
 
 
-def steadiest(first: Table, last: Table, metric: str, way: str) -> str:
+def describe_change(first: Table, last: Table, metric: str, way: str) -> str:
     """Which method a sweep harms least, and which others cannot be told from it.
 
     Parameters
@@ -82,7 +82,7 @@ def steadiest(first: Table, last: Table, metric: str, way: str) -> str:
     found = mean_interval(change[best])
     is_worse = (found.mean < 0) == is_higher
     rank = ("least, " if is_worse else "most, ") if others else ""
-    said = f"the {WORDS[metric]} of {named(best)} {_change_words(found, rank)}"
+    said = f"the {WORDS[metric]} of {quote_name(best)} {_change_words(found, rank)}"
     return f"{way}, {said}{_beside(level, len(others))}"
 
 
@@ -98,25 +98,25 @@ def _change_words(change: Interval, rank: str) -> str:
 def _beside(level: Sequence[str], n_others: int) -> str:
     """How a sentence on the best method ends: who of the others cannot be told from it."""
     if level:
-        return f"; {listed(level)} cannot be told from it."
+        return f"; {join_names(level)} cannot be told from it."
     return "; its paired difference to every other excludes zero." if n_others else "."
 
 
-def honesty(table: Table, method: str) -> str:
+def describe_calibration(table: Table, method: str) -> str:
     """How far confidences are from shares of right answers."""
     error, honest = table.mean("ece", method), table.mean("debiased_ece", method)
     sure = np.stack([run.row_confidence for run in table.of(method)])
-    lean = sureness(sure, table.by_row("accuracy", method))
+    lean = describe_confidence(sure, table.by_row("accuracy", method))
     return (
-        f"On average {named(method)} is {lean}; its calibration error is {error:.4f}, "
+        f"On average {quote_name(method)} is {lean}; its calibration error is {error:.4f}, "
         f"{honest:.4f} without the noise of {table.n_test:,} rows."
     )
 
 
-def sureness(confidence: Floats, is_right: Floats) -> str:
+def describe_confidence(confidence: Floats, is_right: Floats) -> str:
     """Whether answers (S, n) are more sure than right, as far as their interval tells.
 
-    >>> sureness(np.full((1, 50), 0.9), np.ones((1, 50)))
+    >>> describe_confidence(np.full((1, 50), 0.9), np.ones((1, 50)))
     'less sure than right, by 0.1000 [0.1000, 0.1000]'
     """
     gap = paired_interval(confidence, is_right)
@@ -127,20 +127,20 @@ def sureness(confidence: Floats, is_right: Floats) -> str:
     return f"{lean} sure than right, by {abs(gap.mean):.4f} [{low:.4f}, {high:.4f}]"
 
 
-def named(method: str) -> str:
+def quote_name(method: str) -> str:
     """The name of a method as it stands in a sentence: in quotes where it holds a comma.
 
-    >>> named("uniform"), named("uniform, views")
+    >>> quote_name("uniform"), quote_name("uniform, views")
     ('uniform', '“uniform, views”')
     """
     return f"“{method}”" if "," in method else method
 
 
-def listed(methods: Sequence[str]) -> str:
+def join_names(methods: Sequence[str]) -> str:
     """The names of several methods, at least one.
 
-    >>> listed(["uniform", "distance, no prior", "learned"])
+    >>> join_names(["uniform", "distance, no prior", "learned"])
     'uniform, “distance, no prior” and learned'
     """
-    names = [named(method) for method in methods]
+    names = [quote_name(method) for method in methods]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,24 +1,40 @@
-"""Tables of experiments as sections of a report."""
+"""Tables of experiments, and sweeps of them, as sections of a page."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.metrics import ReliabilityBins, RiskCoverage
 from attnknn.metrics.calibration import bins_of_confidence
 from attnknn.metrics.selective import curve_of
+from attnknn.research.evaluation.intervals import Interval
 from attnknn.research.evaluation.table import BY_ROW, METRICS, Table
 from attnknn.research.reports import figures
 from attnknn.research.reports.page import Drawing, Grid, Section
-from attnknn.research.reports.sentences import all_compared, best, honesty
+from attnknn.research.reports.sentences import (
+    best,
+    describe_calibration,
+    describe_change,
+    describe_differences,
+    join_names,
+)
 
 WORDS = {
     "accuracy": "accuracy (higher is better)",
     "nll": "log-loss (lower is better)",
+    "ece": "calibration error in 15 bins (lower is better)",
 }
+SWEPT = ("accuracy", "nll", "ece")
+OF_ERRORS = (
+    " In brackets 95 % intervals of the error without its sampling noise, which adds to what is "
+    "seen: with few rows it may lie above."
+)
+Values = dict[str, list[Interval | None]]  # one per method and place, None where it was not run
 
 
 def grid_of(table: Table, name: str, metrics: Sequence[str] = METRICS) -> Grid:
@@ -29,11 +45,11 @@ def grid_of(table: Table, name: str, metrics: Sequence[str] = METRICS) -> Grid:
     return Grid(name, ["method", *metrics], rows, note=table.caption(metrics))
 
 
-def section_of(table: Table, title: str, ours: str, name: str) -> Section:
+def table_section(table: Table, title: str, ours: str, name: str) -> Section:
     """A whole section: sentences, the table, and its figures."""
     sentences = [best(table, metric) for metric in BY_ROW]
-    sentences += all_compared(table, ours, "nll")
-    sentences.append(honesty(table, ours))
+    sentences += describe_differences(table, ours, "nll")
+    sentences.append(describe_calibration(table, ours))
     drawings = [
         Drawing(
             f"{name}-{metric}",
@@ -93,3 +109,185 @@ def _rows(table: Table, method: str) -> tuple[np.ndarray, np.ndarray]:
     runs = table.of(method)
     confidence = np.concatenate([run.row_confidence for run in runs])
     return np.clip(confidence, 0.0, 1.0), np.concatenate([run.row_correct for run in runs])
+
+
+def sweep_section(
+    tables: Mapping[float, Table], title: str, name: str, *, across: str, is_log: bool = False
+) -> Section:
+    """How methods fare from place to place: sentences, figures, and tables of what they show.
+
+    Parameters
+    ----------
+    tables : by place, which is K, the rate of noise, the ratio of imbalance or the like; all of
+        the same data. Seeds that some lack are left out, so that changes are paired row by row;
+        methods that some lack have lines with gaps. The section names both.
+    name : how the names of its files begin
+    across : what a place is, in words
+    is_log : whether places stand at the logarithm of what they are
+
+    Examples
+    --------
+    >>> from attnknn.research import datasets
+    >>> from attnknn.research.evaluation.protocol import Method, run
+    >>> from sklearn.neighbors import KNeighborsClassifier
+    >>> def table_at(k):
+    ...     methods = [Method("uniform", lambda seed: KNeighborsClassifier(k))]
+    ...     return run(datasets.load("iris"), methods, [0])
+    >>> tables = {k: table_at(k) for k in (1, 100)}
+    >>> section = sweep_section(tables, "Iris", "iris", across="K", is_log=True)
+    >>> section.sentences[0]
+    'From K 1 to 100, the accuracy of uniform falls by 0.3667 [0.2000, 0.5333].'
+    """
+    places = sorted(tables)
+    _check(tables, places, is_log)
+    ordered = _with_shared_seeds([tables[place] for place in places])
+    values = {metric: _values(ordered, metric) for metric in SWEPT}
+    lacking = _lacking(tables, places, across)
+    return Section(
+        title,
+        [*_sentences(ordered, places, across), *lacking],
+        [_grid(places, values[m], m, f"{name}-{m}", across, ordered[0]) for m in SWEPT],
+        [_drawing(places, values[m], m, f"{name}-{m}", across, is_log) for m in SWEPT],
+    )
+
+
+def _shared_seeds(tables: Sequence[Table]) -> list[int]:
+    return [seed for seed in tables[0].seeds if all(seed in table.seeds for table in tables)]
+
+
+def _with_shared_seeds(tables: Sequence[Table]) -> list[Table]:
+    """The same tables with the seeds that all have, in one order."""
+    seeds = _shared_seeds(tables)
+    return [
+        replace(table, runs=tuple(run for seed in seeds for run in table.runs if run.seed == seed))
+        for table in tables
+    ]
+
+
+def _methods(tables: Sequence[Table]) -> list[str]:
+    return list(dict.fromkeys(method for table in tables for method in table.methods))
+
+
+def _lacking(tables: Mapping[float, Table], places: Sequence[float], across: str) -> list[str]:
+    """Which seeds and methods are not measured at every place."""
+    ordered = [tables[place] for place in places]
+    seeds = sorted({seed for table in ordered for seed in table.seeds})
+    said = []
+    for seed in (seed for seed in seeds if seed not in _shared_seeds(ordered)):
+        where = _places_without(ordered, places, "seeds", seed)
+        said.append(f"Seed {seed} is left out: it is not measured at {across} {where}.")
+    for method in _methods(ordered):
+        where = _places_without(ordered, places, "methods", method)
+        if where:
+            said.append(f"{join_names([method])} is not measured at {across} {where}.")
+    return said
+
+
+def _places_without(
+    tables: Sequence[Table], places: Sequence[float], field: str, name: int | str
+) -> str:
+    found = [
+        f"{place:g}"
+        for place, table in zip(places, tables, strict=True)
+        if name not in getattr(table, field)
+    ]
+    return join_names(found) if found else ""
+
+
+def _values(tables: Sequence[Table], metric: str) -> Values:
+    return {
+        method: [_value(table, metric, method) for table in tables] for method in _methods(tables)
+    }
+
+
+def _value(table: Table, metric: str, method: str) -> Interval | None:
+    if method not in table.methods:
+        return None
+    if metric in BY_ROW:
+        return table.interval(metric, method)
+    return replace(table.ece_interval(method), mean=table.mean(metric, method))
+
+
+def _sentences(tables: Sequence[Table], places: Sequence[float], across: str) -> list[str]:
+    first, last = _with_shared_methods(tables[0], tables[-1])
+    way = f"From {across} {places[0]:g} to {places[-1]:g}"
+    said = [describe_change(first, last, metric, way) for metric in BY_ROW] if first.methods else []
+    at_end = f"At {across} {places[-1]:g}"
+    return [*said, *(f"{at_end}, {best(tables[-1], metric)}" for metric in BY_ROW)]
+
+
+def _with_shared_methods(*tables: Table) -> list[Table]:
+    shared = set.intersection(*(set(table.methods) for table in tables))
+    return [
+        replace(table, runs=tuple(run for run in table.runs if run.method in shared))
+        for table in tables
+    ]
+
+
+def _grid(
+    places: Sequence[float], values: Values, metric: str, name: str, across: str, table: Table
+) -> Grid:
+    rows = []
+    for at, place in enumerate(places):
+        found = [value[at] for value in values.values()]
+        cells = ["–" if value is None else f"{value:.4f}" for value in found]
+        rows.append([f"{place:g}", *cells])
+    seeds = ", ".join(map(str, table.seeds))
+    note = f"{table.dataset}: {WORDS[metric]} on {table.n_test:,} test rows, seeds {seeds}."
+    note += f" In brackets 95 % intervals over {table.luck}." if metric in BY_ROW else OF_ERRORS
+    return Grid(name, [across, *values], rows, note=note)
+
+
+def _drawing(
+    places: Sequence[float], values: Values, metric: str, name: str, across: str, is_log: bool
+) -> Drawing:
+    figure = figures.lines(
+        places,
+        values,
+        WORDS[metric],
+        across=across,
+        up=WORDS[metric].split(" (")[0],
+        is_log=is_log,
+        from_zero=metric != "accuracy",
+    )
+    how = "in bands of 95 %"
+    if metric not in BY_ROW:
+        how = "as seen, with bands of 95 % of what it is without its sampling noise"
+    return Drawing(name, figure, f"{WORDS[metric]} by {across}, {how}.")
+
+
+def _beside_axis(table: Table) -> dict[str, Any]:
+    """The settings of an experiment without the numbers that a sweep changes."""
+    settings = dict(table.settings)
+    for damage, number in {"corruption": "level", "shift": "severity"}.items():
+        if damage in settings:
+            settings[damage] = {k: v for k, v in settings[damage].items() if k != number}
+    return settings
+
+
+def _check(tables: Mapping[float, Table], places: Sequence[float], is_log: bool) -> None:
+    if len(places) < 2:
+        raise InvalidInputError(f"A sweep needs tables of at least 2 places, got {len(places)}.")
+    if is_log and places[0] <= 0:
+        raise InvalidSettingError(
+            f"`is_log` needs places above 0, got {places[0]:g}. Leave it out, or that place."
+        )
+    first = tables[places[0]]
+    for place in places[1:]:
+        for field in ("dataset", "checksum", "n_test", "encoder"):
+            wanted, came = getattr(first, field), getattr(tables[place], field)
+            if came != wanted:
+                raise InvalidInputError(
+                    f"Tables of a sweep must have the same `{field}`, "
+                    f"got {wanted!r} at {places[0]:g} and {came!r} at {place:g}."
+                )
+        if _beside_axis(tables[place]) != _beside_axis(first):
+            raise InvalidInputError(
+                "Tables of a sweep must have the same settings but for what it goes along, "
+                f"got other ones at {places[0]:g} than at {place:g}. Give each its own folder."
+            )
+    if not _shared_seeds([tables[place] for place in places]):
+        seeds = "; ".join(f"{join_names(list(map(str, tables[p].seeds)))} at {p:g}" for p in places)
+        raise InvalidInputError(
+            f"Tables of a sweep must have a seed in common, got {seeds}. Measure the missing ones."
+        )

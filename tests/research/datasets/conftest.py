@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from attnknn.research import datasets
-from attnknn.research.datasets.folders import array_checksum
+from attnknn.research.datasets.files import array_checksum
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from attnknn._cache import cache_folder
 from attnknn.errors import InvalidInputError, InvalidSettingError, MissingDataError
 from attnknn.research import datasets
-from attnknn.research.datasets.folders import data_folders
+from attnknn.research.datasets.files import data_folders
 
 WINE = "\n".join(f"{i},0,0,0,0,0,0,0,0,0,0,{4 + i % 4}" for i in range(40))
 
@@ -85,14 +86,15 @@ def test_a_wrong_checksum_names_the_file(put_text, folder):
         datasets.load("wine-red")
 
 
-def test_files_that_are_packed_anew_are_the_same(put_text, folder, monkeypatch):
+def test_files_that_are_packed_again_are_the_same(put_text, folder, monkeypatch):
     put_text("wine-red", WINE)
     path = folder / "tabular" / "winequality-red.csv.gz"
     before = datasets.load("wine-red")
     content = gzip.decompress(path.read_bytes())
     path.write_bytes(gzip.compress(content, mtime=7))
-    inside = {path.name: hashlib.sha256(content).hexdigest()}
-    monkeypatch.setattr("attnknn.research.datasets.packed.INSIDE", inside)
+    source = datasets.SOURCES["wine-red"]
+    file = replace(source.files[0], unpacked_sha256=hashlib.sha256(content).hexdigest())
+    monkeypatch.setitem(datasets.SOURCES, "wine-red", replace(source, files=(file,)))
     assert datasets.load("wine-red").checksum == before.checksum
     path.write_bytes(gzip.compress(content + b"more", mtime=7))
     with pytest.raises(InvalidInputError, match="must have the sha256"):

@@ -10,7 +10,7 @@ import pytest
 
 from attnknn.errors import InvalidInputError
 from attnknn.research import datasets
-from attnknn.research.datasets.folders import array_checksum
+from attnknn.research.datasets.files import array_checksum
 
 
 @pytest.mark.parametrize(

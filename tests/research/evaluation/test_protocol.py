@@ -16,9 +16,9 @@ from attnknn.metrics import score_all
 from attnknn.research import datasets
 from attnknn.research.datasets import Dataset
 from attnknn.research.evaluation.baselines import LinearProbe, UniformKNN
+from attnknn.research.evaluation.corruption import LabelNoise
 from attnknn.research.evaluation.protocol import Method, run
 from attnknn.research.evaluation.report import add_table, read_report
-from attnknn.research.evaluation.stress import LabelNoise
 from attnknn.research.evaluation.table import joined
 
 UNIFORM = Method("uniform", lambda seed: UniformKNN(max_neighbors=8))
@@ -207,11 +207,11 @@ def test_unknown_names_and_mixed_tables_are_refused():
     heads = tuple(replace(r, seed=1, settings={"n_heads": "8"}) for r in table.runs)
     with pytest.raises(InvalidInputError, match="methods of the same settings"):
         joined([told, replace(told, runs=heads)])
-    with pytest.raises(InvalidSettingError, match="names of their own"):
+    with pytest.raises(InvalidSettingError, match="different names"):
         run(WINE, [UNIFORM, UNIFORM], [0])
     with pytest.raises(InvalidSettingError, match="at least one seed"):
         run(WINE, [UNIFORM], [])
-    with pytest.raises(InvalidInputError, match="`corrupt` must give 142 label codes"):
+    with pytest.raises(InvalidInputError, match="`corrupt` must return 142 label codes"):
         run(WINE, [UNIFORM], [0], corrupt=lambda y, seed: y[:3])
 
 
@@ -222,6 +222,6 @@ def test_intervals_of_one_seed_are_not_said_to_be_over_seeds():
 
 
 def test_damage_that_cannot_say_what_it_does_leaves_no_reports(tmp_path):
-    with pytest.raises(InvalidSettingError, match="must tell its settings"):
+    with pytest.raises(InvalidSettingError, match="must show its settings"):
         run(WINE, [UNIFORM], [0], corrupt=lambda y, seed: y, folder=tmp_path)
     assert not list(tmp_path.iterdir())

@@ -12,8 +12,8 @@ from attnknn.cli import research as command
 from attnknn.errors import InvalidSettingError
 from attnknn.research.experiments.claims import CLAIMS, MEASURED, cells_of, settings_of
 from attnknn.research.experiments.measures import MEASURES
-from attnknn.research.experiments.methods import METHODS, Choices
-from attnknn.research.experiments.presets import PRESETS
+from attnknn.research.experiments.methods import METHODS, MethodSettings
+from attnknn.research.experiments.study import PRESETS
 
 
 def test_the_command_names_all_claims_and_presets():
@@ -24,22 +24,22 @@ def test_the_command_names_all_claims_and_presets():
 
 @pytest.mark.parametrize("claim", sorted(set(CLAIMS) - set(MEASURED)))
 def test_every_claim_has_cells_of_known_methods(claim):
-    cells = cells_of(claim, settings_of(claim), Choices())
+    cells = cells_of(claim, settings_of(claim), MethodSettings())
     assert len({cell.name for cell in cells}) == len(cells)
-    assert {ask.method for cell in cells for ask in cell.asks} <= set(METHODS)
+    assert {spec.method for cell in cells for spec in cell.specs} <= set(METHODS)
 
 
 def test_a_sweep_sets_k_for_every_method():
-    cells = cells_of("k-sweep", settings_of("k-sweep", {"neighbors": [2, 8]}), Choices())
+    cells = cells_of("k-sweep", settings_of("k-sweep", {"neighbors": [2, 8]}), MethodSettings())
     assert [cell.place for cell in cells] == [2, 8]
-    assert all(ask.choices.n_neighbors == cell.place for cell in cells for ask in cell.asks)
+    assert all(spec.options.n_neighbors == cell.place for cell in cells for spec in cell.specs)
 
 
 def test_every_part_of_attention_is_left_out_or_added_in_turn():
     (cell,) = cells_of(
-        "ablation", settings_of("ablation"), Choices(attention={"training": {"epochs": 2}})
+        "ablation", settings_of("ablation"), MethodSettings(attention={"training": {"epochs": 2}})
     )
-    settings = {ask.name: ask.choices.attention for ask in cell.asks if ask.name}
+    settings = {spec.name: spec.options.attention for spec in cell.specs if spec.name}
     usual = LearnedAttention().get_params()
     tried = {name for found in settings.values() for name in found}
     assert tried >= {"terms", "trust", "n_heads", "temperature", "dropout", "entropy_weight"}

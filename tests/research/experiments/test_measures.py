@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from attnknn.errors import InvalidInputError
-from attnknn.research.experiments.measures import timing
+from attnknn.research.experiments import measures as timing
 from attnknn.research.experiments.study import Study, measure
-from attnknn.research.reports.sheets import falling_power, measurement_section, places
+from attnknn.research.reports.measurements import falling_power, measurement_section, places
 
 
 @pytest.fixture(scope="module")

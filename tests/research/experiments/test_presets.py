@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from attnknn.research.experiments import presets, study
-from attnknn.research.experiments.presets import PRESETS, preset_of
-from attnknn.research.experiments.study import Study, measure
+from attnknn.research.experiments import study
+from attnknn.research.experiments.study import PRESETS, Study, measure, preset_of
 
 
 def test_presets_have_the_numbers_of_the_documents():
@@ -25,10 +24,10 @@ def test_presets_have_the_numbers_of_the_documents():
     ]
     assert [p.network.embed_dim for p in (first, fourth, fifth)] == [128, 256, 256]
     assert [p.network.epochs for p in (first, fourth, fifth)] == [30, 50, 20]
-    assert [p.choices.n_neighbors for p in (first, fourth, fifth)] == [10, 10, 16]
-    assert [p.choices.attention["n_heads"] for p in (first, fourth, fifth)] == [1, 4, 4]
-    assert fourth.choices.attention["temperature"] == 0.5
-    assert fourth.choices.attention["temperature_bounds"] == (0.05, 2.0)
+    assert [p.options.n_neighbors for p in (first, fourth, fifth)] == [10, 10, 16]
+    assert [p.options.attention["n_heads"] for p in (first, fourth, fifth)] == [1, 4, 4]
+    assert fourth.options.attention["temperature"] == 0.5
+    assert fourth.options.attention["temperature_bounds"] == (0.05, 2.0)
     training = fourth.network.training
     assert (training["contrastive_weight"], training["contrastive_margin"]) == (0.5, 0.5)
     assert (training["negatives_weight"], training["warmup"], training["batch_size"]) == (
@@ -36,7 +35,7 @@ def test_presets_have_the_numbers_of_the_documents():
         0.1,
         256,
     )
-    assert fifth.choices.sizes == (5, 10, 20)
+    assert fifth.options.sizes == (5, 10, 20)
     assert fifth.network.mixing == {"mixup": 1.0, "strength": 0.4}
     training = fifth.network.training
     assert (training["label_smoothing"], training["batch_size"]) == (0.1, 512)
@@ -49,14 +48,14 @@ def test_presets_have_the_numbers_of_the_documents():
 def test_the_sixth_experiment_repeats_the_fifth_with_other_seeds():
     fifth, sixth = preset_of("experiment-5"), preset_of("experiment-6")
     assert replace(sixth.network, name="") == replace(fifth.network, name="")
-    assert sixth.choices == fifth.choices
+    assert sixth.options == fifth.options
     assert not set(sixth.seeds) & set(fifth.seeds)
 
 
 @pytest.mark.parametrize("name", list(PRESETS))
 def test_what_was_cut_is_said(name):
     preset = preset_of(name)
-    assert preset.network.cut in preset.network.words
+    assert preset.network.cut in preset.network.description
     assert preset.network.backbone == "resnet9"
     assert preset.n_rows == 20000
     preset.network.image_training(Path("checkpoint"))  # every setting is known
@@ -65,7 +64,7 @@ def test_what_was_cut_is_said(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(PRESETS))
 def test_presets_run_in_small(name, tmp_path, monkeypatch):
-    def small(asked: str, *, is_full: bool) -> presets.Preset:
+    def small(asked: str, *, is_full: bool) -> study.Preset:
         found = preset_of(asked, is_full=is_full)
         training = {**found.network.training, "batch_size": 64, "queue_size": 64}
         network = replace(

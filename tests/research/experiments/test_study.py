@@ -13,12 +13,11 @@ from attnknn.errors import AttnKNNError, InvalidInputError, InvalidSettingError
 from attnknn.research import datasets
 from attnknn.research.evaluation import report as report_module
 from attnknn.research.evaluation.baselines import UniformKNN
+from attnknn.research.evaluation.corruption import Corruption
 from attnknn.research.evaluation.report import read_report
 from attnknn.research.experiments import networks, running
-from attnknn.research.experiments.bench import Bench
-from attnknn.research.experiments.fewer_rows import drawn_rows, fewer_rows
+from attnknn.research.experiments.data import Setup, stratified_subset, subsample
 from attnknn.research.experiments.networks import Network
-from attnknn.research.experiments.stresses import Stress
 from attnknn.research.experiments.study import Study, measure
 
 TINY = {
@@ -50,7 +49,7 @@ def test_tables_are_compared_on_one_embedding(tmp_path):
 def test_what_has_a_report_is_not_run_again(tmp_path, monkeypatch):
     study = Study("noise", "iris", tmp_path, [0], changes={"methods": ["distance"]})
     first = measure(study)
-    monkeypatch.setattr(running, "Stage", None)  # whoever wants to measure would fail
+    monkeypatch.setattr(running, "Workspace", None)  # whoever wants to measure would fail
     again = measure(study)
     assert list(again.tables) == [0.0, 0.1, 0.2, 0.3]
     assert again.tables[0.3].corruption == "30 % symmetric noise"
@@ -103,7 +102,7 @@ def test_reports_hold_what_they_were_made_with(tmp_path, tiny_network):
     told = json.loads((study.place / "report.json").read_text())["tables"]["rate-0.1"]
     settings = told["settings"]
     assert (settings["claim"], settings["preset"], settings["rows"]) == ("noise", None, 400)
-    assert settings["stress"] == {"kind": "symmetric", "level": 0.1}
+    assert settings["corruption"] == {"kind": "symmetric", "level": 0.1}
     assert settings["network"]["held_out"] == 60
     assert settings["network"]["training"]["config"]["label_smoothing"] == 0.2
     assert settings["network"]["training"]["augmentation"]["horizontal_flip"] == "none"
@@ -139,13 +138,13 @@ def test_a_report_of_another_training_is_not_taken(
 def test_reports_of_something_else_are_found_before_anything_runs(tmp_path, monkeypatch):
     study = Study("k-sweep", "iris", tmp_path, [0, 1], changes={"methods": ["uniform"]})
     measure(replace(study, seeds=[1]))
-    monkeypatch.setattr(running, "Stage", None)  # whoever wants to measure would fail
+    monkeypatch.setattr(running, "Workspace", None)  # whoever wants to measure would fail
     with pytest.raises(InvalidInputError, match="made with other methods"):
         measure(replace(study, changes={"methods": ["distance"]}))
     theory = Study("theory", "iris", tmp_path, [0], changes={"neighbors": [3]})
     monkeypatch.undo()
     measure(theory)
-    monkeypatch.setattr(running, "Stage", None)
+    monkeypatch.setattr(running, "Workspace", None)
     with pytest.raises(InvalidInputError, match=r"measure\.neighbors \[3\], asked for \[4\]"):
         measure(replace(theory, seeds=[1, 0], changes={"neighbors": [4]}))
 
@@ -157,7 +156,7 @@ def test_a_report_without_settings_is_not_taken(tmp_path):
     told = json.loads(path.read_text())
     del told["tables"][""]["settings"]
     path.write_text(json.dumps(told))
-    with pytest.raises(InvalidInputError, match="other settings: claim not told, asked for main"):
+    with pytest.raises(InvalidInputError, match="other settings: claim missing, asked for main"):
         measure(study)
 
 
@@ -226,7 +225,7 @@ def test_reports_of_other_choices_are_not_taken(tmp_path):
     told = json.loads(path.read_text())
     told["tables"]["K-3"] = told["tables"]["K-5"]
     path.write_text(json.dumps(told))
-    with pytest.raises(InvalidInputError, match="made with other methods: uniform Choices"):
+    with pytest.raises(InvalidInputError, match=r"made with other methods: uniform\.n_neighbors"):
         measure(study)
 
 
@@ -278,12 +277,16 @@ def test_images_are_trained_once_for_all_claims(tmp_path, tiny_network):
 
 def test_damage_that_leaves_all_rows_needs_no_training_of_its_own(tmp_path):
     rows = datasets.load("iris")  # forty of each class
-    bench = Bench(rows, tmp_path, networks.network_of("digits"))
-    plain = bench.training_folder(Stress(), 0)
-    assert bench.training_folder(Stress("imbalance", 1), 0) == plain
-    assert bench.training_folder(Stress("symmetric", 0.0), 0) == plain
-    for stress in (Stress("imbalance", 2), Stress("shots", 5), Stress("symmetric", 0.1)):
-        assert bench.training_folder(stress, 0) != plain
+    setup = Setup(rows, tmp_path, networks.network_of("digits"))
+    plain = setup.training_folder(Corruption(), 0)
+    assert setup.training_folder(Corruption("imbalance", 1), 0) == plain
+    assert setup.training_folder(Corruption("symmetric", 0.0), 0) == plain
+    for corruption in (
+        Corruption("imbalance", 2),
+        Corruption("shots", 5),
+        Corruption("symmetric", 0.1),
+    ):
+        assert setup.training_folder(corruption, 0) != plain
 
 
 def test_with_noise_the_head_is_also_told_of_it(tmp_path, tiny_network):
@@ -300,8 +303,8 @@ def test_labels_that_are_wrong_as_they_came_are_told_and_get_no_axis(tmp_path, m
     study = Study("main", "iris", tmp_path, [0], changes={"methods": ["uniform"]})
     for _ in range(2):
         table = measure(study).tables[None]
-    assert table.corruption == "100.0 % wrong labels as they came"
-    with pytest.raises(AttnKNNError, match="are wrong in part as they came"):
+    assert table.corruption == "100.0 % wrong labels in the data"
+    with pytest.raises(AttnKNNError, match="are wrong already"):
         measure(replace(study, claim="noise"))
 
 
@@ -361,7 +364,7 @@ def test_pixels_can_be_taken_as_they_are(tmp_path):
         ({"claim": "shift", "dataset": "iris"}, "Only images that a network is trained on"),
         ({"claim": "shift", "network": "none"}, "Only images that a network is trained on"),
         ({"dataset": "iris", "changes": {"methods": ["head"]}}, "'head' needs images"),
-        ({"changes": {"methods": ["logistic"]}}, "'logistic' stands in for the CNN head"),
+        ({"changes": {"methods": ["logistic"]}}, "'logistic' replaces the CNN head"),
         ({"n_rows": 10_000}, "at most the 1,437 training rows of 'digits', got 10,000"),
         ({"seeds": [1, 1]}, "each seed once"),
         (
@@ -380,7 +383,7 @@ def test_pixels_can_be_taken_as_they_are(tmp_path):
     ],
 )
 def test_what_cannot_be_is_said_before_anything_runs(tmp_path, monkeypatch, changed, words):
-    monkeypatch.setattr(running, "Stage", None)  # whoever wants to measure would fail
+    monkeypatch.setattr(running, "Workspace", None)  # whoever wants to measure would fail
     with pytest.raises(AttnKNNError, match=words):
         measure(replace(Study("main", "digits", tmp_path, [0]), **changed))
     assert not list(tmp_path.iterdir())
@@ -399,15 +402,19 @@ def test_fewer_rows_are_drawn_by_class(tmp_path):
     data = datasets.load("digits")
     by_class = np.argsort(data.y_train, kind="stable")
     sorted_data = replace(data, X_train=data.X_train[by_class], y_train=data.y_train[by_class])
-    few = fewer_rows(sorted_data, 100)
+    few = subsample(sorted_data, 100)
     assert np.bincount(few.y_train).tolist() == [10] * 10
-    assert np.array_equal(few.X_train, fewer_rows(sorted_data, 100).X_train)
+    assert np.array_equal(few.X_train, subsample(sorted_data, 100).X_train)
     assert (
-        len(set(drawn_rows(data.y_train, 300, "a")) & set(drawn_rows(data.y_train, 300, "b"))) < 150
+        len(
+            set(stratified_subset(data.y_train, 300, "a"))
+            & set(stratified_subset(data.y_train, 300, "b"))
+        )
+        < 150
     )
     y = np.repeat([0, 1, 2], [997, 2, 1])
-    assert np.bincount(y[drawn_rows(y, 10, "rare")]).tolist() == [8, 1, 1]
-    assert fewer_rows(data, None) is data
+    assert np.bincount(y[stratified_subset(y, 10, "rare")]).tolist() == [8, 1, 1]
+    assert subsample(data, None) is data
 
 
 def test_a_class_without_a_row_left_has_a_column(tmp_path):
@@ -427,4 +434,4 @@ def test_settings_of_networks_are_all_read():
     )
     assert (training.config.epochs, training.checkpoint) == (3, "there")
     assert made.encoder(Path("there"), 7).embed_dim == 32
-    assert "32 numbers, 3 epochs" in made.words
+    assert "32 numbers, 3 epochs" in made.description

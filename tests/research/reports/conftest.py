@@ -7,7 +7,7 @@ import pytest
 from attnknn.research import datasets
 from attnknn.research.evaluation.baselines import LinearProbe, UniformKNN
 from attnknn.research.evaluation.protocol import Method, run
-from attnknn.research.reports.tables import section_of
+from attnknn.research.reports.tables import table_section
 
 
 @pytest.fixture(scope="session")
@@ -22,4 +22,4 @@ def table():
 @pytest.fixture(scope="session")
 def section(table):
     """Its part of a page, whose figures are drawn once."""
-    return section_of(table, "Wine", "attnknn", "wine")
+    return table_section(table, "Wine", "attnknn", "wine")

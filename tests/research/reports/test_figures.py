@@ -117,11 +117,11 @@ def test_a_long_legend_stands_whole_beside_the_panel(n_lines):
     figure = figures.risk_and_coverage(curves, "title")
     figure.draw_without_rendering()
     (panel,), (legend,) = figure.axes, figure.legends
-    names, measured_ = legend.get_window_extent(), figure.bbox
-    assert measured_.x0 <= names.x0
-    assert names.x1 <= measured_.x1
-    assert measured_.y0 <= names.y0
-    assert names.y1 <= measured_.y1
+    names, measurements = legend.get_window_extent(), figure.bbox
+    assert measurements.x0 <= names.x0
+    assert names.x1 <= measurements.x1
+    assert measurements.y0 <= names.y0
+    assert names.y1 <= measurements.y1
     assert panel.get_tightbbox().x1 <= names.x0
     assert panel.bbox.width > 200
 

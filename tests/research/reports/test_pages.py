@@ -16,7 +16,7 @@ from attnknn.research.evaluation.report import add_table
 from attnknn.research.reports.collecting import collected
 from attnknn.research.reports.model import model_sections
 from attnknn.research.reports.page import Drawing, Grid, Section, html_page
-from attnknn.research.reports.tables import bins_of, curve, section_of
+from attnknn.research.reports.tables import bins_of, curve, table_section
 from attnknn.research.reports.writing import (
     ACROSS,
     _columns,
@@ -195,21 +195,23 @@ def test_a_wide_table_stays_on_its_sheet():
 def test_sheets_of_a_report_cut_nothing_off(table):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    section = section_of(table, "A title of many words " * 6, "attnknn", "digits")
+    section = table_section(table, "A title of many words " * 6, "attnknn", "digits")
     wide = Grid("t", ["row", "why"], [["7", "W" * 300]], note="many words " * 40)
     sections = [section, Section("Wide", ["many words " * 40], [wide])]
-    for measured_ in _sheets(_text("A title of many words " * 6, sections, ["many words " * 40])):
-        canvas = FigureCanvasAgg(measured_)
+    for measurements in _sheets(
+        _text("A title of many words " * 6, sections, ["many words " * 40])
+    ):
+        canvas = FigureCanvasAgg(measurements)
         canvas.draw()
-        box = measured_.get_tightbbox(canvas.get_renderer())
-        assert box.x1 <= measured_.get_size_inches()[0]
+        box = measurements.get_tightbbox(canvas.get_renderer())
+        assert box.x1 <= measurements.get_size_inches()[0]
         assert box.y0 >= 0
 
 
 def test_tables_are_not_torn_where_they_fit_on_a_sheet():
     blocks = [[(f"{name}{i}", {}) for i in range(n)] for name, n in (("a", 3), ("b", 4), ("c", 9))]
-    measurements = [[line for line, _ in measured_] for measured_ in _paged(blocks, 5)]
-    assert [len(measured_) for measured_ in measurements] == [3, 5, 5, 3]
+    measurements = [[line for line, _ in measurements] for measurements in _paged(blocks, 5)]
+    assert [len(measurements) for measurements in measurements] == [3, 5, 5, 3]
     assert measurements[1][:4] == ["b0", "b1", "b2", "b3"]
 
 
@@ -235,7 +237,7 @@ def test_seeds_do_not_make_more_rows_than_there_are(table):
 
 
 def section_captions(table):
-    return " ".join(d.caption for d in section_of(table, "Wine", "attnknn", "wine").drawings)
+    return " ".join(d.caption for d in table_section(table, "Wine", "attnknn", "wine").drawings)
 
 
 def test_risk_is_that_of_all_seeds(table):

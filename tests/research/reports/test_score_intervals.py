@@ -8,8 +8,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from attnknn.metrics import aurc, score_all
-from attnknn.research.reports.model import model_sections
-from attnknn.research.reports.score_intervals import score_intervals
+from attnknn.research.reports.model import model_sections, score_intervals
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ import pytest
 
 from attnknn.research.evaluation.intervals import Interval
 from attnknn.research.reports.sentences import (
-    all_compared,
     best,
-    difference_words,
-    honesty,
-    listed,
-    sureness,
+    describe_calibration,
+    describe_confidence,
+    describe_difference,
+    describe_differences,
+    join_names,
 )
 
 
@@ -27,14 +27,14 @@ from attnknn.research.reports.sentences import (
     ],
 )
 def test_a_difference_is_one_only_beyond_the_interval(gap, metric, said):
-    assert difference_words(gap, metric, "a", "b").startswith(said)
+    assert describe_difference(gap, metric, "a", "b").startswith(said)
 
 
 def test_names_with_commas_are_told_apart():
     gap = Interval(-0.02, -0.03, -0.01)
-    said = difference_words(gap, "nll", "attnknn, views", "uniform")
+    said = describe_difference(gap, "nll", "attnknn, views", "uniform")
     assert said.startswith("“attnknn, views” has a lower log-loss than uniform, by")
-    assert listed(["a, b", "c"]) == "“a, b” and c"
+    assert join_names(["a, b", "c"]) == "“a, b” and c"
 
 
 def test_sentences_follow_the_table(table):
@@ -43,16 +43,16 @@ def test_sentences_follow_the_table(table):
     assert best(table, "accuracy").startswith(f"{first} has the highest accuracy")
     gap = table.difference("nll", "attnknn", "uniform")
     word = "lower" if gap.mean < 0 else "higher"
-    (said,) = all_compared(table, "attnknn", "nll")
+    (said,) = describe_differences(table, "attnknn", "nll")
     assert f"attnknn has a {word} log-loss than uniform" in said
-    assert f"{table.mean('ece', 'attnknn'):.4f}" in honesty(table, "attnknn")
+    assert f"{table.mean('ece', 'attnknn'):.4f}" in describe_calibration(table, "attnknn")
 
 
 def test_methods_that_do_not_differ_share_a_sentence(table):
     ours = [run for run in table.runs if run.method == "attnknn"]
     twins = [replace(run, method=name) for run in ours for name in ("twin", "twin, views")]
     more = replace(table, runs=(*table.runs, *twins))
-    said = all_compared(more, "attnknn", "nll")
+    said = describe_differences(more, "attnknn", "nll")
     assert len(said) == 2
     assert said[1] == (
         "attnknn does not differ from twin and “twin, views” in log-loss beyond the interval."
@@ -65,4 +65,4 @@ def test_methods_that_do_not_differ_share_a_sentence(table):
 )
 def test_sureness_is_told_as_far_as_its_interval_tells(confidence, said):
     is_right = (np.arange(400) % 5 > 0).astype(float)[None]  # four of five
-    assert sureness(np.full((1, 400), confidence), is_right).startswith(said)
+    assert describe_confidence(np.full((1, 400), confidence), is_right).startswith(said)

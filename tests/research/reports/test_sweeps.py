@@ -13,7 +13,7 @@ from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.metrics import score_all
 from attnknn.research.evaluation.table import Run, Table
 from attnknn.research.reports.page import html_page
-from attnknn.research.reports.sweeps import sweep_section
+from attnknn.research.reports.tables import sweep_section
 
 N_ROWS, SEEDS = 400, (0, 1)
 

@@ -1,4 +1,4 @@
-"""MeasurementSet of numbers as sections of a report, with what they say."""
+"""Measurements as sections of a page."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _theory_words(found: MeasurementSet) -> list[str]:
 
 
 def places(found: MeasurementSet) -> list[int]:
-    """The K that the measured_ has rows for."""
+    """The K that the measurements has rows for."""
     return [int(what.removeprefix("K = ")) for what in found.rows if what.startswith("K = ")]
 
 

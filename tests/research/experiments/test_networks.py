@@ -14,15 +14,15 @@ from attnknn.errors import InvalidInputError
 from attnknn.research import datasets
 from attnknn.research.datasets import Dataset
 from attnknn.research.evaluation.baselines import UniformKNN
+from attnknn.research.evaluation.corruption import symmetric_noise
 from attnknn.research.evaluation.protocol import Method
 from attnknn.research.evaluation.protocol import run as run_methods
 from attnknn.research.evaluation.report import add_table, read_report
-from attnknn.research.evaluation.stress import symmetric_noise
-from attnknn.research.experiments.heads import head_with_noise
+from attnknn.research.experiments.methods import head_with_noise
 from attnknn.research.experiments.networks import KNOWN, network_of
 from experiments.images import __main__ as experiment
-from experiments.images.measuring import measure_named
-from experiments.images.recipe import STRESSES, Recipe
+from experiments.images.measuring import measure
+from experiments.images.recipe import CORRUPTIONS, Recipe
 from tests.fitting.shapes import shapes
 
 
@@ -67,7 +67,7 @@ def test_the_recipe_leaves_a_report_and_does_not_train_twice(small_data, tmp_pat
 @pytest.mark.slow
 def test_the_damage_is_told_in_the_report(small_data, tmp_path):
     arguments = ["--width", "narrow", "--epochs", "1", "--results", str(tmp_path)]
-    assert experiment.main([*arguments, "--stress", "noise"]) == 0
+    assert experiment.main([*arguments, "--corruption", "noise"]) == 0
     table = read_report(tmp_path / "cifar10-narrow-noise" / "report.json").tables[""]
     assert table.corruption == "30 % symmetric noise"
     assert "CNN head, noise model" in table.methods
@@ -76,23 +76,23 @@ def test_the_damage_is_told_in_the_report(small_data, tmp_path):
 def test_a_report_of_another_network_is_not_taken(tmp_path):
     iris = run_methods(datasets.load("iris"), [Method("uniform", lambda _: UniformKNN())], [0])
     add_table(tmp_path / "cifar10-narrow" / "report.json", iris)
-    with pytest.raises(InvalidInputError, match="made with other data or another network"):
-        measure_named("cifar10-narrow", [0], tmp_path)
+    with pytest.raises(InvalidInputError, match="made with other encoder"):
+        measure(Recipe.named("cifar10-narrow"), [0], tmp_path)
 
 
 def test_the_damage_is_done_before_anything_is_fitted(small_data):
     data = datasets.load("cifar10")
-    noisy = STRESSES["noise"].apply(data.y_train, 4, seed=0).codes
+    noisy = CORRUPTIONS["noise"].apply(data.y_train, 4, seed=0).codes
     assert 0.2 < (noisy != data.y_train).mean() < 0.4
-    rare = STRESSES["imbalance"].apply(data.y_train, 4, seed=0).codes
+    rare = CORRUPTIONS["imbalance"].apply(data.y_train, 4, seed=0).codes
     assert np.bincount(rare).tolist() == [80, 17, 4, 1]
 
 
 def test_people_labeled_one_data_set_only(capsys):
     with pytest.raises(SystemExit):
-        experiment.main(["--data", "mnist", "--width", "narrow", "--stress", "worst"])
+        experiment.main(["--data", "mnist", "--width", "narrow", "--corruption", "worst"])
     assert "cifar10 only" in capsys.readouterr().err
-    assert Recipe("cifar10", "narrow", 0, 1, stress="worst").source == "cifar10n-worst"
+    assert Recipe("cifar10", "narrow", 1, corruption="worst").source == "cifar10n-worst"
 
 
 def test_a_head_that_knows_of_noise_finds_how_much(rng):
