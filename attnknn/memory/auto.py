@@ -10,7 +10,7 @@ import numpy as np
 from attnknn.errors import MissingExtraError
 from attnknn.memory.base import DEVICE, Memory
 from attnknn.memory.distances import Ranking, Vectors
-from attnknn.memory.faiss_memory import FaissMemory
+from attnknn.memory.faiss_memory import FaissMemory, measure_recall
 from attnknn.memory.range_search import RangeMatches
 from attnknn.memory.torch_memory import TorchMemory
 from attnknn.records import Floats, Integers
@@ -112,7 +112,7 @@ class AutoMemory(Memory):
             index = FaissMemory(kind).restore(self.entries, self.metric_, self.center_)
             for width in WIDTHS:
                 index.set_params(ef_search=width, n_probe=width // 4)
-                recall = index.recall_prepared(queries, self.n_neighbors, exclude=rows)
+                recall = measure_recall(index, queries, self.n_neighbors, rows)
                 best = max(best, recall)
                 if recall >= self.recall:
                     self.chosen_ = index

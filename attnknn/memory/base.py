@@ -39,7 +39,7 @@ class Memory(ABC, BaseEstimator):
     `cosine`, unchanged for `inner_product`. A subclass implements `build_index` and
     `find_nearest`. It may implement `extend_index` and `shrink_index` if it can update its index
     faster than build it again. Attributes that can be computed from the entries are named in the
-    class attribute `_derived`; they are not pickled.
+    class attribute `derived`; they are not pickled.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Memory(ABC, BaseEstimator):
     metric_: Metric
     center_: Floats | None
     options: ClassVar[tuple[Option, ...]] = ()
-    _derived: ClassVar[tuple[str, ...]] = ("id_lookup", "exclusion")
+    derived: ClassVar[tuple[str, ...]] = ("id_lookup", "exclusion")
 
     @property
     def is_exact(self) -> bool:
@@ -163,9 +163,7 @@ class Memory(ABC, BaseEstimator):
         ----------
         queries : ndarray of shape (n_queries, n_features)
             Vectors that `prepare` returned.
-        k : int
-            Number of neighbors.
-        exclude : ndarray of shape (n_queries,), default=None
+        k, exclude : int, ndarray or None
             As in `search`.
 
         Returns
@@ -197,9 +195,7 @@ class Memory(ABC, BaseEstimator):
         ----------
         queries : ndarray of shape (n_queries, n_features)
             Vectors that `prepare` returned.
-        k : int
-            Number of neighbors.
-        exclude : ndarray of shape (n_queries,), default=None
+        k, exclude : int, ndarray or None
             As in `search`.
 
         Returns
@@ -246,21 +242,13 @@ class Memory(ABC, BaseEstimator):
 
         Parameters
         ----------
-        queries : ndarray of shape (n_queries, n_features)
-            Vectors that `prepare` returned.
-        k : int
-            Number of neighbors.
-        radii : ndarray of shape (n_entries,)
-            As in `range_search`.
-        exclude : ndarray of shape (n_queries,)
-            As in `search`. Excluded pairs may be missing from the matches.
+        queries, k, radii, exclude : ndarray, int, ndarray, ndarray
+            As in `search_keys` and `range_search`.
 
         Returns
         -------
-        ranking : tuple of ndarray
-            As returned by `search_keys`.
-        matches : RangeMatches
-            As returned by `range_search`.
+        tuple
+            The results of both. Excluded pairs may be missing from the matches.
         """
         return self.search_keys(queries, k, exclude=exclude), self.range_search(queries, radii)
 
@@ -406,12 +394,9 @@ class Memory(ABC, BaseEstimator):
 
         Parameters
         ----------
-        queries : ndarray of shape (n_queries, n_features)
-            At least one prepared vector.
-        k : int
-            Number of neighbors, from 1 to the number of entries.
-        exclude : ndarray of shape (n_queries,) or None
-            As in `search`; `exclusion.pairs(exclude)` returns the pairs that must not match.
+        queries, k, exclude : ndarray, int, ndarray or None
+            As in `search_keys`, with at least one query and at least `k` entries.
+            `exclusion.pairs(exclude)` returns the pairs to leave out.
 
         Returns
         -------
@@ -448,7 +433,7 @@ class Memory(ABC, BaseEstimator):
             Entries with prepared embeddings. They are not copied.
         """
         self.entries = entries
-        self._drop(*Memory._derived)
+        self._drop(*Memory.derived)
 
     @cached_property
     def id_lookup(self) -> IdLookup:
@@ -465,7 +450,7 @@ class Memory(ABC, BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
-        return {name: value for name, value in state.items() if name not in self._derived}
+        return {name: value for name, value in state.items() if name not in self.derived}
 
     def _prepared(self, entries: Entries) -> Entries:
         vectors = self._as_compared(entries.embeddings)

@@ -292,16 +292,9 @@ def make_entries(
         Embeddings as the encoder returns them.
     labels : array-like of shape (n_entries,)
         Label codes.
-    ids : array-like of shape (n_entries,), default=None
-        Distinct integers or strings; by default they count up from `first_id`.
-    groups : array-like of shape (n_entries,), default=None
-        Integers; -1 is no group.
-    sample_weight : array-like of shape (n_entries,), default=None
-        Positive weights, 1 by default.
-    payloads : sequence of length n_entries, default=None
-        Objects shown with the evidence.
-    subjects : array-like of shape (n_entries,), default=None
-        Data subject (person) of each entry.
+    ids, groups, sample_weight, payloads, subjects : array-like of shape (n_entries,), default=None
+        Columns of `Entries`. By default ids count up from `first_id`, weights are 1, and there
+        are no groups.
     held_out : bool or array-like of shape (n_entries,), default=True
         False for entries that a learned part is trained on.
     first_id : int, default=0

@@ -85,7 +85,7 @@ class FaissMemory(Memory):
     [[1.0, 3.0]]
     """
 
-    _derived: ClassVar[tuple[str, ...]] = (*Memory._derived, "_built", "_reference")
+    derived: ClassVar[tuple[str, ...]] = (*Memory.derived, "_built", "_reference")
 
     def __init__(
         self,
@@ -135,9 +135,7 @@ class FaissMemory(Memory):
         ----------
         queries : array-like of shape (n_queries, n_features)
             Embeddings as the encoder returns them.
-        k : int
-            Number of neighbors.
-        exclude : ndarray of shape (n_queries,), default=None
+        k, exclude : int, ndarray or None
             As in `search`.
 
         Returns
@@ -145,32 +143,7 @@ class FaissMemory(Memory):
         float
             From 0 to 1; higher is better.
         """
-        return self.recall_prepared(self.prepare(queries), k, exclude=exclude)
-
-    def recall_prepared(
-        self, queries: Vectors, k: int, *, exclude: Integers | None = None
-    ) -> float:
-        """Measure `recall` for prepared queries, such as `entries.embeddings`.
-
-        Parameters
-        ----------
-        queries : ndarray of shape (n_queries, n_features)
-            Vectors that `prepare` returned.
-        k : int
-            Number of neighbors.
-        exclude : ndarray of shape (n_queries,), default=None
-            As in `search`.
-
-        Returns
-        -------
-        float
-            From 0 to 1; higher is better.
-        """
-        found = self.search_prepared(queries, k, exclude=exclude)
-        nearest = self._reference.search_prepared(queries, k, exclude=exclude)
-        farthest = np.where(nearest.mask, nearest.distances, -np.inf).max(axis=1, initial=-np.inf)
-        hits = (found.distances <= farthest[:, None]) & found.mask
-        return float(hits.sum() / max(1, nearest.mask.sum()))
+        return measure_recall(self, self.prepare(queries), k, exclude)
 
     def build_index(self) -> None:
         self._check_settings()
@@ -355,3 +328,15 @@ def _threads(faiss: Any, is_small: bool) -> Iterator[None]:
         yield
     finally:
         faiss.omp_set_num_threads(usual)
+
+
+def measure_recall(
+    memory: Memory, queries: Vectors, k: int, exclude: Integers | None = None
+) -> float:
+    """Share of the `k` nearest entries of prepared queries that a search finds."""
+    exact = TorchMemory().restore(memory.entries, memory.metric_, memory.center_)
+    nearest = exact.search_prepared(queries, k, exclude=exclude)
+    found = memory.search_prepared(queries, k, exclude=exclude)
+    farthest = np.where(nearest.mask, nearest.distances, -np.inf).max(axis=1, initial=-np.inf)
+    hits = (found.distances <= farthest[:, None]) & found.mask
+    return float(hits.sum() / max(1, nearest.mask.sum()))

@@ -71,7 +71,7 @@ class TorchMemory(NumpyMemory):
 
     options: ClassVar[tuple[Option, ...]] = (DEVICE,)
     _built: ClassVar[tuple[str, ...]] = ("_error_bounds", "_vectors", "_penalties")
-    _derived: ClassVar[tuple[str, ...]] = (*NumpyMemory._derived, *_built, "_scratch")
+    derived: ClassVar[tuple[str, ...]] = (*NumpyMemory.derived, *_built, "_scratch")
 
     def __init__(self, device: str = "cpu") -> None:
         self.device = device

@@ -215,10 +215,8 @@ class ImageEncoder(Encoder):
 
         Parameters
         ----------
-        X : array-like or list
-            Images as in `fit`.
-        views : Views, default=None
-            The views; None uses the image alone.
+        X, views : array-like or list, Views or None
+            As in `embeddings`.
 
         Returns
         -------
