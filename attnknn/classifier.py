@@ -782,11 +782,11 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         self, X: Any, labels: NDArray[Any], classes: NDArray[Any], groups: ArrayLike | None
     ) -> tuple[Encoder, NDArray[Any], Booleans | None]:
         """A fitted encoder, the embeddings and, if it was trained, the held-out rows."""
-        from attnknn.encoders import IdentityEncoder, learns, make_encoder
+        from attnknn.encoders import IdentityEncoder, make_encoder
 
         self.__dict__.pop("encoder_training_", None)
         encoder: Any = make_encoder(self.encoder)
-        if learns(encoder):
+        if encoder.is_trained:
             return self._train_encoder(encoder, X, labels, classes, groups)
         if isinstance(encoder, IdentityEncoder):
             rows = self._validated(encoder, X, reset=True)
@@ -826,12 +826,11 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     def _fit_parts(
         self, encoder: Encoder, memory: Memory, classes: NDArray[Any], held_out: Booleans | None
     ) -> FittedModel:
-        from attnknn.encoders import learns
         from attnknn.fitting.fitting import FitSettings, fit_model
 
         n_neighbors = self.n_neighbors
         if n_neighbors == "auto":
-            n_neighbors = MAX_NEIGHBORS_IF_TRAINED if learns(encoder) else MAX_NEIGHBORS
+            n_neighbors = MAX_NEIGHBORS_IF_TRAINED if encoder.is_trained else MAX_NEIGHBORS
         settings = FitSettings(
             n_neighbors=int(n_neighbors),
             calibration=self.calibration,  # type: ignore[arg-type]
@@ -849,10 +848,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
 
     def _with_view_calibration(self, model: FittedModel, X: Any) -> FittedModel:
         """If queries are seen in several views: fit the probability map of averaged votes."""
-        from attnknn.encoders import has_views
-
         held_out = np.flatnonzero(model.memory.entries.held_out)
-        if not has_views(model.encoder) or self.calibration is None or len(held_out) < 2:
+        if not model.encoder.has_views or self.calibration is None or len(held_out) < 2:
             return model
         from attnknn.fitting.views import MAX_ROWS, views_factor
 
@@ -877,9 +874,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         return validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
 
     def _queries(self, model: FittedModel, X: Any) -> Queries:
-        from attnknn.encoders import has_views
-
-        if has_views(model.encoder):
+        if model.encoder.has_views:
             return model.queries(X)
         return model.memory.prepare(self._embeddings(model, X))
 

@@ -47,7 +47,7 @@ def add(
     entries = make_entries(embeddings, codes, **vars(metadata), first_id=next_id(model))
     memory.add(entries)
     if graph is not None and len(entries) < len(memory):
-        graph.added(memory, len(entries))
+        graph.add_entries(memory, len(entries))
     return _next(model, graph, memory=memory)
 
 
@@ -58,7 +58,7 @@ def forget(model: FittedModel, ids: ArrayLike) -> FittedModel:
     positions = np.unique(memory.positions_of(ids))
     memory.forget(ids)
     if graph is not None and len(memory):
-        graph.forgot(memory, positions)
+        graph.remove_entries(memory, positions)
     min_next_id = next_id(model)  # an id, once used, never names another row
     return _next(model, graph, memory=memory, min_next_id=min_next_id)
 
@@ -104,7 +104,7 @@ def _next(model: FittedModel, graph: NeighborGraph | None, **changes: Any) -> Fi
     """The next model: trust follows from the entries again, and the neighbor graph is kept."""
     changes.setdefault("attention", model.attention.copy())  # caches of the states stay apart
     edited = replace(model, stored_trust=None, **changes)
-    if graph is not None and graph.is_of(edited.memory):
+    if graph is not None and graph.matches(edited.memory):
         edited.cached("graph", lambda: graph)
     return edited
 

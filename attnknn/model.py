@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from attnknn.attention.base import Attention, NeighborBatch
 from attnknn.calibration import Calibration
 from attnknn.calibration.fitting import MAX_NEIGHBORS_FOR_NOISE, estimate_confusions
-from attnknn.encoders import Encoder, has_views, learns
+from attnknn.encoders import Encoder
 from attnknn.errors import InvalidInputError, NotFittedYetError
 from attnknn.leave_one_out import (
     LeaveOneOutBatch,
@@ -110,11 +110,11 @@ class FittedModel:
     @property
     def has_trained_encoder(self) -> bool:
         """Whether the encoder was trained on labels."""
-        return learns(self.encoder)
+        return self.encoder.is_trained
 
     def queries(self, X: Any) -> Queries:
         """The rows of `X` as the memory compares them, one array per view if there are views."""
-        if not has_views(self.encoder):
+        if not self.encoder.has_views:
             return self.memory.prepare(self.encoder.transform(X))
         encoder: Any = self.encoder
         return [self.memory.prepare(view) for view in encoder.embeddings(X, encoder.views)]
@@ -173,14 +173,14 @@ class FittedModel:
     def neighbor_graph(self) -> NeighborGraph:
         """The nearest others of each entry: built once, then updated by each edit."""
         graph: NeighborGraph | None = self._cache.get("graph")
-        if graph is None or not graph.is_of(self.memory) or graph.k < self.n_neighbors:
+        if graph is None or not graph.matches(self.memory) or graph.k < self.n_neighbors:
             graph = self._cache["graph"] = NeighborGraph(self.memory, self.n_neighbors)
         return graph
 
     def existing_graph(self) -> NeighborGraph | None:
         """The neighbor graph of this state, if there is one."""
         graph: NeighborGraph | None = self._cache.get("graph")
-        return graph if graph is not None and graph.is_of(self.memory) else None
+        return graph if graph is not None and graph.matches(self.memory) else None
 
     def trust(self) -> Trust | None:
         """Trust of the entries, or None if the attention does not use it."""

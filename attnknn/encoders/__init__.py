@@ -18,8 +18,6 @@ image              `ImageEncoder`: a network trained for the vote           imag
 from __future__ import annotations
 
 from attnknn.encoders.base import Encoder, WrappedEncoder, encoder_from_settings, make_encoder
-from attnknn.encoders.base import has_views as has_views
-from attnknn.encoders.base import learns as learns
 from attnknn.encoders.identity import IdentityEncoder
 from attnknn.encoders.image import ImageEncoder
 from attnknn.encoders.learned_table import LearnedTableEncoder

@@ -79,6 +79,11 @@ class Encoder(ABC, TransformerMixin, BaseEstimator):
         """Name under which the class is registered."""
         return self.registered_name
 
+    @property
+    def has_views(self) -> bool:
+        """Whether queries are encoded in several views (test-time augmentation)."""
+        return getattr(self, "views", None) is not None
+
     @abstractmethod
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the encoder to training rows.
@@ -368,13 +373,3 @@ def as_embeddings(output: Any, n_rows: int, source: str) -> NDArray[Any]:
 def damaged(name: str, error: Exception) -> ModelFolderError:
     """The error for stored settings that `from_settings` cannot read."""
     return ModelFolderError(f"The stored settings of encoder {name!r} cannot be read: {error!r}.")
-
-
-def learns(encoder: Encoder) -> bool:
-    """Whether an encoder is trained on labels."""
-    return encoder.is_trained
-
-
-def has_views(encoder: Encoder) -> bool:
-    """Whether an encoder uses test-time augmentation: several views per query."""
-    return getattr(encoder, "views", None) is not None

@@ -42,7 +42,7 @@ class NeighborGraph:
     >>> memory.forget([1])
     >>> graph.neighbors(memory, 1) is None
     True
-    >>> graph.forgot(memory, np.array([1]))
+    >>> graph.remove_entries(memory, np.array([1]))
     >>> graph.neighbors(memory, 1).positions.ravel().tolist()
     [1, 0]
     """
@@ -60,7 +60,7 @@ class NeighborGraph:
         self._embeddings: Vectors | None = memory.entries.embeddings
         self._lock = threading.Lock()
 
-    def is_of(self, memory: Memory) -> bool:
+    def matches(self, memory: Memory) -> bool:
         """Whether the lists are those of the memory's current entries."""
         return self._embeddings is memory.entries.embeddings
 
@@ -71,7 +71,7 @@ class NeighborGraph:
         """
         assert k <= self.k
         with self._lock:
-            if not self.is_of(memory):
+            if not self.matches(memory):
                 return None
             own = self._slots if rows is None else self._slots[rows]
             width = max(1, min(k, len(memory) - 1))
@@ -83,7 +83,7 @@ class NeighborGraph:
         distances = memory.distances_of(np.where(mask, keys, np.inf))
         return Neighbors(positions, labels, distances, mask)
 
-    def added(self, memory: Memory, n_new: int) -> None:
+    def add_entries(self, memory: Memory, n_new: int) -> None:
         """Update the lists after `n_new` entries were added at the end of the memory."""
         with self._lock:
             self._embeddings = None  # if this fails half-way, the lists belong to no memory
@@ -103,7 +103,7 @@ class NeighborGraph:
             self._search(memory, np.unique(found.positions[is_at_end]))
             self._embeddings = memory.entries.embeddings
 
-    def forgot(self, memory: Memory, positions: Integers) -> None:
+    def remove_entries(self, memory: Memory, positions: Integers) -> None:
         """Update the lists after the entries that were at `positions` were removed."""
         with self._lock:
             if self._embeddings is None:

@@ -57,7 +57,7 @@ class Edits(RuleBasedStateMachine):
         groups = [draw.draw(st.sampled_from([-1, -1, 0, 1])) for _ in rows]
         labels = np.arange(len(rows)) % 2
         self.memory.add(make_entries(np.array(rows), labels, ids=ids, groups=groups))
-        self.graph.added(self.memory, len(rows))
+        self.graph.add_entries(self.memory, len(rows))
 
     @rule(draw=st.data(), share=st.sampled_from([0.1, 0.5]))
     def forget(self, draw, share) -> None:
@@ -69,7 +69,7 @@ class Edits(RuleBasedStateMachine):
         positions = np.array(sorted(chosen))
         ids = self.memory.entries.ids[positions]
         self.memory.forget(ids)
-        self.graph.forgot(self.memory, positions)
+        self.graph.remove_entries(self.memory, positions)
         self.free += ids.tolist()
 
     @rule(draw=st.data())
@@ -120,10 +120,10 @@ def test_many_edits_of_many_rows(rng):
         first = 10_000 + 100 * turn
         ids = np.arange(first, first + len(new))
         memory.add(make_entries(new, np.zeros(len(new), int), ids=ids))
-        graph.added(memory, len(new))
+        graph.add_entries(memory, len(new))
         positions = np.sort(rng.choice(len(memory), int(rng.integers(1, 60)), replace=False))
         memory.forget(memory.entries.ids[positions])
-        graph.forgot(memory, positions)
+        graph.remove_entries(memory, positions)
         check(graph, memory, 5)
 
 
@@ -133,9 +133,9 @@ def test_an_approximate_index_keeps_nearly_the_lists_of_a_search(rng):
     memory = FaissMemory("hnsw").remember(make_entries(X, np.zeros(400, int)))
     graph = NeighborGraph(memory, 4)
     memory.forget([3, 5])
-    graph.forgot(memory, np.array([3, 5]))
+    graph.remove_entries(memory, np.array([3, 5]))
     memory.add(make_entries(X[[3]], [0], ids=[900]))
-    graph.added(memory, 1)
+    graph.add_entries(memory, 1)
     kept, found = graph.neighbors(memory, 4), from_scratch(memory, 4)
     assert (kept.positions == found.positions).mean() > 0.95
     assert not (kept.positions == np.arange(len(memory))[:, None]).any()
@@ -145,9 +145,9 @@ def test_lists_belong_to_the_entries_they_were_built_for():
     memory = NumpyMemory().remember(make_entries([[0.0], [1.0], [2.0]], [0, 0, 1]))
     graph = NeighborGraph(memory, 1)
     memory.relabel([0], [1])
-    assert graph.is_of(memory)
+    assert graph.matches(memory)
     memory.forget([2])
-    assert not graph.is_of(memory)
+    assert not graph.matches(memory)
     assert graph.neighbors(memory, 1) is None
 
 
@@ -172,10 +172,10 @@ def test_readers_beside_an_editing_thread_get_their_own_neighbors_or_none(rng):
     for turn in range(60):
         memory = copy(memory)
         memory.add(make_entries(rng.normal(size=(3, 4)), [0] * 3, first_id=1000 + 3 * turn))
-        graph.added(memory, 3)
+        graph.add_entries(memory, 3)
         states.append(copy(memory))
         memory.forget(memory.entries.ids[[turn]])
-        graph.forgot(memory, np.array([turn]))
+        graph.remove_entries(memory, np.array([turn]))
         states.append(copy(memory))
     stop.set()
     for reader in readers:
@@ -198,8 +198,8 @@ def test_the_radius_of_a_cut_list_is_its_last_key():
     for places, gone in (([0.5, 0.6], 0.6), ([1.5], 0.5)):
         ids = [int(100 * place) for place in places]
         memory.add(make_entries([[place] for place in places], [0] * len(ids), ids=ids))
-        graph.added(memory, len(ids))
+        graph.add_entries(memory, len(ids))
         position = memory.positions_of([int(100 * gone)])
         memory.forget([int(100 * gone)])
-        graph.forgot(memory, position)
+        graph.remove_entries(memory, position)
     assert graph.neighbors(memory, 1).positions[0, 0] == 1  # cut off earlier, and nearer than 1.5
