@@ -233,7 +233,7 @@ def test_mixing_by_hand_is_left_alone():
     assert clf.attention_.threshold_ == 0.25
 
 
-def test_a_refit_starts_its_mixing_anew():
+def test_a_refit_resets_the_mixing():
     X, y = regions(200)
     clf = AttnKNNClassifier(32, attention=KEnsembleAttention((2, 32), "fitted"), random_state=0)
     first = clf.fit(X, y).attention_.weights_.copy()
