@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from attnknn.attention import Attention, Scores
 from attnknn.encoders import Encoder
 from attnknn.memory import Memory
 from attnknn.memory.distances import in_order, keys_between
@@ -21,6 +22,9 @@ toy-trained = attnknn_toys:ToyTrainedEncoder
 
 [attnknn.memories]
 toy = attnknn_toys:ToyMemory
+
+[attnknn.attentions]
+toy = attnknn_toys:ToyAttention
 """
 
 
@@ -104,3 +108,18 @@ class ToyMemory(Memory):
             positions = np.broadcast_to(np.arange(len(self)), keys.shape)
             found.append(in_order(positions, keys, self.id_lookup, k))
         return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
+
+
+class ToyAttention(Attention):
+    """Scores fall with a fixed power of the distance."""
+
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("--toy-power", "power", "Power of the toy attention.", float),
+    )
+
+    def __init__(self, power: float = 1.5) -> None:
+        self.power = power
+
+    def scores(self, batch):
+        neighbors = np.where(batch.neighbors.mask, -(batch.squared ** (self.power / 2)), -np.inf)
+        return Scores(neighbors[:, None], np.zeros((len(neighbors), 1)))

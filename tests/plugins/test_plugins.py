@@ -1,7 +1,8 @@
-"""Encoders and memories of another package are found through entry points and used by name."""
+"""Classes of another package are found through entry points and used by name."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_iris
 
-from attnknn.testing import check_encoder, check_memory
+from attnknn.testing import check_attention, check_encoder, check_memory
 
 from . import attnknn_toys as toys
 
@@ -44,12 +46,27 @@ def run(environment: dict[str, str], *arguments: object) -> str:
         ("encoder", "toy", "ToyEncoder"),
         ("encoder", "toy-trained", "ToyTrainedEncoder"),
         ("memory", "toy", "ToyMemory"),
+        ("attention", "toy", "ToyAttention"),
     ],
 )
 def test_a_toy_of_another_package_is_fitted_explained_stored_and_edited(
     kind, name, class_name, environment, tmp_path
 ):
     run(environment, HERE / "use_toy.py", kind, name, class_name, tmp_path / "model")
+
+
+def test_toys_are_reached_from_the_command_line(environment, tmp_path):
+    model, rows = tmp_path / "model", tmp_path / "iris.csv"
+    load_iris(as_frame=True).frame.to_csv(rows, index=False)
+    parts = ["--encoder", "toy", "--memory", "toy", "--attention", "toy"]
+    options = ["--toy-factor", "3", "--toy-power", "1.2"]
+    fit = ["-m", "attnknn", "fit", rows, "--target", "target", "--out", model]
+    assert "toy: requested" in run(environment, *fit, *parts, *options)
+    stored = json.loads((model / "settings.json").read_text())["params"]
+    assert stored["encoder"] == {"name": "toy", "params": {"factor": 3.0}}
+    assert stored["attention"] == {"name": "toy", "params": {"power": 1.2}}
+    explained = run(environment, "-m", "attnknn", "explain", model, rows, "--rows", "0")
+    assert "distance" in explained
 
 
 @pytest.mark.parametrize("kind", [toys.ToyEncoder, toys.ToyTrainedEncoder])
@@ -61,3 +78,7 @@ def test_toy_encoders_keep_the_contract(kind, monkeypatch):
 
 def test_the_toy_memory_keeps_the_contract():
     check_memory(toys.ToyMemory())
+
+
+def test_the_toy_attention_keeps_the_contract():
+    check_attention(toys.ToyAttention())

@@ -14,7 +14,7 @@ from attnknn.registry import Kind, find
 
 def use(kind: Kind, name: str, class_name: str, folder: Path) -> None:
     X, y = load_iris(return_X_y=True)
-    settings = {"attention": "distance", "random_state": 0, kind: name}
+    settings = {"attention": "distance", "random_state": 0} | {kind: name}
     cls = find(kind, name)
     assert cls.__name__ == class_name
 
