@@ -25,6 +25,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,11 +34,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from attnknn.insight.audit import audit, entry_values
-from attnknn.insight.what_if import AddedRows, what_if
-from attnknn.training.augment import Augmentation
-from attnknn.training.mixing import Mixing
-from attnknn.vit.looking import looks_of
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.decomposition import PCA
@@ -57,20 +53,31 @@ from attnknn.attention import (
 from attnknn.conformal import Raps
 from attnknn.encoders import ImageEncoder, LearnedTableEncoder, TableEncoder, TfidfEncoder
 from attnknn.encoders.image import ImageTraining
-from attnknn.insight.drift import DriftMonitor
-from attnknn.insight.forgetting import drop_least_valuable, keep_newest, weigh_by_age
+from attnknn.insight import (
+    AddedRows,
+    DriftMonitor,
+    audit,
+    drop_least_valuable,
+    entry_values,
+    keep_newest,
+    weigh_by_age,
+    what_if,
+)
 from attnknn.memory import AutoMemory, FaissMemory, NumpyMemory, TorchMemory
+from attnknn.training import TrainConfig
+from attnknn.training.augmentation import Augmentation, Mixing
 from attnknn.training.views import Views
+from attnknn.vit import extract_attention_maps
 from attnknn.vit import layers as vit_layers
 from attnknn.vit.model import VisionTransformer, count_operations, replace_attention
 from attnknn.vit.training import (
-    Pixels,
+    ImagePreprocessor,
     StoredVit,
-    VitTraining,
-    read_vit,
-    score,
+    VitTrainConfig,
+    evaluate,
+    load_vit,
+    save_vit,
     train_vit,
-    write_vit,
 )
 
 Arrays = dict[str, NDArray[Any]]
@@ -83,7 +90,7 @@ ARGUMENTS = {
     "sample_weight": "sample_weight",
     "novelty_level": "novelty_level",
     "calibration_set": "calibration_rows",
-    "false_alarm_rate": "false_alarms",
+    "false_alarm_rate": "false_alarm_rate",
 }
 ATTRIBUTES = {
     "held_out": "held_out_",
@@ -110,26 +117,31 @@ FITTED = {
     "threshold": "threshold_",
     "size_model": "model_",
 }
-QUICK = {"epochs": 4}
+QUICK = TrainConfig(epochs=4)
 ATTENTIONS: dict[str, Callable[[], Any]] = {
     "auto": lambda: "auto",
     "uniform": lambda: "uniform",
     "distance": lambda: "distance",
     "power": lambda: "power",
-    "learned": lambda: LearnedAttention(**QUICK),
+    "learned": lambda: LearnedAttention(training=QUICK),
     "k-ensemble-equal": lambda: KEnsembleAttention(weighting="equal"),
     "k-ensemble-fitted": lambda: KEnsembleAttention(weighting="fitted"),
     "adaptive-entropy": lambda: AdaptiveAttention(rule="entropy"),
     "adaptive-learned": lambda: AdaptiveAttention(rule="learned"),
 }
 LEARNED_VARIANTS: dict[str, dict[str, Any]] = {
-    "self_attention": {"self_attention": True},
-    "without_prototypes": {"prototypes": False},
-    "without_support": {"support": False},
+    "self_attention": {"terms": ("support", "prototypes", "self_attention")},
+    "without_prototypes": {"terms": ("support",)},
+    "without_support": {"terms": ("prototypes",)},
     "without_trust": {"trust": False},
-    "distance_bias": {"distance_bias": True, "temperature": 0.5},
-    "query_prior": {"query_prior": True, "entropy_weight": 0.01},
-    "heads": {"n_heads": 3, "head_dim": 8, "weight_decay": 0.01, "max_rows": 200},
+    "distance_bias": {"terms": ("distance_bias", "support", "prototypes"), "temperature": 0.5},
+    "query_prior": {"terms": ("support", "prototypes", "query_prior"), "entropy_weight": 0.01},
+    "heads": {
+        "n_heads": 3,
+        "head_dim": 8,
+        "max_rows": 200,
+        "training": TrainConfig(epochs=4, weight_decay=0.01),
+    },
 }
 FIXED_VARIANTS: dict[str, Callable[[], Any]] = {
     "uniform-prior": lambda: UniformAttention(prior_weight=0.1),
@@ -302,7 +314,7 @@ def of_audit(found: Any) -> Arrays:
         "exact_duplicates": listed(found.exact_duplicates),
         "near_duplicates": listed(found.near_duplicates),
         "conflicts": listed(found.conflicts),
-        "reach": found.reach,
+        "reach": found.near_distance,
         "label_noise": found.label_noise,
         "held_out": found.held_out,
     }
@@ -355,19 +367,19 @@ def of_log(model: Any) -> Arrays:
     edits, snapshots = model.log(), model.snapshots()
     return {
         "edits": [edit.edit for edit in edits],
-        "states": [edit.state for edit in edits],
+        "states": [edit.undo_target for edit in edits],
         "snapshot_names": np.array([snapshot.name for snapshot in snapshots], dtype=str),
         "snapshot_edits": np.array([snapshot.edit for snapshot in snapshots], dtype=np.int64),
-        "touched": [len(model.touched(edit.edit)) for edit in edits],
+        "touched": [len(model.changes(edit.edit)) for edit in edits],
     }
 
 
 def of_receipt(receipt: Any) -> Arrays:
     return {
         "ids": receipt.ids,
-        "n_answers": receipt.n_answers,
-        "answers_agree": receipt.answers_agree,
-        "is_checked": receipt.is_checked,
+        "n_answers": receipt.n_compared,
+        "answers_agree": receipt.predictions_agree,
+        "is_checked": receipt.is_verified,
         "n_found": len(receipt.found_in),
     }
 
@@ -615,7 +627,10 @@ def _attentions() -> None:
     for name, settings in LEARNED_VARIANTS.items():
         add_fit(
             f"learned/identity/{name}",
-            lambda settings=settings: (made(LearnedAttention(**QUICK, **settings)), digits()),
+            lambda settings=settings: (
+                made(LearnedAttention(**{"training": QUICK, **settings})),
+                digits(),
+            ),
         )
     add_fit(
         "learned/identity/many_queries",  # few are scored in NumPy, many in torch
@@ -661,17 +676,21 @@ def _large() -> Mapping[str, Any]:
 
 
 def _encoders() -> None:
-    small = {"embed_dim": 8, "width": 16, "epochs": 3, "batch_size": 64, "holdout": 0.3}
+    short = TrainConfig(epochs=3, batch_size=64)
     encoders: dict[str, tuple[str, Callable[[], Any], Callable[[], Data]]] = {
         "tabular": ("distance", lambda: "tabular", table),
         "tabular-auto": ("auto", lambda: "tabular", table),
         "tabular-quantile": ("distance", lambda: TableEncoder("quantile", 5), table),
         "tabular-normal": ("power", lambda: TableEncoder("normal"), table),
-        "learned-tabular": ("distance", lambda: LearnedTableEncoder(**small), table),
+        "learned-tabular": ("distance", lambda: small_table(holdout=0.3, training=short), table),
         "learned-tabular-nearest": (
             "learned",
-            lambda: LearnedTableEncoder(
-                **small, network="deep", candidates="nearest", n_candidates=32, label_smoothing=0.1
+            lambda: small_table(
+                network="deep",
+                candidates="nearest",
+                n_candidates=32,
+                holdout=0.3,
+                training=replace(short, label_smoothing=0.1),
             ),
             table,
         ),
@@ -690,11 +709,17 @@ def _encoders() -> None:
         )
 
 
+def small_table(**settings: Any) -> LearnedTableEncoder:
+    """A learned encoder of tables that is trained in seconds."""
+    given = {"embed_dim": 8, "width": 16, "training": TrainConfig(epochs=2), **settings}
+    return LearnedTableEncoder(**given)
+
+
 def small_images(**settings: Any) -> ImageEncoder:
     """An image encoder that is trained in seconds."""
     training = {"epochs": 2, "batch_size": 32, "patience": 2, **settings.pop("training", {})}
     given = {"widths": (8, 16, 16), "holdout": 0.4, "device": "cpu", **settings}
-    return ImageEncoder(training=ImageTraining(**training), **given)
+    return ImageEncoder(training=ImageTraining.of(**training), **given)
 
 
 def _images() -> None:
@@ -704,7 +729,7 @@ def _images() -> None:
         "boundary_share": 0.25,
         "entropy_weight": 0.01,
         "calibration_weight": 0.1,
-        "average": "moving",
+        "average": 0.99,
         "optimizer": "adamw",
         "learning_rate": 0.003,
         "schedule": "cosine",
@@ -808,8 +833,7 @@ def _told() -> None:
 @scene("learned-tabular/groups")
 def _table_groups() -> Mapping[str, Any]:
     data = table()
-    encoder = LearnedTableEncoder(embed_dim=8, width=16, epochs=2, network="waves", n_candidates=0)
-    clf = made("power", encoder=encoder)
+    clf = made("power", encoder=small_table(network="waves", n_candidates=0))
     clf.fit(data.X, data.y, groups=np.arange(len(data.y)) // 3)
     return of_classifier(clf, data.X_test)
 
@@ -864,8 +888,7 @@ def _edits() -> None:
     @scene("edits/learned-tabular")
     def encoder() -> Mapping[str, Any]:
         data = table()
-        encoder = LearnedTableEncoder(embed_dim=8, width=16, epochs=2, network="sparing")
-        clf = made("distance", encoder=encoder).fit(data.X, data.y)
+        clf = made("distance", encoder=small_table(network="sparing")).fit(data.X, data.y)
         found = under("fit", of_answers(clf, data.X_test))
         clf.add(data.X_test[20:], data.y_test[20:]).forget([3, 4, 5])
         found |= under("edited", of_answers(clf, data.X_test[:20]))
@@ -1055,10 +1078,7 @@ def _storage() -> None:
 
     encoders: dict[str, tuple[Callable[[], Any], Callable[[], Data]]] = {
         "tabular": (lambda: TableEncoder("quantile"), table),
-        "learned-tabular": (
-            lambda: LearnedTableEncoder(embed_dim=8, width=16, epochs=2, network="deep"),
-            table,
-        ),
+        "learned-tabular": (lambda: small_table(network="deep"), table),
         "tfidf": (lambda: "tfidf", texts),
         "image": (lambda: small_images(views=Views(("original", "flip"))), images),
     }
@@ -1288,22 +1308,22 @@ def _vits() -> None:
             data = images()
             shown = Pictures(np.ascontiguousarray(data.X[:96].transpose(0, 3, 1, 2)))
             classes = data.y[:96]
-            pixels = Pixels.like(shown, (8, 8), noise=training.get("noise", 0.0))
-            quick = VitTraining(
+            pixels = ImagePreprocessor.from_images(shown, (8, 8), noise=training.get("noise", 0.0))
+            quick = VitTrainConfig(
                 **{"epochs": 2, "batch_size": 32, "validation": 0.25, "device": "cpu", **training}
             )
             model, lesson = train_vit(
                 lambda: VisionTransformer(**settings), shown, classes, pixels, quick
             )
-            judged = score(model, shown, torch.as_tensor(classes), pixels, seed=0)
+            judged = evaluate(model, shown, torch.as_tensor(classes), pixels, seed=0)
             with TemporaryDirectory() as folder:
                 names = ("disk", "frame", "cross", "stripes")
-                write_vit(f"{folder}/vit.pt", StoredVit(model, settings, pixels, names))
-                read = read_vit(f"{folder}/vit.pt").model
+                save_vit(f"{folder}/vit.pt", StoredVit(model, settings, pixels, names))
+                read = load_vit(f"{folder}/vit.pt").model
             asked = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(4))
             with torch.no_grad():
                 outputs, again = model.eval()(asked), read(asked)
-            looks = looks_of(model, asked)
+            looks = extract_attention_maps(model, asked)
             return {
                 **under("lesson", of_lesson(lesson)),
                 "parameters": parameters_of(model),
