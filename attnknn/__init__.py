@@ -1,4 +1,10 @@
-"""A classifier that shows its evidence, that you can edit, and whose probabilities stay honest."""
+"""A classifier that shows its evidence, that you can edit, and whose probabilities stay honest.
+
+`AttnKNNClassifier` predicts by an attention-weighted vote of the nearest remembered examples;
+`open_for_editing` edits a stored model durably. `audit`, `what_if` and `DriftMonitor` inspect a
+fitted classifier. Encoders, memories and attentions are the parts it is made of.
+`attnknn.vit` has nearest-neighbor attention layers for Vision Transformers.
+"""
 
 from __future__ import annotations
 
@@ -15,57 +21,92 @@ if TYPE_CHECKING:
         UniformAttention,
     )
     from attnknn.classifier import AttnKNNClassifier
-    from attnknn.conformal import PredictionSets
-    from attnknn.conformal.decisions import Decisions
-    from attnknn.encoders import IdentityEncoder, TableEncoder
+    from attnknn.conformal import Decisions, PredictionSets
+    from attnknn.encoders import (
+        IdentityEncoder,
+        ImageEncoder,
+        LearnedTableEncoder,
+        TableEncoder,
+        TextEncoder,
+        TfidfEncoder,
+    )
     from attnknn.evidence import Evidence
+    from attnknn.fitting.report import FitReport
+    from attnknn.insight import Audit, DriftMonitor, WhatIf, audit, what_if
     from attnknn.memory import AutoMemory, FaissMemory, NumpyMemory, TorchMemory
+    from attnknn.model import FittedModel
+    from attnknn.storage.editor import open_for_editing
+    from attnknn.training import TrainConfig
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "AdaptiveAttention": "attnknn.attention",
     "AttnKNNClassifier": "attnknn.classifier",
+    "Audit": "attnknn.insight",
     "AutoMemory": "attnknn.memory",
-    "Decisions": "attnknn.conformal.decisions",
+    "Decisions": "attnknn.conformal",
     "DistanceAttention": "attnknn.attention",
+    "DriftMonitor": "attnknn.insight",
     "Evidence": "attnknn.evidence",
     "FaissMemory": "attnknn.memory",
+    "FitReport": "attnknn.fitting.report",
+    "FittedModel": "attnknn.model",
     "IdentityEncoder": "attnknn.encoders",
+    "ImageEncoder": "attnknn.encoders",
     "KEnsembleAttention": "attnknn.attention",
     "LearnedAttention": "attnknn.attention",
+    "LearnedTableEncoder": "attnknn.encoders",
     "NumpyMemory": "attnknn.memory",
     "PowerDistanceAttention": "attnknn.attention",
     "PredictionSets": "attnknn.conformal",
     "TableEncoder": "attnknn.encoders",
+    "TextEncoder": "attnknn.encoders",
+    "TfidfEncoder": "attnknn.encoders",
     "TorchMemory": "attnknn.memory",
+    "TrainConfig": "attnknn.training",
     "UniformAttention": "attnknn.attention",
+    "WhatIf": "attnknn.insight",
+    "audit": "attnknn.insight",
     "open_for_editing": "attnknn.storage.editor",
+    "what_if": "attnknn.insight",
 }
 
 __all__ = [
     "AdaptiveAttention",
     "AttnKNNClassifier",
+    "Audit",
     "AutoMemory",
     "Decisions",
     "DistanceAttention",
+    "DriftMonitor",
     "Evidence",
     "FaissMemory",
+    "FitReport",
+    "FittedModel",
     "IdentityEncoder",
+    "ImageEncoder",
     "KEnsembleAttention",
     "LearnedAttention",
+    "LearnedTableEncoder",
     "NumpyMemory",
     "PowerDistanceAttention",
     "PredictionSets",
     "TableEncoder",
+    "TextEncoder",
+    "TfidfEncoder",
     "TorchMemory",
+    "TrainConfig",
     "UniformAttention",
+    "WhatIf",
+    "audit",
     "open_for_editing",
+    "what_if",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for, so that importing the package is cheap."""
+    """Import a public name when it is first used, so that importing the package is fast."""
     if name not in _HOMES:
         raise AttributeError(f"module 'attnknn' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

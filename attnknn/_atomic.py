@@ -24,6 +24,7 @@ def all_or_nothing(thing: object) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        thing.__dict__.clear()
-        thing.__dict__.update(before)
+        for name in thing.__dict__.keys() - before.keys():
+            del thing.__dict__[name]
+        thing.__dict__.update(before)  # never empty: other threads may be reading
         raise

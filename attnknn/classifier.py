@@ -18,6 +18,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_random_state, validate_data
 
 from attnknn import editing
+from attnknn._atomic import all_or_nothing
 from attnknn._validation import (
     check_at_least,
     check_choice,
@@ -737,15 +738,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """One writer at a time; attributes are put back if anything is raised."""
-        with self.__dict__.setdefault("_writer_lock", RLock()):
-            before = self.__dict__.copy()
-            try:
-                yield
-            except BaseException:
-                for name in self.__dict__.keys() - before.keys():
-                    del self.__dict__[name]
-                self.__dict__.update(before)
-                raise
+        with self.__dict__.setdefault("_writer_lock", RLock()), all_or_nothing(self):
+            yield
 
     def _model(self, method: str, *, may_be_empty: bool = False) -> FittedModel:
         """The present model, read once by every method."""

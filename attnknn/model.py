@@ -57,9 +57,13 @@ class FittedModel:
     Parameters
     ----------
     encoder : Encoder
+        Turns rows into embeddings.
     memory : Memory
+        The entries and their search.
     attention : Attention
+        Turns neighbors into weights.
     calibration : Calibration
+        Turns vote shares into probabilities.
     n_neighbors : int
         Number of neighbors that vote.
     classes : ndarray of shape (C,)
@@ -74,6 +78,17 @@ class FittedModel:
         What the fit chose and why.
     stored_trust : ndarray of shape (N,), default=None
         Trust of the entries if it is known already, as from a model folder.
+
+    Examples
+    --------
+    >>> from attnknn import AttnKNNClassifier
+    >>> clf = AttnKNNClassifier(attention="distance").fit([[0.0], [1.0], [4.0]], ["a", "a", "b"])
+    >>> model = clf.model_
+    >>> clf = clf.forget([1])
+    >>> len(model.memory), len(clf.model_.memory)  # the edit made another model
+    (3, 2)
+    >>> model.predict_proba(model.queries([[0.2]])).shape
+    (1, 2)
     """
 
     encoder: Encoder
@@ -93,7 +108,20 @@ class FittedModel:
         return {**self.__dict__, "_cache": {}}
 
     def cached(self, key: Any, compute: Callable[[], _Value]) -> _Value:
-        """The value of `compute`, which follows from the model, computed once."""
+        """Compute a value that follows from the model, once.
+
+        Parameters
+        ----------
+        key : hashable
+            Name of the value.
+        compute : callable
+            Function without arguments that returns the value.
+
+        Returns
+        -------
+        object
+            The value, from the cache after the first call.
+        """
         if key not in self._cache:
             self._cache[key] = compute()
         value: _Value = self._cache[key]
@@ -113,14 +141,36 @@ class FittedModel:
         return self.encoder.is_trained
 
     def queries(self, X: Any) -> Queries:
-        """The rows of `X` as the memory compares them, one array per view if there are views."""
+        """Encode rows as the memory compares them.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            Rows, as the encoder takes them.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_dimensions), or a list of them
+            One array, or one for each test-time-augmentation view.
+        """
         if not self.encoder.has_views:
             return self.memory.prepare(self.encoder.transform(X))
         encoder: Any = self.encoder
         return [self.memory.prepare(view) for view in encoder.embeddings(X, encoder.views)]
 
     def answer(self, queries: Vectors) -> Answer:
-        """The answer for prepared queries (B, D) that are not entries."""
+        """Search, weigh and vote for queries that are not entries.
+
+        Parameters
+        ----------
+        queries : ndarray of shape (n_queries, n_dimensions)
+            Queries prepared by `memory`.
+
+        Returns
+        -------
+        Answer
+            Neighbors, weights, vote shares and probabilities.
+        """
         neighbors = self.memory.search_prepared(queries, self.n_neighbors)
         trust = self.entry_trust
         values = None if trust is None else trust[neighbors.positions]
@@ -128,7 +178,20 @@ class FittedModel:
         return self.answer_batch(batch, class_prior(self.counts))
 
     def answer_batch(self, batch: NeighborBatch, prior: Floats) -> Answer:
-        """The answer for queries whose neighbors are known."""
+        """Weigh and vote for queries whose neighbors are known.
+
+        Parameters
+        ----------
+        batch : NeighborBatch
+            Queries and their neighbors.
+        prior : ndarray of shape (n_classes,) or (n_queries, n_classes)
+            Class frequencies that the prior votes for.
+
+        Returns
+        -------
+        Answer
+            Neighbors, weights, vote shares and probabilities.
+        """
         weights = self.attention.weigh(batch)
         shares = vote(batch.neighbors.labels, weights, prior)
         probabilities = self.calibration.probabilities(shares)
@@ -138,7 +201,18 @@ class FittedModel:
         return Answer(batch.neighbors, weights, prior, shares, probabilities, head is None)
 
     def answers(self, queries: Queries) -> Iterator[Answer]:
-        """Answers for blocks of queries; the votes of several views are averaged."""
+        """Answer queries in blocks; the votes of several views are averaged.
+
+        Parameters
+        ----------
+        queries : ndarray of shape (n_queries, n_dimensions), or a sequence of them
+            Queries prepared by `memory`, or one array for each view.
+
+        Yields
+        ------
+        Answer
+            The answer for the next block of queries.
+        """
         if isinstance(queries, np.ndarray):
             for start in range(0, len(queries), ROWS_AT_ONCE):
                 yield self.answer(queries[start : start + ROWS_AT_ONCE])
@@ -147,7 +221,18 @@ class FittedModel:
             yield average_answers(views, self.view_calibration)
 
     def predict_proba(self, queries: Queries) -> Floats:
-        """Class probabilities (B, C) of prepared queries."""
+        """Class probabilities of queries.
+
+        Parameters
+        ----------
+        queries : ndarray of shape (n_queries, n_dimensions), or a sequence of them
+            Queries prepared by `memory`, or one array for each view.
+
+        Returns
+        -------
+        ndarray of shape (n_queries, n_classes)
+            Columns follow `classes`; rows sum to one.
+        """
         if isinstance(queries, np.ndarray):
             found = [answer.probabilities for answer in self.answers(queries)]
         else:
@@ -163,7 +248,18 @@ class FittedModel:
         return replace(self.calibration, exponent=self.calibration.exponent * self.views_factor)
 
     def blocks_of_views(self, views: Sequence[Vectors]) -> Iterator[list[Answer]]:
-        """Answers for blocks of queries, one for each view."""
+        """Answer queries in blocks, each view by itself.
+
+        Parameters
+        ----------
+        views : sequence of ndarray of shape (n_queries, n_dimensions)
+            Prepared queries, one array for each view.
+
+        Yields
+        ------
+        list of Answer
+            One answer for each view of the next block.
+        """
         for start in range(0, len(views[0]), ROWS_AT_ONCE):
             yield [self.answer(view[start : start + ROWS_AT_ONCE]) for view in views]
 
@@ -178,12 +274,24 @@ class FittedModel:
         return graph
 
     def existing_graph(self) -> NeighborGraph | None:
-        """The neighbor graph of this state, if there is one."""
+        """The neighbor graph of this state, if it was built.
+
+        Returns
+        -------
+        NeighborGraph or None
+            None also if an edit moved the graph on to the next model.
+        """
         graph: NeighborGraph | None = self._cache.get("graph")
         return graph if graph is not None and graph.matches(self.memory) else None
 
     def trust(self) -> Trust | None:
-        """Trust of the entries, or None if the attention does not use it."""
+        """How far the surroundings of each entry agree with its label.
+
+        Returns
+        -------
+        Trust or None
+            None if the attention does not use it.
+        """
         if not self.attention.needs_trust:
             return None
         attention: Any = self.attention
@@ -198,7 +306,18 @@ class FittedModel:
         return None if trust is None else trust.of_entries
 
     def leave_one_out(self, rows: Integers | None = None) -> LeaveOneOutBatch:
-        """The entries at `rows` (default: all) with their neighbors, without themselves."""
+        """Entries with their neighbors, without themselves and their groups.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n_rows,), default=None
+            Positions of the entries; None is all.
+
+        Returns
+        -------
+        LeaveOneOutBatch
+            The entries as queries, with the trust of their neighbors.
+        """
         trust = self.trust()
         if rows is not None and trust is None and "everyone" not in self._cache:
             return leave_one_out_batch(self.memory, self.counts, self.n_neighbors, rows)
@@ -206,11 +325,33 @@ class FittedModel:
         return (everyone if rows is None else everyone.part(rows)).with_trust(trust)
 
     def answer_left_out(self, left_out: LeaveOneOutBatch) -> Answer:
-        """Leave-one-out answer for entries, without the influence of each on its own prior."""
+        """Answer entries by leave-one-out.
+
+        Parameters
+        ----------
+        left_out : LeaveOneOutBatch
+            Entries with their neighbors.
+
+        Returns
+        -------
+        Answer
+            Its prior leaves out each entry, too.
+        """
         return self.answer_batch(left_out.batch.nearest(self.n_neighbors), left_out.prior)
 
     def predict_left_out(self, left_out: LeaveOneOutBatch) -> LeaveOneOutPredictions:
-        """Leave-one-out predictions for entries, block by block."""
+        """Leave-one-out probabilities of entries.
+
+        Parameters
+        ----------
+        left_out : LeaveOneOutBatch
+            Entries with their neighbors.
+
+        Returns
+        -------
+        LeaveOneOutPredictions
+            Probabilities and distances to the nearest others.
+        """
         blocks = range(0, max(1, len(left_out)), ROWS_AT_ONCE)
         parts = [left_out.part(slice(b, b + ROWS_AT_ONCE)) for b in blocks]
         found = np.concatenate([self.answer_left_out(part).probabilities for part in parts])
@@ -234,6 +375,11 @@ class FittedModel:
             Also predict entries that learned parts were trained on.
         n_neighbors : int, default=None
             Let fewer neighbors vote.
+
+        Returns
+        -------
+        LeaveOneOutPredictions
+            Probabilities and distances to the nearest others.
         """
         rows = np.flatnonzero(self.memory.entries.held_out | includes_trained)
         is_sample = samples and len(rows) > MAX_LEFT_OUT
@@ -247,9 +393,14 @@ class FittedModel:
         return self.cached(("held_out", is_sample, includes_trained, k), compute)
 
     def confusions(self) -> Floats | None:
-        """Probability (C, C) of each observed label given each true one, for the present labels.
+        """Probability of each observed label given each true one, for the current labels.
 
         Many neighbors smooth wrong labels away, so only the nearest ones vote, as in the fit.
+
+        Returns
+        -------
+        ndarray of shape (n_classes, n_classes) or None
+            Rows are true labels; None without a model of label noise.
         """
 
         def compute() -> Floats | None:

@@ -34,7 +34,7 @@ class HeadOfLearned(AttnKNNClassifier):
             super().fit(X, y, **told)
             return self
         settings = self.get_params(deep=False)
-        self.__dict__.update(copy.deepcopy(_last["vote"].__dict__))
+        self.__dict__.update(vars(copy.deepcopy(_last["vote"])))
         self.set_params(**settings)
         return self.refit()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from functools import cache
 from pathlib import Path
@@ -154,3 +155,99 @@ def test_no_module_prints_or_sets_the_number_of_threads():
         assert "torch.set_num_threads" not in names, path
         assert "torch.manual_seed" not in names, path
         assert "np.random.seed" not in names, path
+
+
+def private_reaches(path: Path) -> list[str]:
+    """Uses of a private attribute of another object, or of a private name of another module."""
+    tree = tree_of(path)
+    own = {
+        node.attr if isinstance(node, ast.Attribute) else node.name
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("self", "cls"))
+        or isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
+    own |= {n.target.id for n in ast.walk(tree) if is_field(n)}
+    found = [
+        f"{dotted(path)}: {ast.unparse(node)}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr.startswith("_")
+        and not node.attr.startswith("__")
+        and ast.unparse(node.value) not in ("self", "cls", "super()")
+        and node.attr not in own
+    ]
+    found += [
+        f"{dotted(path)}: from {node.module} import {alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("attnknn.")
+        for alias in node.names
+        if alias.name.startswith("_") and not alias.name.startswith("__")
+    ]
+    return found
+
+
+def is_field(node: ast.AST) -> bool:
+    return isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+
+
+def test_few_private_names_are_reached_across_modules():
+    found = [reach for path in MODULES for reach in private_reaches(path)]
+    assert len(found) <= 8, "\n".join(found)
+
+
+def test_few_places_ask_for_the_class_of_an_attention():
+    outside = [p for p in MODULES if room_of(dotted(p)) not in ("attention", "vit")]
+    asked = [
+        f"{dotted(path)}: {ast.unparse(node)}"
+        for path in outside
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) == "isinstance"
+        and re.search(r"\w*Attention\b", ast.unparse(node.args[1]))
+    ]
+    assert len(asked) <= 3, asked
+
+
+def lengths_of_functions() -> list[int]:
+    """Lines of each function of the package, without its docstring."""
+    lengths = []
+    for path in MODULES:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                first = node.body[0]
+                has_doc = ast.get_docstring(node) is not None
+                doc = first.end_lineno - first.lineno + 1 if has_doc else 0
+                lengths.append(node.end_lineno - node.lineno + 1 - doc)
+    return lengths
+
+
+def test_functions_are_short():
+    lengths = sorted(lengths_of_functions())
+    assert lengths[int(0.95 * len(lengths))] < 35
+
+
+def test_the_package_is_of_few_files_none_of_them_a_fragment():
+    assert len(MODULES) <= 260
+    importers: dict[str, set[str]] = {dotted(path): set() for path in MODULES}
+    for path in MODULES:
+        for name in imports_of(tree_of(path), for_types_too=True):
+            importers.get(name, set()).add(dotted(path))
+    fragments = [
+        dotted(path)
+        for path in MODULES
+        if path.name not in ("__init__.py", "__main__.py")
+        and path.read_text().count("\n") < 40
+        and len(importers[dotted(path)]) <= 1
+    ]
+    assert not fragments
+
+
+def test_public_constructors_take_at_most_twelve_parameters():
+    """Except torch modules and settings of the ViT door, which mirror timm and the research."""
+    for name in attnknn.__all__:
+        thing = getattr(attnknn, name)
+        if isinstance(thing, type) and not issubclass(thing, tuple) and "." not in name:
+            parameters = [p for p in inspect.signature(thing).parameters if p != "self"]
+            is_result = name in ("Audit", "Evidence", "FitReport")  # made by the library
+            most = {"ImageEncoder": 14}.get(name, 12)  # may only shrink
+            assert is_result or len(parameters) <= most, (name, parameters)

@@ -20,6 +20,9 @@ ENTRY_POINTS = """
 toy = attnknn_toys:ToyEncoder
 toy-trained = attnknn_toys:ToyTrainedEncoder
 
+[attnknn.attentions]
+toy = attnknn_toys:ToyAttention
+
 [attnknn.memories]
 toy = attnknn_toys:ToyMemory
 

@@ -321,15 +321,16 @@ def test_nan_and_infinite_settings_are_refused(number: str, saved: Path) -> None
 @pytest.mark.parametrize(
     "change",
     [
-        put("attention", "shape", "dim", 10**12),
-        put("attention", "shape", "n_heads", 10**12),
-        put("attention", "shape", "head_dim", 0),
-        put("attention", "shape", "n_classes", 4),
-        put("attention", "shape", "trust", 1),
-        put("attention", "shape", "trust", False),
-        put("attention", "shape", "temperature_bounds", [2.0, 1.0]),
-        put("attention", "first_look", "part", "class", "LearnedAttention"),
-        put("attention", "first_look", None),
+        put("attention", "fitted", "shape", "dim", 10**12),
+        put("attention", "fitted", "shape", "n_heads", 10**12),
+        put("attention", "fitted", "shape", "head_dim", 0),
+        put("attention", "fitted", "shape", "n_classes", 4),
+        put("attention", "fitted", "shape", "trust", 1),
+        put("attention", "fitted", "shape", "trust", False),
+        put("attention", "fitted", "shape", "temperature_bounds", [2.0, 1.0]),
+        put("attention", "part", "name", "unknown"),
+        put("attention", "fitted", "first_look", "temperature", -1.0),
+        put("attention", "fitted", "first_look", None),
     ],
 )
 def test_learned_attention_of_another_shape_is_refused(
@@ -376,7 +377,7 @@ def test_numbers_that_a_value_head_cannot_have_are_refused(
     tensors[name].fill_(value)
     save_file(tensors, path)
     resign(saved_learned, path.name)
-    refuses(saved_learned, f"the tensor `{name}` must hold")
+    refuses(saved_learned, f"tensor `{name}` must hold")
 
 
 def test_tensors_that_are_not_finite_or_not_safetensors_are_refused(saved_learned: Path) -> None:
