@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -624,3 +625,53 @@ def test_one_label_for_several_ids_must_be_meant():
     assert (clf.relabel([0, 1], 2).memory_.entries.labels[:2] == 2).all()
     with pytest.raises(ValueError, match="one for each of the 2 ids"):
         clf.relabel([0, 1], [1])
+
+
+def test_metadata_is_routed_to_fit():
+    X, y = blobs(90)
+    weights, groups = np.linspace(0.5, 2.0, 90), np.arange(90) // 3
+    received = []
+
+    class Spy(AttnKNNClassifier):
+        def fit(self, X, y, sample_weight=None, *, groups=None, ids=None, subjects=None):
+            received.append((sample_weight, groups, ids, subjects))
+            metadata = {"groups": groups, "ids": ids, "subjects": subjects}
+            return super().fit(X, y, sample_weight, **metadata)
+
+    with config_context(enable_metadata_routing=True):
+        names = ("sample_weight", "groups", "ids", "subjects")
+        clf = Spy(8, attention="distance").set_fit_request(**dict.fromkeys(names, True))
+        clf.set_score_request(sample_weight=False)
+        params = dict(zip(names, (weights, groups, np.arange(90), groups.astype(str)), strict=True))
+        found = cross_validate(clf, X, y, cv=3, params=params)
+    assert (found["test_score"] > 0.8).all()
+    for sample_weight, *others in received:
+        assert sample_weight.tolist() == weights[others[1]].tolist()  # in step with the ids
+        assert others[0].tolist() == groups[others[1]].tolist()
+
+
+def test_kneighbors_follows_scikit_learn():
+    X, y = blobs(40)
+    clf = AttnKNNClassifier(5, attention="uniform").fit(X, y)
+    reference = KNeighborsClassifier(5).fit(X, y)
+    distances, ids = clf.kneighbors()
+    assert np.allclose(distances, reference.kneighbors()[0], atol=1e-5)
+    assert (ids == reference.kneighbors(return_distance=False)).all()
+    assert (clf.kneighbors(X[:4], 3, return_distance=False) == ids_of(reference, X[:4], 3)).all()
+
+
+def ids_of(reference, X, k):
+    return reference.kneighbors(X, k, return_distance=False)
+
+
+def test_rows_of_weight_zero_are_left_out():
+    X, y = blobs(60)
+    weights = np.r_[np.zeros(10), np.ones(50)]
+    settings = {"n_neighbors": 8, "attention": "distance", "random_state": 0}
+    clf = AttnKNNClassifier(**settings).fit(X, y, weights)
+    assert clf.memory_.entries.ids.tolist() == list(range(10, 60))
+    part = AttnKNNClassifier(**settings).fit(X[10:], y[10:], ids=np.arange(10, 60))
+    assert (clf.predict_proba(X) == part.predict_proba(X)).all()
+    clf.add(X[:3], y[:3], sample_weight=[0.0, 2.0, 0.0])
+    assert clf.memory_.entries.ids[-1] == 60
+    assert clf.memory_.entries.sample_weight[-1] == 2.0
