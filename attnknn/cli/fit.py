@@ -115,7 +115,8 @@ def fit(
     images with a subfolder for each class. The encoder follows the file: tables of 300 rows or more
     and images get an embedding trained on the labels; smaller tables are scaled and one-hot
     encoded; texts (--text) are compared by TF-IDF or by a --text-model; vectors are used as they
-    are. Attention, number of neighbors and calibration are chosen by cross-validation and reported.
+    are. Attention, number of neighbors and calibration are chosen by leave-one-out predictions
+    and reported.
     """
     from attnknn.cli.model_parts import EncoderRequest, given_options
     from attnknn.cli.output import progress
