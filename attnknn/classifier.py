@@ -253,6 +253,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_queries,)
+            Labels, of the type of `classes_`.
         """
         model = self._model("predict")
         return model.classes[model.predict_proba(self._queries(model, X)).argmax(axis=1)]
@@ -284,6 +285,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_rows, n_dimensions)
+            Embeddings, before the memory prepares them for its metric.
         """
         return self._embeddings(self._model("embed", may_be_empty=True), X)
 
@@ -400,6 +402,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         Returns
         -------
         PredictionSets
+            The set of each row, with `labels()` and `sizes`.
 
         Examples
         --------
@@ -467,6 +470,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         Returns
         -------
         Decisions
+            Label, confidence, novelty p-value and reason of each row.
 
         Examples
         --------
@@ -671,6 +675,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         Returns
         -------
         AttnKNNClassifier
+            The fitted classifier.
         """
         from attnknn.storage import load_classifier
 

@@ -53,7 +53,22 @@ class Neighbors:
 
 @dataclass(frozen=True)
 class Weights:
-    """Weights of the neighbors (B, K) and of the prior (B,): not negative, rows sum to one."""
+    """Weights of the neighbors and of the prior in a vote.
+
+    Weights are not negative; those of a row sum to one.
+
+    Parameters
+    ----------
+    neighbors : ndarray of shape (B, K)
+        Weights of the neighbors.
+    prior : ndarray of shape (B,)
+        Weights of the prior.
+
+    Examples
+    --------
+    >>> Weights(np.array([[0.5, 0.5]]), np.array([0.0])).effective_neighbors
+    array([2.])
+    """
 
     neighbors: Floats
     prior: Floats

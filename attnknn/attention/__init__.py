@@ -13,7 +13,7 @@ from typing import cast
 
 from sklearn.base import clone
 
-from attnknn.attention.base import Attention, NeighborBatch, ScalarFit, Scores
+from attnknn.attention.base import Attention, NeighborBatch, Scores
 from attnknn.attention.distance import (
     DistanceAttention,
     PowerDistanceAttention,
@@ -33,7 +33,6 @@ __all__ = [
     "LearnedAttention",
     "NeighborBatch",
     "PowerDistanceAttention",
-    "ScalarFit",
     "Scores",
     "UniformAttention",
     "Weights",
@@ -42,15 +41,17 @@ __all__ = [
 
 
 def make_attention(attention: str | Attention) -> Attention:
-    """An unfitted attention for a registered name, or a clone of the one given.
+    """Create an unfitted attention from its name, or clone the one given.
 
     Parameters
     ----------
     attention : str or Attention
+        A registered name such as "distance" or "learned", or an attention.
 
     Returns
     -------
     Attention
+        The unfitted attention.
 
     Raises
     ------

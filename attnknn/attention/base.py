@@ -39,6 +39,15 @@ class NeighborBatch:
         How far the surroundings of each neighbor agree with its label.
     is_relative : bool, default=False
         Whether `squared` is measured from the nearest neighbor, as for inner products.
+
+    Examples
+    --------
+    >>> from attnknn.memory import NumpyMemory, make_entries
+    >>> memory = NumpyMemory().remember(make_entries([[0.0], [1.0], [5.0]], [0, 0, 1]))
+    >>> queries = memory.prepare([[4.0]])
+    >>> batch = NeighborBatch.of(queries, memory.search_prepared(queries, 2), memory)
+    >>> batch.squared.tolist()
+    [[1.0, 9.0]]
     """
 
     queries: NDArray[np.float32]
@@ -57,7 +66,24 @@ class NeighborBatch:
         memory: Memory,
         trust: Floats | None = None,
     ) -> NeighborBatch:
-        """The batch for queries (B, D) whose `neighbors` were found in `memory`."""
+        """Build the batch of queries whose neighbors were found in a memory.
+
+        Parameters
+        ----------
+        queries : ndarray of shape (B, D)
+            Vectors prepared by the memory.
+        neighbors : Neighbors
+            What the memory found for them.
+        memory : Memory
+            The memory, which gives metric, sample weights and embeddings.
+        trust : ndarray of shape (B, K), default=None
+            Trust of each neighbor, for attentions with `needs_trust`.
+
+        Returns
+        -------
+        NeighborBatch
+            The batch.
+        """
         return cls(
             queries=queries,
             neighbors=neighbors,
@@ -69,7 +95,18 @@ class NeighborBatch:
         )
 
     def rows(self, chosen: Any) -> NeighborBatch:
-        """The batch of some of the queries."""
+        """Select some of the queries.
+
+        Parameters
+        ----------
+        chosen : slice or ndarray
+            Index of the queries.
+
+        Returns
+        -------
+        NeighborBatch
+            The batch of these queries.
+        """
         return replace(
             self,
             queries=self.queries[chosen],
@@ -80,7 +117,18 @@ class NeighborBatch:
         )
 
     def nearest(self, k: int) -> NeighborBatch:
-        """The batch with the `k` nearest neighbors of each query only."""
+        """Keep only the nearest neighbors of each query.
+
+        Parameters
+        ----------
+        k : int
+            How many to keep.
+
+        Returns
+        -------
+        NeighborBatch
+            The batch with at most `k` neighbors per query.
+        """
         return replace(
             self,
             neighbors=self.neighbors.nearest(k),
@@ -90,7 +138,18 @@ class NeighborBatch:
         )
 
     def restricted(self, is_allowed: Booleans) -> NeighborBatch:
-        """The batch with the neighbors that are allowed (B, K) only, nearest first."""
+        """Keep only the neighbors that are allowed, nearest first.
+
+        Parameters
+        ----------
+        is_allowed : ndarray of shape (B, K)
+            True for the neighbors to keep.
+
+        Returns
+        -------
+        NeighborBatch
+            The batch of the same shape; removed neighbors are masked.
+        """
         is_kept = self.neighbors.mask & is_allowed
         order = np.argsort(~is_kept, axis=1, kind="stable")
 
@@ -133,10 +192,21 @@ def squared_distances(distances: Floats, metric: str) -> Floats:
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores before the softmax: (B, H, K) for the neighbors, (B, H) for the prior.
+    """Scores of B queries, K neighbors and H heads before the softmax.
 
-    A neighbor at minus infinity gets no weight in that head. `mixing` (B, H) weighs the heads and
-    sums to one per row; None weighs them equally.
+    Parameters
+    ----------
+    neighbors : ndarray of shape (B, H, K)
+        Scores of the neighbors. Minus infinity means no weight in that head.
+    prior : ndarray of shape (B, H)
+        Scores of the prior.
+    mixing : ndarray of shape (B, H), default=None
+        Weights of the heads, which sum to one per row. None weighs them equally.
+
+    Examples
+    --------
+    >>> Scores(np.zeros((2, 1, 5)), np.zeros((2, 1))).mixing is None
+    True
     """
 
     neighbors: Floats
@@ -168,14 +238,16 @@ class Attention(ABC, BaseEstimator):
     """Base class of attentions: weights of the neighbors and the prior by a softmax over scores.
 
     Every attention has a `temperature_`, which divides the neighbors' scores, and a
-    `prior_score_`, which is added to the prior's: calibration fits these two. A subclass gives
+    `prior_score_`, which is added to the prior's: calibration fits these two. A subclass implements
     `scores`; decorated with `attnknn.registry.register("attention", name)` it is known by that
-    name everywhere.
+    name everywhere. All other methods have defaults.
 
     Attributes
     ----------
     temperature_ : float
+        Larger values make the weights more equal.
     prior_score_ : float
+        Larger values give the prior more weight.
     fitted_by : {'nothing', 'scalars', 'training'}
         What `fit` does: nothing, fit the scalars by leave-one-out, or train by gradient.
     chooses_n_neighbors : bool
@@ -184,6 +256,17 @@ class Attention(ABC, BaseEstimator):
         Whether the batch must carry the trust of each neighbor.
     options : tuple of Option
         Command-line options of `attnknn fit` for this attention.
+
+    Examples
+    --------
+    >>> from attnknn import AttnKNNClassifier
+    >>> class LinearAttention(Attention):
+    ...     def scores(self, batch):
+    ...         distances = np.where(batch.neighbors.mask, batch.neighbors.distances, 0.0)
+    ...         return Scores(-distances[:, None, :], np.zeros((len(distances), 1)))
+    >>> clf = AttnKNNClassifier(2, attention=LinearAttention())
+    >>> clf.fit([[0.0], [1.0], [5.0], [6.0]], ["a", "a", "b", "b"]).predict([[4.0]]).tolist()
+    ['b']
     """
 
     registered_name: ClassVar[str]
@@ -196,43 +279,136 @@ class Attention(ABC, BaseEstimator):
 
     @abstractmethod
     def scores(self, batch: NeighborBatch) -> Scores:
-        """Scores before temperature, sample weight and prior score are applied."""
+        """Score the neighbors before temperature, sample weight and prior score are applied.
+
+        Parameters
+        ----------
+        batch : NeighborBatch
+            Queries and their neighbors.
+
+        Returns
+        -------
+        Scores
+            Scores of the neighbors and of the prior.
+        """
 
     def prepare_fit(self, n_neighbors: int) -> None:
-        """Check the settings before a fit that searches at most `n_neighbors`."""
+        """Check the settings before a fit.
+
+        Parameters
+        ----------
+        n_neighbors : int
+            Largest number of neighbors that the fit searches.
+        """
 
     def fit_parameters(self, problem: ScalarFit) -> None:
-        """Fit what the attention has beyond temperature and prior score; by default nothing."""
+        """Fit what the attention has beyond temperature and prior score; by default nothing.
+
+        Parameters
+        ----------
+        problem : attnknn.attention.base.ScalarFit
+            Leave-one-out rows, and a fit of temperature and prior score.
+        """
 
     def state(self) -> tuple[dict[str, Any], Tensors]:
-        """Fitted values that JSON can hold, and tensors, for a model folder.
+        """Return what was fitted, for a model folder; `restore` receives it again.
 
-        The scalars are stored by the caller. Whatever is returned comes back through `restore`.
+        Returns
+        -------
+        values : dict
+            Values that JSON can hold. Temperature and prior score are stored by the caller.
+        tensors : dict of str to Tensor
+            Torch tensors by name.
         """
         return {}, {}
 
     def restore(self, stored: Fields, tensors: Tensors, dim: int, n_classes: int) -> None:
-        """Set what `state` gave; values that cannot be right raise `ModelFolderError`."""
+        """Set what `state` returned.
+
+        Parameters
+        ----------
+        stored : attnknn._stored.Fields
+            The values, whose types are checked when they are read.
+        tensors : dict of str to Tensor
+            The tensors.
+        dim : int
+            Number of dimensions of the embeddings.
+        n_classes : int
+            Number of classes.
+
+        Raises
+        ------
+        ModelFolderError
+            If a value is missing or impossible.
+        """
 
     def admit_class(self, embeddings: NDArray[np.float32]) -> None:
-        """Make room for one more class, whose first entries have these embeddings."""
+        """Extend the parameters to one more class.
+
+        Parameters
+        ----------
+        embeddings : ndarray of shape (n, D)
+            Embeddings of the first entries of the class.
+        """
 
     def reorder_classes(self, order: Integers) -> None:
-        """Class `order[i]` becomes class i."""
+        """Move the parameters of classes whose codes change.
+
+        Parameters
+        ----------
+        order : ndarray of shape (C,)
+            Class `order[i]` becomes class i.
+        """
 
     def forget_copies(self, embeddings: NDArray[np.float32]) -> None:
-        """Erase parameters that are copies of one of these embeddings (n, D)."""
+        """Erase parameters that are copies of a forgotten entry.
+
+        Parameters
+        ----------
+        embeddings : ndarray of shape (n, D)
+            Embeddings of the forgotten entries.
+        """
 
     def copy(self) -> Self:
-        """A copy that an edit may change."""
+        """Copy the attention before an edit changes it.
+
+        Returns
+        -------
+        Attention
+            A shallow copy.
+        """
         return copy(self)
 
     def weigh(self, batch: NeighborBatch) -> Weights:
-        """Weights of the neighbors and of the prior, averaged over heads, in float64."""
+        """Compute the weights of the neighbors and of the prior, averaged over heads.
+
+        Parameters
+        ----------
+        batch : NeighborBatch
+            Queries and their neighbors.
+
+        Returns
+        -------
+        Weights
+            The weights in float64.
+        """
         return self.weights(self.scores(batch), batch)
 
     def weights(self, scores: Scores, batch: NeighborBatch) -> Weights:
-        """The weights for these scores."""
+        """Compute the weights that follow from given scores.
+
+        Parameters
+        ----------
+        scores : Scores
+            What `scores` returned for the batch.
+        batch : NeighborBatch
+            Queries and their neighbors.
+
+        Returns
+        -------
+        Weights
+            The weights in float64.
+        """
         neighbors = scores.neighbors / self.temperature_
         neighbors = neighbors + np.log(batch.sample_weight)[:, None, :]
         neighbors = np.where(batch.neighbors.mask[:, None, :], neighbors, -np.inf)

@@ -46,7 +46,6 @@ class UniformAttention(Attention):
         self.prior_weight = prior_weight
 
     def scores(self, batch: NeighborBatch) -> Scores:
-        """Zero for each neighbor; the prior's score makes its weight `prior_weight`."""
         if not 0 <= self.prior_weight < 1:
             raise InvalidSettingError(
                 f"`prior_weight` must be from 0 to below 1, got {self.prior_weight!r}."
@@ -84,7 +83,6 @@ class DistanceAttention(Attention):
         self.prior_score = prior_score
 
     def scores(self, batch: NeighborBatch) -> Scores:
-        """Minus the squared distances, and zero for the prior."""
         check_limits(self, LIMITS)
         squared = np.where(batch.neighbors.mask, batch.squared, 0.0)
         return Scores(-squared[:, None, :], np.zeros((len(squared), 1)))
@@ -133,14 +131,12 @@ class PowerDistanceAttention(DistanceAttention):
         self.power = power
 
     def scores(self, batch: NeighborBatch) -> Scores:
-        """Minus the squared distances to the power, and zero for the prior."""
         check_limits(self, POWER)
         plain = super().scores(batch)
         power = self.power_ if self.power is None else self.power
         return Scores(-((-plain.neighbors) ** power), plain.prior)
 
     def fit_parameters(self, problem: ScalarFit) -> None:
-        """Choose the power with the lowest leave-one-out log-loss on a sample of the rows."""
         if self.power is not None:
             return
         sample = problem.sample(ROWS_TO_CHOOSE_POWER, NEIGHBORS_TO_CHOOSE_POWER)
@@ -151,9 +147,7 @@ class PowerDistanceAttention(DistanceAttention):
         self.power_ = best if problem.is_better(fits[1.0], fits[best]) else 1.0
 
     def state(self) -> tuple[dict[str, Any], Tensors]:
-        """The fitted power."""
         return {"power": float(self.power_)}, {}
 
     def restore(self, stored: Fields, tensors: Tensors, dim: int, n_classes: int) -> None:  # noqa: ARG002
-        """Set the fitted power."""
         self.power_ = stored.number("power", least=1e-3)

@@ -40,7 +40,6 @@ class SeveralSizesAttention(Attention):
     sizes_: tuple[int, ...]
 
     def prepare_fit(self, n_neighbors: int) -> None:
-        """Check the settings, and set `sizes_` where at most `n_neighbors` are searched."""
         if self.sizes is None:
             self.sizes_ = tuple(sorted({max(1, n_neighbors // part) for part in DIVISORS}))
             return
@@ -54,41 +53,26 @@ class SeveralSizesAttention(Attention):
         self.sizes_ = sizes
 
     def scores(self, batch: NeighborBatch) -> Scores:
-        """Minus the squared distances; each head sees its nearest neighbors only."""
         squared = np.where(batch.neighbors.mask, batch.squared, 0.0)
         place = np.arange(squared.shape[1])
         is_beyond = place >= np.array(self.sizes_)[:, None]  # (H, K)
         scores = np.where(is_beyond, -np.inf, -squared[:, None, :])
-        return Scores(scores, np.zeros(scores.shape[:2]), self.mixing(batch))
+        return Scores(scores, np.zeros(scores.shape[:2]), self._mixing(batch))
 
     @abstractmethod
-    def mixing(self, batch: NeighborBatch) -> Floats | None:
+    def _mixing(self, batch: NeighborBatch) -> Floats | None:
         """Weight (B, H) of each size for each query; None weighs them equally."""
 
     @abstractmethod
-    def fit_mixing(self, batch: NeighborBatch, likelihood: Floats) -> None:
+    def _fit_mixing(self, batch: NeighborBatch, likelihood: Floats) -> None:
         """Fit the mixing, given the vote share (B, H) of each row's own label by size."""
 
     def fit_parameters(self, problem: ScalarFit) -> None:
-        """Fit the mixing of the sizes at the temperature and prior score of their average."""
-        problem.set_scalars()
-        self.fit_mixing(
-            problem.batch, self.own_label_shares(problem.batch, problem.labels, problem.prior)
-        )
-
-    def own_label_shares(self, batch: NeighborBatch, labels: Integers, prior: Floats) -> Floats:
-        """Share (B, H) of each row's own label in the vote over each size by itself."""
-        scores = self.scores(batch)
-        rows = np.arange(len(labels))
-        shares = np.empty((len(labels), len(self.sizes_)))
-        for head in range(shares.shape[1]):
-            alone = Scores(scores.neighbors[:, [head]], scores.prior[:, [head]])
-            weights = self.weights(alone, batch)
-            shares[:, head] = vote(batch.neighbors.labels, weights, prior)[rows, labels]
-        return np.maximum(shares, np.finfo(float).tiny)
+        problem.set_scalars()  # those of the equal average of the sizes
+        shares = own_label_shares(self, problem.batch, problem.labels, problem.prior)
+        self._fit_mixing(problem.batch, shares)
 
     def state(self) -> tuple[dict[str, Any], Tensors]:
-        """The sizes and what mixes them."""
         fitted = {
             name: getattr(self, f"{name}_", None) for name in ("weights", "threshold", "model")
         }
@@ -96,16 +80,15 @@ class SeveralSizesAttention(Attention):
         return {"sizes": [int(size) for size in self.sizes_], "mixing": mixing}, {}
 
     def restore(self, stored: Fields, tensors: Tensors, dim: int, n_classes: int) -> None:  # noqa: ARG002
-        """Set the sizes and what mixes them."""
         sizes = stored.anything("sizes")
         are_sizes = isinstance(sizes, list) and all(type(s) is int and s > 0 for s in sizes)
         if not are_sizes or not 0 < len(sizes) < 1000 or sizes != sorted(set(sizes)):
             raise ModelFolderError("The stored `sizes` must be increasing positive integers.")
         self.sizes_ = tuple(sizes)
-        self.restore_mixing(stored.of("mixing"))
+        self._restore_mixing(stored.of("mixing"))
 
     @abstractmethod
-    def restore_mixing(self, stored: Fields) -> None:
+    def _restore_mixing(self, stored: Fields) -> None:
         """Set what mixes the sizes."""
 
 
@@ -145,22 +128,18 @@ class KEnsembleAttention(SeveralSizesAttention):
         self.weighting = weighting
 
     def prepare_fit(self, n_neighbors: int) -> None:
-        """Check the settings and start with equal weights."""
         check_choice("weighting", self.weighting, ["equal", "fitted"])
         super().prepare_fit(n_neighbors)
         self.weights_ = np.full(len(self.sizes_), 1.0 / len(self.sizes_))
 
-    def mixing(self, batch: NeighborBatch) -> Floats:
-        """The same weights for every query."""
+    def _mixing(self, batch: NeighborBatch) -> Floats:
         return np.tile(self.weights_, (len(batch.queries), 1))
 
-    def fit_mixing(self, batch: NeighborBatch, likelihood: Floats) -> None:  # noqa: ARG002
-        """Fit the weights of the sizes by maximum likelihood, if asked for."""
+    def _fit_mixing(self, batch: NeighborBatch, likelihood: Floats) -> None:  # noqa: ARG002
         if self.weighting == "fitted":
             self.weights_ = mixture_weights(likelihood)
 
-    def restore_mixing(self, stored: Fields) -> None:
-        """Set the weights of the sizes."""
+    def _restore_mixing(self, stored: Fields) -> None:
         self.weights_ = stored.array("weights", (len(self.sizes_),))
         if (self.weights_ < 0).any() or abs(self.weights_.sum() - 1) > 1e-6:
             raise ModelFolderError("The stored weights of the sizes must sum to one.")
@@ -214,24 +193,21 @@ class AdaptiveAttention(SeveralSizesAttention):
         self.threshold = threshold
 
     def prepare_fit(self, n_neighbors: int) -> None:
-        """Check the settings; all sizes weigh the same until something is fitted."""
         check_choice("rule", self.rule, ["entropy", "learned"])
         if self.threshold is not None and not self.threshold >= 0:
             raise InvalidSettingError(f"`threshold` must be at least 0, got {self.threshold!r}.")
         super().prepare_fit(n_neighbors)
-        self.__dict__.pop("threshold_", None)
+        self.__dict__.pop("threshold_", None)  # all sizes weigh the same until these are fitted
         self.__dict__.pop("model_", None)
 
-    def mixing(self, batch: NeighborBatch) -> Floats | None:
-        """One size for each query, or a mixture of them."""
+    def _mixing(self, batch: NeighborBatch) -> Floats | None:
         if hasattr(self, "threshold_"):
             return chosen_by_entropy(vote_entropies(batch, self.sizes_), self.threshold_)
         if hasattr(self, "model_"):
             return softmax_mixture(neighborhood_features(batch, self.sizes_), self.model_)
         return None
 
-    def fit_mixing(self, batch: NeighborBatch, likelihood: Floats) -> None:
-        """Fit the threshold or the softmax model by the likelihood of the observed labels."""
+    def _fit_mixing(self, batch: NeighborBatch, likelihood: Floats) -> None:
         if self.rule == "learned":
             self.model_ = fit_softmax_mixture(neighborhood_features(batch, self.sizes_), likelihood)
         elif self.threshold is None:
@@ -239,13 +215,26 @@ class AdaptiveAttention(SeveralSizesAttention):
         else:
             self.threshold_ = float(self.threshold)
 
-    def restore_mixing(self, stored: Fields) -> None:
-        """Set the threshold or the softmax model."""
+    def _restore_mixing(self, stored: Fields) -> None:
         n_sizes = len(self.sizes_)
         if "threshold" in stored:
             self.threshold_ = stored.number("threshold", least=0.0)
         if "model" in stored:
             self.model_ = stored.array("model", (1 + 2 * n_sizes, n_sizes))
+
+
+def own_label_shares(
+    attention: SeveralSizesAttention, batch: NeighborBatch, labels: Integers, prior: Floats
+) -> Floats:
+    """Share (B, H) of each row's own label in the vote over each size alone."""
+    scores = attention.scores(batch)
+    rows = np.arange(len(labels))
+    shares = np.empty((len(labels), len(attention.sizes_)))
+    for head in range(shares.shape[1]):
+        alone = Scores(scores.neighbors[:, [head]], scores.prior[:, [head]])
+        weights = attention.weights(alone, batch)
+        shares[:, head] = vote(batch.neighbors.labels, weights, prior)[rows, labels]
+    return np.maximum(shares, np.finfo(float).tiny)
 
 
 def mixture_weights(likelihood: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""Learned attention: what a trained module of scores says, behind the protocol of attention."""
+"""Learned attention: scores by a trained torch module, behind the interface of `Attention`."""
 
 from __future__ import annotations
 
@@ -75,6 +75,21 @@ class LearnedAttention(Attention):
         Maximum number of rows to train on; all entries vote.
     training : TrainConfig, optional
         Defaults: 16 epochs, batches of 512, a learning rate of 6e-3 and no weight decay.
+
+    Attributes
+    ----------
+    module_ : NeighborScores
+        The trained torch module.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from attnknn import AttnKNNClassifier
+    >>> from attnknn.training import TrainConfig
+    >>> X, y = load_iris(return_X_y=True)
+    >>> attention = LearnedAttention(n_heads=2, training=TrainConfig(epochs=2))
+    >>> AttnKNNClassifier(attention=attention, random_state=0).fit(X, y).predict(X[:3]).tolist()
+    [0, 0, 0]
     """
 
     def __init__(
@@ -113,7 +128,6 @@ class LearnedAttention(Attention):
         return bool(self.module_.shape.trust)
 
     def prepare_fit(self, n_neighbors: int) -> None:  # noqa: ARG002
-        """Check the settings."""
         check_limits(self, LIMITS)
         if not isinstance(self.trust, bool | np.bool_) and self.trust != "auto":
             raise InvalidSettingError(
@@ -134,12 +148,7 @@ class LearnedAttention(Attention):
                 f"got {self.temperature_bounds!r}."
             )
 
-    def train_config(self) -> TrainConfig:
-        """How the module is trained."""
-        return (self.training or TrainConfig()).filled(TRAINING)
-
     def scores(self, batch: NeighborBatch) -> Scores:
-        """What the trained module says, heads apart."""
         import torch
 
         if not hasattr(self, "module_"):
@@ -159,22 +168,20 @@ class LearnedAttention(Attention):
         return Scores(*(np.concatenate(p).astype(np.float64) for p in zip(*parts, strict=True)))
 
     def admit_class(self, embeddings: NDArray[np.float32]) -> None:
-        """Give the new class a prototype: the direction of its first entries."""
         import torch
 
+        # The prototype of the new class is the direction of its first entries.
         mean = torch.from_numpy(embeddings.mean(axis=0, dtype=np.float64)).float()
         self.module_ = self.module_.with_class(mean)
 
     def forget_copies(self, embeddings: NDArray[np.float32]) -> None:
-        """A prototype that is the only entry a class has had becomes no direction at all."""
+        # The prototype of a class that has had one entry only is a copy of it, and becomes zero.
         self.module_ = self.module_.without_prototypes(embeddings)
 
     def reorder_classes(self, order: Integers) -> None:
-        """Class `order[i]` becomes class i; prototypes move along."""
         self.module_ = self.module_.reordered(order)
 
     def state(self) -> tuple[dict[str, Any], Tensors]:
-        """The shape of the module, the scalars of the first look, and the trained weights."""
         scalars = {
             "temperature": float(self.first_look_.temperature_),
             "prior_score": float(self.first_look_.prior_score_),
@@ -183,7 +190,6 @@ class LearnedAttention(Attention):
         return {"first_look": scalars, "shape": shape}, state_tensors(self.module_)
 
     def restore(self, stored: Fields, tensors: Tensors, dim: int, n_classes: int) -> None:
-        """Rebuild the module from its shape and weights."""
         from attnknn.attention.scores import NeighborScores, Shape
 
         scalars = stored.of("first_look")
@@ -234,6 +240,11 @@ class LearnedAttention(Attention):
         state: dict[str, Any] = super().__getstate__()
         state.pop("_projection", None)
         return state
+
+
+def train_config(attention: LearnedAttention) -> TrainConfig:
+    """How the module is trained: the given settings, completed by the defaults."""
+    return (attention.training or TrainConfig()).filled(TRAINING)
 
 
 def support_of(labels: Integers, weights: Floats, n_classes: int) -> Floats:

@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnknn.attention.base import Attention
-from attnknn.attention.learned import TERMS, LearnedAttention, features_of, slice_features
+from attnknn.attention.learned import (
+    TERMS,
+    LearnedAttention,
+    features_of,
+    slice_features,
+    train_config,
+)
 from attnknn.attention.scores import NeighborScores, Shape, learned_distances
 from attnknn.calibration import Calibration
 from attnknn.fitting.objective import log_losses, log_of, smoothed_loss, softmax_with_prior
@@ -50,7 +56,7 @@ def train_attention(
     attention.temperature_, attention.prior_score_ = 1.0, 0.0
     labeled = left_out.part(is_trained_on)
     attention.module_ = _new_module(attention, left_out, labeled, first_look, generator)
-    config = attention.train_config()
+    config = train_config(attention)
     objective = AttentionObjective(attention, left_out, noise, generator)
     trained = torch.from_numpy(np.flatnonzero(is_trained_on))
     validation = torch.from_numpy(np.flatnonzero(~is_trained_on))
@@ -153,7 +159,7 @@ class AttentionObjective(nn.Module):
         super().__init__()
         self.scores, self.generator = attention.module_, generator
         self.dropout, self.entropy_weight = attention.dropout, attention.entropy_weight
-        self.label_smoothing = attention.train_config().label_smoothing
+        self.label_smoothing = train_config(attention).label_smoothing
         self.features = features_of(left_out.batch, attention.first_look_)
         self.entries = torch.from_numpy(left_out.batch.entries)
         self.positions = torch.from_numpy(left_out.batch.neighbors.positions)

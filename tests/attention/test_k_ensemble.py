@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy.optimize import check_grad
@@ -60,7 +62,7 @@ def test_adaptive_attention_is_the_vote_over_the_size_it_chose(threshold):
     adaptive.threshold_ = threshold
     apart = votes_apart(seen, (2, 5, 12), 0.8, -2.0)
     ours = vote(seen.neighbors.labels, adaptive.weigh(seen), PRIOR)
-    chosen = adaptive.mixing(seen).argmax(axis=1)
+    chosen = adaptive.scores(seen).mixing.argmax(axis=1)
     assert np.allclose(ours, apart[chosen, np.arange(30)], atol=1e-12)
 
 
@@ -68,7 +70,7 @@ def test_small_sizes_are_chosen_where_neighbors_agree_and_large_ones_where_not()
     seen = batch(k=12, n_queries=40, n_entries=200)
     adaptive = prepared(AdaptiveAttention(sizes=(2, 5, 12)))
     adaptive.threshold_ = 0.1
-    chosen = adaptive.mixing(seen).argmax(axis=1)
+    chosen = adaptive.scores(seen).mixing.argmax(axis=1)
     labels = seen.neighbors.labels
     for row in range(40):
         is_pure = [len(set(labels[row, :size])) == 1 for size in (2, 5, 12)]
@@ -82,7 +84,7 @@ def test_a_higher_threshold_is_content_with_fewer_neighbors():
     means = []
     for threshold in (0.0, 0.6, 9.0):
         adaptive.threshold_ = threshold
-        means.append(adaptive.mixing(seen).argmax(axis=1).mean())
+        means.append(adaptive.scores(seen).mixing.argmax(axis=1).mean())
     assert means == sorted(means, reverse=True)
     assert means[-1] == 0
 
@@ -182,7 +184,7 @@ def test_adaptive_attention_looks_at_few_where_few_can_tell():
     X, y = regions()
     _, clf = losses(AdaptiveAttention(sizes=(3, 64), rule="learned"), X, y, X, y)
     left_out = clf.model_.leave_one_out()
-    few = clf.attention_.mixing(left_out.batch)[:, 0]
+    few = clf.attention_.scores(left_out.batch).mixing[:, 0]
     is_left = X[:, 0] < 300
     assert few[is_left].mean() > few[~is_left].mean() + 0.02
 
@@ -225,8 +227,8 @@ def test_mixing_by_hand_is_left_alone():
     X, y = blobs(60)
     clf = AttnKNNClassifier(16, attention=KEnsembleAttention((2, 16)), random_state=0).fit(X, y)
     left_out = clf.model_.leave_one_out()
-    shares = clf.attention_.own_label_shares(left_out.batch, left_out.own, left_out.prior)
-    clf.attention_.fit_mixing(left_out.batch, shares)
+    rows = {"batch": left_out.batch, "labels": left_out.own, "prior": left_out.prior}
+    clf.attention_.fit_parameters(SimpleNamespace(**rows, set_scalars=lambda: None))
     assert clf.attention_.weights_.tolist() == [0.5, 0.5]
     adaptive = AdaptiveAttention((2, 16), threshold=0.25)
     clf = AttnKNNClassifier(16, attention=adaptive, random_state=0).fit(X, y)
