@@ -1,13 +1,12 @@
-"""A value head beside the vote it stands on, from one training of their encoder.
+"""A vote and a value head that share the training of their encoder.
 
-An encoder trained twice with one seed is the same twice. What stands in a table beside the vote of
-a learned encoder therefore takes that vote's encoder and memory, and fits the rest; a test holds
-that it answers as a classifier that was fitted by itself.
+Training an encoder twice with one seed gives the same encoder. So the value head takes the encoder
+and memory of the vote that was fitted before it. A test checks that it predicts the same as a
+classifier that was fitted from scratch.
 """
 
 from __future__ import annotations
 
-import copy
 from typing import Any, Self
 
 import numpy as np
@@ -18,27 +17,26 @@ _last: dict[str, Any] = {}  # the vote that was fitted last, with its rows and l
 
 
 class VoteOfLearned(AttnKNNClassifier):
-    """A vote with a learned encoder, which lends its training to a head on the same rows."""
+    """A vote with a learned encoder, whose training a value head may take."""
 
-    def fit(self, X: Any, y: Any, **told: Any) -> Self:
-        super().fit(X, y, **told)
+    def fit(self, X: Any, y: Any, **metadata: Any) -> Self:
+        super().fit(X, y, **metadata)
         _last.update(X=X, y=np.asarray(y), vote=self)
         return self
 
 
 class HeadOfLearned(AttnKNNClassifier):
-    """The value head; after the vote of its seed `fit` takes only its own time."""
+    """A value head that takes the encoder of the last vote, if that has the same rows and seed."""
 
-    def fit(self, X: Any, y: Any, **told: Any) -> Self:
-        if told or not self._is_on_the_last(X, y):
-            super().fit(X, y, **told)
+    def fit(self, X: Any, y: Any, **metadata: Any) -> Self:
+        if metadata or not self._has_rows_of_last(X, y):
+            super().fit(X, y, **metadata)
             return self
-        settings = self.get_params(deep=False)
-        self.__dict__.update(vars(copy.deepcopy(_last["vote"])))
-        self.set_params(**settings)
-        return self.refit()
+        fitted = vars(_last["vote"]).items()
+        self.__dict__.update({name: value for name, value in fitted if name.endswith("_")})
+        return self.refit()  # of the same encoder; fitted models do not change
 
-    def _is_on_the_last(self, X: Any, y: Any) -> bool:
+    def _has_rows_of_last(self, X: Any, y: Any) -> bool:
         if not _last or _last["X"] is not X or not np.array_equal(_last["y"], y):
             return False
         vote, own = _last["vote"].get_params(deep=False), self.get_params(deep=False)

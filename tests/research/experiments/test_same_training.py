@@ -7,6 +7,7 @@ import pytest
 from strategies import blobs
 
 from attnknn import AttnKNNClassifier
+from attnknn.fitting import encoders
 from experiments import same_training
 from experiments.same_training import HeadOfLearned, VoteOfLearned
 
@@ -28,7 +29,7 @@ def test_a_head_on_the_last_vote_answers_as_one_fitted_by_itself(monkeypatch):
     alone = AttnKNNClassifier(**SETTINGS, value_head=True).fit(X, y)
     vote = fitted_vote(X, y)
     by_vote = vote.predict_proba(X)
-    monkeypatch.setattr(AttnKNNClassifier, "_fit_encoder", None)  # nothing may be trained again
+    monkeypatch.setattr(encoders, "train_encoder", None)  # nothing may be trained again
     head = HeadOfLearned(**SETTINGS, value_head=True).fit(X, y)
     np.testing.assert_array_equal(head.predict_proba(X), alone.predict_proba(X))
     np.testing.assert_array_equal(vote.predict_proba(X), by_vote)
@@ -39,13 +40,13 @@ def test_a_head_on_the_last_vote_answers_as_one_fitted_by_itself(monkeypatch):
 def trainings_of(monkeypatch, fit):
     """How often an encoder is trained while `fit` runs."""
     found = []
-    learned_rows = AttnKNNClassifier._fit_encoder
+    train_encoder = encoders.train_encoder
 
-    def spied(*given):
+    def spied(*given, **named):
         found.append(given)
-        return learned_rows(*given)
+        return train_encoder(*given, **named)
 
-    monkeypatch.setattr(AttnKNNClassifier, "_fit_encoder", spied)
+    monkeypatch.setattr(encoders, "train_encoder", spied)
     fit()
     return len(found)
 
