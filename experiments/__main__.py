@@ -19,13 +19,11 @@ from attnknn.research.evaluation.corruption import LabelNoise
 from attnknn.research.evaluation.protocol import run
 from attnknn.research.evaluation.table import Table
 from attnknn.research.experiments.study import measure as measure_claim
-from experiments.bars import bars
-from experiments.image_bars import image_bars
+from experiments.bars import bars, command_bars, image_bars, table_bars
 from experiments.methods import METHODS, TABLE_METHODS
 from experiments.pages import measured, write_pages
 from experiments.research.page import write_page as write_claims
 from experiments.research.results import studies
-from experiments.table_bars import command_bars, table_bars
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"

@@ -30,8 +30,7 @@ from attnknn.research import datasets
 from attnknn.research.evaluation.corruption import symmetric_noise
 from attnknn.research.evaluation.protocol import environment
 from experiments.bars import Bar
-from experiments.pages import ROOT
-from experiments.single import add_report, markdown, run_command
+from experiments.pages import ROOT, add_report, markdown, run_command
 
 RESULTS = Path(__file__).parent / "results" / "audit"
 PAGE = ROOT / "docs" / "audit.md"

@@ -30,8 +30,7 @@ from attnknn.records import Booleans, Integers
 from attnknn.research import datasets
 from attnknn.research.evaluation.protocol import environment
 from experiments.bars import Bar
-from experiments.pages import ROOT
-from experiments.single import add_report, markdown, run_command
+from experiments.pages import ROOT, add_report, markdown, run_command
 
 RESULTS = Path(__file__).parent / "results" / "coverage"
 SHUFFLED, SPLIT = ", shuffled", ", split"

@@ -27,8 +27,14 @@ from attnknn.records import Floats, Integers
 from attnknn.research import datasets
 from attnknn.research.evaluation.corruption import symmetric_noise
 from attnknn.research.evaluation.protocol import environment
-from experiments.pages import ROOT, replace_between
-from experiments.single import add_report, markdown, read_reports, run_or_report_error
+from experiments.pages import (
+    ROOT,
+    add_report,
+    markdown,
+    read_reports,
+    replace_between,
+    run_or_report_error,
+)
 
 RESULTS = Path(__file__).parent / "results" / "drift"
 PAGE = ROOT / "docs" / "drift.md"

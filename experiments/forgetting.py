@@ -29,8 +29,7 @@ from attnknn.insight import drop_least_valuable, keep_newest
 from attnknn.metrics import accuracy, nll
 from attnknn.research import datasets
 from attnknn.research.evaluation.protocol import environment
-from experiments.pages import ROOT
-from experiments.single import add_report, run_command
+from experiments.pages import ROOT, add_report, run_command
 
 RESULTS = Path(__file__).parent / "results" / "forgetting"
 PAGE = ROOT / "docs" / "forgetting.md"

@@ -29,8 +29,7 @@ from attnknn.research import datasets
 from attnknn.research.evaluation.intervals import Interval, mean_interval, paired_interval
 from attnknn.research.evaluation.protocol import environment
 from experiments.bars import Bar
-from experiments.pages import ROOT
-from experiments.single import add_report, markdown, run_command
+from experiments.pages import ROOT, add_report, markdown, run_command
 
 RESULTS = Path(__file__).parent / "results" / "new-classes"
 PAGE = ROOT / "docs" / "new-classes.md"

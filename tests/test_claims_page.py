@@ -22,9 +22,7 @@ from attnknn.research.experiments.claims import settings_of
 from attnknn.research.experiments.study import Study, measure, preset_of
 from experiments.research import claims
 from experiments.research.claims import EVALUATIONS
-from experiments.research.page import write_page
-from experiments.research.results import ASKED, _asked, hours, missing, read, studies
-from experiments.research.verdicts import (
+from experiments.research.outcomes import (
     FAILS,
     HOLDS,
     MIXED,
@@ -37,6 +35,8 @@ from experiments.research.verdicts import (
     by_signs,
     combined_outcome,
 )
+from experiments.research.page import write_page
+from experiments.research.results import ASKED, _asked, hours, missing, read, studies
 
 MANY, FEW = 1200, 60
 BETTER, WORSE, LEVEL = (
@@ -191,7 +191,7 @@ def test_learned_attention_is_compared_on_every_data_set(claim):
     assert outcome_of(claim, one(between)) == PARTLY
 
 
-def test_counts_of_data_sets_stand_in_the_verdict():
+def test_the_outcome_has_counts_of_data_sets():
     found = one(table(uniform=0.7, distance=0.9, learned=0.9))
     assert EVALUATIONS["accuracy"](found).outcome == (
         "holds in part (against uniform: better on 1, worse on 0, level on 0 of 1; "
@@ -199,7 +199,7 @@ def test_counts_of_data_sets_stand_in_the_verdict():
     )
 
 
-def test_views_are_judged_for_learned_and_other_votes_apart():
+def test_views_have_an_outcome_for_learned_and_one_for_other_votes():
     def seen(learned, uniform, head=BAD):
         views = {"learned_views": learned, "uniform_views": uniform, "CNN_head_views": head}
         return one(table(learned=(0.9, 0.95), uniform=(0.9, 0.95), CNN_head=GOOD, **views))
@@ -308,7 +308,7 @@ def test_a_gap_of_seven_points_is_one_of_five_to_nine():
     assert outcome_of("gap-to-cnn", apart) == MIXED
 
 
-def test_queries_asked_at_once_and_alone_are_judged_apart():
+def test_queries_in_a_batch_and_single_ones_have_outcomes_of_their_own():
     def costs(at_once, alone):
         by_seed = [
             [
@@ -366,7 +366,7 @@ def theory_sheets(norm, k, power):
     return measurements("theory", rows, rows)
 
 
-def test_each_part_of_the_theory_is_judged():
+def test_each_part_of_the_theory_has_an_outcome():
     def outcome(*found):
         return outcome_of("theory", {str(n): theory_sheets(*f) for n, f in enumerate(found)})
 
@@ -396,7 +396,7 @@ def test_votes_of_an_experiment_are_alike_within_half_a_point():
 # Studies and the page
 
 
-def test_every_claim_has_a_judge_and_studies_that_are_asked_for():
+def test_every_claim_has_an_evaluation_and_studies():
     assert set(claims.STATEMENTS) == set(EVALUATIONS)
     asked = list(studies())
     assert all(claim.needs(asked) for claim in claims.CLAIMS)
@@ -439,7 +439,7 @@ def rewrite(study, **changed):
 
 
 @pytest.mark.parametrize(
-    "told",
+    "changed",
     [
         {"rows": 50},
         {"preset": None},
@@ -448,8 +448,8 @@ def rewrite(study, **changed):
     ],
     ids=str,
 )
-def test_a_report_that_was_told_something_else_is_refused(experiment, told):
-    rewrite(experiment, settings=lambda settings: {**settings, **told})
+def test_a_report_with_other_settings_is_refused(experiment, changed):
+    rewrite(experiment, settings=lambda settings: {**settings, **changed})
     with pytest.raises(InvalidInputError, match=r"report\.json was made with other settings"):
         read(experiment)
 
@@ -501,7 +501,7 @@ def test_sheets_of_other_settings_are_refused(tmp_path):
     assert read(replace(study, changes={"neighbors": 4})).seeds == [0]
 
 
-def test_a_verdict_stands_beside_the_data_that_it_rests_on(experiment):
+def test_an_outcome_stands_beside_its_data(experiment):
     page = experiment.folder / "claims.md"
     write_page(list(studies(experiment.folder)), page)
     row = next(line for line in page.read_text().splitlines() if "Experiment 4, learned" in line)
@@ -509,7 +509,7 @@ def test_a_verdict_stands_beside_the_data_that_it_rests_on(experiment):
     assert row.endswith("| cifar10 (1,200 test rows, 3 seeds) |")
 
 
-def test_the_page_gives_no_verdict_before_all_is_measured(tmp_path):
+def test_the_page_has_no_outcome_before_all_is_measured(tmp_path):
     methods = ["uniform", "distance", "learned", "k-ensemble"]
     few = {
         ("main", "iris"): {"changes": {"methods": methods}, "network": None, "n_rows": None},
@@ -537,7 +537,7 @@ def test_the_page_gives_no_verdict_before_all_is_measured(tmp_path):
     assert "| iris (30 test rows, 1 seed) |" in text
     assert "ms for each query asked alone" in text
     assert "| digits (8 queries, 1 seed) |" in text
-    assert "| Several heads are as one | not measured yet |" in text
+    assert "| Several heads perform like one | not measured yet |" in text
     assert "| Accuracy hardly depends on K | not measured yet |" in text
     left = text.split("Not measured yet: ")[1]
     assert "main cifar10 (3 of 3 reports missing)" in left

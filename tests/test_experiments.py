@@ -19,17 +19,20 @@ from attnknn.research.evaluation.protocol import run  # noqa: E402
 from experiments import __main__ as experiments  # noqa: E402
 from experiments import audit as audits  # noqa: E402
 from experiments import coverage, drift, forgetting, new_classes, out_of_scope  # noqa: E402
-from experiments.bars import bars  # noqa: E402
-from experiments.image_bars import image_bars  # noqa: E402
+from experiments.bars import (  # noqa: E402
+    LEARNED,
+    TABLE_BASELINES,
+    bars,
+    command_bars,
+    image_bars,
+    table_bars,
+)
 from experiments.images.recipe import Recipe  # noqa: E402
 from experiments.methods import METHODS, TABLE_METHODS  # noqa: E402
-from experiments.pages import replace_between, short_table  # noqa: E402
-from experiments.single import read_reports  # noqa: E402
-from experiments.table_bars import (  # noqa: E402
-    OTHERS,
-    OURS,
-    command_bars,
-    table_bars,
+from experiments.pages import (  # noqa: E402
+    read_reports,
+    replace_between,
+    short_table,
 )
 from experiments.vit import measuring as vit  # noqa: E402
 
@@ -109,7 +112,7 @@ def test_ranks_are_means_over_the_tables():
         name: replace(table, runs=tuple(_renamed(table.runs))) for name, table in tables.items()
     }
     found = [str(bar) for bar in table_bars(renamed)]
-    assert sum("mean rank in log-loss better" in bar for bar in found) == len(OTHERS)
+    assert sum("mean rank in log-loss better" in bar for bar in found) == len(TABLE_BASELINES)
     assert sum("not above HistGradientBoosting" in bar for bar in found) == 2
     assert sum("not behind HistGradientBoosting" in bar for bar in found) == 1
 
@@ -119,7 +122,7 @@ def _renamed(runs):
     yield from runs
     for run_of_one in runs:
         if run_of_one.method == "logistic":
-            yield replace(run_of_one, method=OURS)
+            yield replace(run_of_one, method=LEARNED)
         if run_of_one.method == "uniform":
             yield replace(run_of_one, method="distance")
             yield replace(run_of_one, method="MLP, same encoder")
@@ -217,7 +220,7 @@ def test_what_edits_change_is_planned_apart():
     assert (np.flatnonzero(plan.observed != y) == np.sort(plan.wrong)).all()
 
 
-def test_how_well_novelrs_are_told_comes_with_an_interval(rng):
+def test_novelty_detection_has_an_interval(rng):
     places = rng.normal(size=(40, 8))
     X = (places[:, None] + 0.3 * rng.normal(size=(40, 15, 8))).reshape(-1, 8)
     found = out_of_scope.on_training_rows(X, np.repeat(np.arange(40), 15), seed=0)
@@ -236,7 +239,7 @@ def test_cleanlab_ranks_the_same_entries_first():
     assert audits.cleanlab_scores(probabilities, observed, is_wrong)["self_confidence"] == 1.0
 
 
-def test_drift_is_measured_and_told_in_tables(tmp_path, capsys, monkeypatch):
+def test_drift_is_measured_and_shown_in_tables(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(drift, "CASES", ((1, 30),))
     for name in ("iris", "normal"):
         assert drift.main(["run", "--only", name, "--seeds", "1", "--folder", str(tmp_path)]) == 0

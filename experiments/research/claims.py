@@ -1,4 +1,4 @@
-"""The claims of the research: what its documents said, and what the reports say."""
+"""The claims of the research documents, and how reports confirm or contradict them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from attnknn.research.evaluation.measurements import MeasurementSet
 from attnknn.research.evaluation.table import Table
 from attnknn.research.experiments.study import PRESETS, Study
 from attnknn.research.reports.measurements import falling_power
+from experiments.research.outcomes import Part, Region, by_region, by_signs, combined_outcome
 from experiments.research.results import Found, Tables, missing, read
-from experiments.research.verdicts import Part, Region, by_region, by_signs, combined_outcome
 
 VOTES = ("uniform", "distance", "learned", "attnknn", "k-ensemble", "adaptive K")
 OTHERS = ("uniform", "distance")
@@ -47,14 +47,14 @@ AS_1_OVER_K = Region(-1.25, -0.75)  # powers of K; halfway to 1/√K it is somet
 
 @dataclass(frozen=True)
 class ClaimResult:
-    """What was measured, a line each, and the outcome on each part of the claim."""
+    """What was measured, a line each, and the outcome of each part of the claim."""
 
     lines: list[str]
     parts: list[Part]
 
     @property
     def outcome(self) -> str:
-        """The outcome with the counts that it comes from."""
+        """The outcome with the counts behind it."""
         return f"{combined_outcome(self.parts)} ({'; '.join(map(str, self.parts))})"
 
 
@@ -67,19 +67,21 @@ class Claim:
 
     Parameters
     ----------
-    study, data, preset : what it is judged by, which must all be measured
-    judge : takes what was measured by data set
+    study, data, preset : str, tuple of str, str or None
+        The studies that it needs.
+    evaluate : callable
+        Takes what was measured by data set.
     """
 
     title: str
-    said: str
+    statement: str
     study: str
     data: tuple[str, ...]
-    judge: Evaluation
+    evaluate: Evaluation
     preset: str | None = None
 
     def needs(self, asked: Sequence[Study]) -> list[Study]:
-        """The studies that it is judged by, among those that are asked for."""
+        """The studies that it needs, among those that are requested."""
         by_name = {(s.claim, s.dataset, s.preset): s for s in asked}
         names = [(self.study, name, self.preset) for name in self.data]
         lacking = [name for name in names if name not in by_name]
@@ -91,7 +93,7 @@ class Claim:
         return [by_name[name] for name in names]
 
     def found(self, asked: Sequence[Study]) -> dict[str, Found]:
-        """What was measured of it, by data set; studies with reports missing are left out."""
+        """What was measured, by data set, without studies that are not complete."""
         return {s.dataset: read(s) for s in self.needs(asked) if not missing(s)}
 
 
@@ -113,7 +115,7 @@ def _seed_range(values: Sequence[float]) -> Interval:
 def _better(metric: str, better: int) -> Evaluation:
     """Learned attention against uniform and distance votes on every data set."""
 
-    def judge(found: Mapping[str, Tables]) -> ClaimResult:
+    def evaluate(found: Mapping[str, Tables]) -> ClaimResult:
         lines, parts = [], []
         for other in OTHERS:
             gaps = {n: _gap(t[None], metric, "learned", other) for n, t in found.items()}
@@ -121,11 +123,11 @@ def _better(metric: str, better: int) -> Evaluation:
             parts.append(by_signs(f"against {other}", list(gaps.values()), better=better))
         return ClaimResult(lines, parts)
 
-    return judge
+    return evaluate
 
 
 def _views(found: Mapping[str, Tables]) -> ClaimResult:
-    """Every method with views against itself without; the CNN head is shown and not judged."""
+    """Every method with views against itself without; the CNN head is shown and not counted."""
     lines = []
     gaps: dict[str, list[Interval]] = {"learned": [], "other votes": []}
     for name, tables in found.items():
@@ -145,7 +147,7 @@ def _ends(tables: Tables) -> tuple[Table, Table]:
 
 
 def _kept_share(first: Table, last: Table, method: str) -> Interval:
-    """Accuracy of the last table divided by that of the first, paired by row and seed."""
+    """Accuracy in the last table divided by that in the first, paired by row and seed."""
     rows = {"first": first.by_row("accuracy", method), "last": last.by_row("accuracy", method)}
     means = bootstrap_means(rows)
     lower, upper = np.quantile(means["last"] / means["first"], [0.025, 0.975])
@@ -153,7 +155,7 @@ def _kept_share(first: Table, last: Table, method: str) -> Interval:
 
 
 def _keeps(found: Mapping[str, Tables]) -> ClaimResult:
-    """How much accuracy is kept from the first place to the last; only votes are judged."""
+    """How much accuracy is kept from the first place to the last; only votes are counted."""
     lines, parts = [], []
     for name, tables in found.items():
         first, last = _ends(tables)
@@ -167,8 +169,8 @@ def _keeps(found: Mapping[str, Tables]) -> ClaimResult:
                 f"{name}, {method}: {share:.1%} kept, accuracy {accuracy[0]} to {accuracy[1]}, "
                 f"log-loss {loss[0]} to {loss[1]}"
             )
-        left_out = [share for method, share in kept.items() if method in VOTES]
-        parts.append(by_region(name, left_out, KEPT))
+        shares = [share for method, share in kept.items() if method in VOTES]
+        parts.append(by_region(name, shares, KEPT))
     return ClaimResult(lines, parts)
 
 
@@ -218,9 +220,9 @@ def _best_and_worst(right: Mapping[Any, Floats]) -> tuple[Any, Any]:
 
 
 def _spread(right: Mapping[Any, Floats]) -> Interval:
-    """The accuracy at the best K minus that at the worst, without the luck of having chosen them.
+    """The accuracy at the best K minus that at the worst, without selection bias.
 
-    Each half of the rows is judged at the two K that the other half chooses.
+    Each half of the rows is evaluated at the two K that the other half chooses.
     """
     apart = np.empty_like(next(iter(right.values())))
     for half in (0, 1):
@@ -261,7 +263,7 @@ def _heads(found: Mapping[str, Tables]) -> ClaimResult:
 
 
 def _few_words(table: Table) -> str:
-    return "" if table.n_test >= ENOUGH_ROWS else " (too few rows to judge by)"
+    return "" if table.n_test >= ENOUGH_ROWS else " (too few rows to count)"
 
 
 def _within(metric: str) -> Region:
@@ -286,7 +288,7 @@ def _behind_cnn(found: Mapping[str, Tables]) -> ClaimResult:
 
 
 def _overhead(found: Mapping[str, MeasurementSet]) -> ClaimResult:
-    """What weights and vote take beyond the search; uniform ones are shown and not judged."""
+    """What weights and vote take beyond the search; uniform ones are shown and not counted."""
     lines, parts = [], []
     for how in ("at once", "alone"):
         costs = []
@@ -348,7 +350,7 @@ def _theory(found: Mapping[str, MeasurementSet]) -> ClaimResult:
             f"{name}: the distance between the shares of K neighbors and those of all in sight "
             f"falls as K to the power of {powers[-1]:.2f}",
         ]
-    lines.append("The error itself is not judged: it also has parts that no K takes away")
+    lines.append("The error itself is not compared: parts of it do not depend on K")
     return ClaimResult(
         lines,
         [
@@ -374,7 +376,7 @@ def _norms(numbers: MeasurementSet) -> Interval:
     return Interval(numbers.mean(what, "value"), least, largest)
 
 
-def _as_often_right(found: Mapping[str, Tables]) -> ClaimResult:
+def _same_accuracy(found: Mapping[str, Tables]) -> ClaimResult:
     """The votes of an experiment's set-up: learned against the others, within the margin."""
     (tables,) = found.values()
     table = tables[None]
@@ -405,12 +407,12 @@ EVALUATIONS: dict[str, Evaluation] = {
     "overhead": _overhead,
     "index": _index,
     "theory": _theory,
-    **dict.fromkeys(PRESETS, _as_often_right),
+    **dict.fromkeys(PRESETS, _same_accuracy),
 }
 STATEMENTS: dict[str, dict[str, Any]] = tomllib.loads(
-    (Path(__file__).parent / "said.toml").read_text()
+    (Path(__file__).parent / "statements.toml").read_text()
 )
 CLAIMS = [
-    Claim(**{**said, "data": tuple(said["data"])}, judge=EVALUATIONS[name])
-    for name, said in STATEMENTS.items()
+    Claim(**{**stated, "data": tuple(stated["data"])}, evaluate=EVALUATIONS[name])
+    for name, stated in STATEMENTS.items()
 ]

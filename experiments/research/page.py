@@ -1,4 +1,4 @@
-"""Writes docs/claims.md: claim, what the documents said, what was measured, outcome."""
+"""Writes docs/claims.md: for each claim the statement, what was measured, and the outcome."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from experiments.research.results import hours, missing, missing_words, size_wor
 
 PAGE = Path(__file__).parents[2] / "docs" / "claims.md"
 INTRODUCTION = (Path(__file__).parent / "introduction.md").read_text()
-TABLE = "| claim | outcome | rests on |\n|---|---|---|\n"
+TABLE = "| claim | outcome | data |\n|---|---|---|\n"
 
 
 @dataclass(frozen=True)
@@ -21,45 +21,48 @@ class Entry:
 
     Parameters
     ----------
-    left_out : by the studies that are complete; None where none is
-    rests_on : those studies, with rows and seeds
-    lacking : the studies that are not complete
+    result : ClaimResult or None
+        From the complete studies; None if there is no complete one.
+    data : list of str
+        Data sets of these studies, with rows and seeds.
+    incomplete : list of Study
+        The other studies.
     """
 
     claim: Claim
-    left_out: ClaimResult | None
-    rests_on: list[str]
-    lacking: list[Study]
+    result: ClaimResult | None
+    data: list[str]
+    incomplete: list[Study]
 
     @property
     def outcome(self) -> str:
-        """In words; there is none before every study is complete."""
-        if self.left_out is None:
+        """The outcome, once every study is complete."""
+        if self.result is None:
             return "not measured yet"
-        if self.lacking:
-            return f"measured in part; missing: {', '.join(map(words, self.lacking))}"
-        return self.left_out.outcome
+        if self.incomplete:
+            return f"measured in part; missing: {', '.join(map(words, self.incomplete))}"
+        return self.result.outcome
 
     @property
     def row(self) -> str:
-        """The line of the table."""
-        return f"| {self.claim.title} | {self.outcome} | {', '.join(self.rests_on)} |\n"
+        """The row of the table."""
+        return f"| {self.claim.title} | {self.outcome} | {', '.join(self.data)} |\n"
 
     @property
     def section(self) -> str:
-        """What was said and what was measured; '' for nothing measured."""
-        if self.left_out is None:
+        """The statement and what was measured; '' before any study is complete."""
+        if self.result is None:
             return ""
-        lines = "\n".join(f"- {line}" for line in self.left_out.lines)
+        lines = "\n".join(f"- {line}" for line in self.result.lines)
         return (
-            f"\n## {self.claim.title}\n\n**The documents**: {self.claim.said}\n\n"
-            f"**Measured** on {', '.join(self.rests_on)}:\n\n{lines}\n\n"
-            f"**Verdict**: {self.outcome}.\n"
+            f"\n## {self.claim.title}\n\n**The documents**: {self.claim.statement}\n\n"
+            f"**Measured** on {', '.join(self.data)}:\n\n{lines}\n\n"
+            f"**Outcome**: {self.outcome}.\n"
         )
 
 
 def write_page(asked: Sequence[Study] | None = None, path: Path = PAGE) -> None:
-    """The page of all claims that were measured, and a list of what is missing."""
+    """Write the page of all claims, with a list of studies that are not complete."""
     asked = list(studies()) if asked is None else asked
     entries = [_entry(claim, asked) for claim in CLAIMS]
     rows = "".join(entry.row for entry in entries)
@@ -75,7 +78,7 @@ def _entry(claim: Claim, asked: Sequence[Study]) -> Entry:
     found = claim.found(asked)
     return Entry(
         claim,
-        claim.judge(found) if found else None,
+        claim.evaluate(found) if found else None,
         [size_words(study, found[study.dataset]) for study in needed if study.dataset in found],
         [study for study in needed if study.dataset not in found],
     )

@@ -1,4 +1,4 @@
-"""What is asked for, whether all of it was measured, and what the reports say."""
+"""The studies of `studies.toml`: which are complete, and what their reports hold."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ ASKED_ROWS = {
     "overhead": "{queries} queries",
     "theory": "all test rows",
 }
-STAND_INS = {"head", "logistic"}  # one of them answers, the other does not
+ALTERNATIVES = {"head", "logistic"}  # only one of them runs
 
 Tables = Mapping[float | None, Table]
 Found = Tables | MeasurementSet
 
 
 def studies(folder: Path = RESULTS) -> Iterator[Study]:
-    """Everything that is to be measured, in order."""
+    """All studies, in order."""
     for asked in ASKED:
         for claim in asked["claims"]:
             yield Study(
@@ -49,12 +49,12 @@ def studies(folder: Path = RESULTS) -> Iterator[Study]:
 
 
 def hours() -> float:
-    """The time that one core is estimated to need for everything."""
+    """Estimated hours of one core for all studies."""
     return sum(asked["minutes"] for asked in ASKED) / 60
 
 
 def words(study: Study) -> str:
-    """The name of a study for people."""
+    """The name of a study."""
     return " ".join(filter(None, [study.preset, study.claim, study.dataset]))
 
 
@@ -72,7 +72,7 @@ def missing(study: Study) -> list[tuple[str, int]]:
 
 
 def missing_words(study: Study) -> str:
-    """The name of a study that is not measured, and how much of it is missing."""
+    """The name of an incomplete study, and how much of it is missing."""
     n_cells = 1 if study.claim in MEASURED else len(_cells(study))
     n_asked = n_cells * len(_seeds(study))
     return f"{words(study)} ({len(missing(study))} of {n_asked} reports missing)"
@@ -96,7 +96,7 @@ def read(study: Study) -> Found:
 
 
 def size_words(study: Study, found: Found) -> str:
-    """What a outcome rests on: data, rows, seeds."""
+    """Data set, rows and seeds of a study."""
     if isinstance(found, MeasurementSet):
         rows, seeds = ASKED_ROWS[study.claim].format(**found.first.settings["measure"]), found.seeds
     else:
@@ -115,11 +115,11 @@ def _cells(study: Study) -> list[Cell]:
 
 
 def _asked(study: Study) -> dict[str, Any]:
-    """What every report of a study was told, as far as it does not need the data."""
+    """Settings that every report of a study must have, as far as they need no data."""
     network = network_for(study, SOURCES[study.dataset])
     n_rows = study.n_rows if study.preset is None else preset_of(study.preset).n_rows
-    told = {"claim": study.claim, "preset": study.preset, "rows": n_rows}
-    return plain({**told, "network": None if network is None else network.settings})
+    settings = {"claim": study.claim, "preset": study.preset, "rows": n_rows}
+    return plain({**settings, "network": None if network is None else network.settings})
 
 
 def _seeds(study: Study) -> list[int]:
@@ -139,7 +139,7 @@ def _report(study: Study) -> Report:
 def _check_table(study: Study, cell: Cell, table: Table) -> None:
     found, methods = method_settings(table), cell.methods()
     path = study.place / REPORT
-    is_same = found.items() <= methods.items() and methods.keys() - found.keys() <= STAND_INS
+    is_same = found.items() <= methods.items() and methods.keys() - found.keys() <= ALTERNATIVES
     asked = _asked(study) | plain(cell.settings)
     _check_settings(path, table.settings, asked, is_same=is_same)
 

@@ -79,7 +79,7 @@ def test_a_page_opens_without_complaint_and_asks_for_nothing_else(page):
 def test_titles_headings_and_figures_are_there(page):
     assert page.title() == page.locator("h1").inner_text() != ""
     headings = page.locator("h2").all_inner_texts()
-    known = {"tables": ["quality/iris"], "mistakes": ["How right", "The most confident mistakes"]}
+    known = {"tables": ["quality/iris"], "mistakes": ["Scores", "The most confident mistakes"]}
     assert set(known[page.path.parent.name]) <= set(headings)
     widths = page.eval_on_selector_all("img", "found => found.map(image => image.naturalWidth)")
     assert len(widths) >= 3

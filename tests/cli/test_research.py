@@ -60,7 +60,7 @@ def test_the_page_looks_closely_at_our_mistakes(tmp_path, few):
     assert len(seen["mistakes"]) == 30 - right
     assert all("(" in mistake["evidence"] for mistake in seen["mistakes"])
     page = (place / "page" / "index.html").read_text()
-    assert "where attnknn is wrong, 2 seeds" in page
+    assert "confusions of attnknn, 2 seeds" in page
     assert "the most confident mistakes of attnknn, seed 0" in page
 
 
@@ -185,7 +185,7 @@ def test_a_users_own_model_gets_the_same_page(model, labeled, tmp_path):
     done = run("evaluate", model, labeled, "--report", tmp_path / "page")
     assert done.exit_code == 0, done.output
     page = (tmp_path / "page" / "index.html").read_text()
-    for heading in ("How right", "How honest", "Where wrong"):
+    for heading in ("Scores", "Calibration", "Confusions"):
         assert f"<h2>{heading}</h2>" in page
     assert (tmp_path / "page" / "figures" / "reliability.png").exists()
 

@@ -37,7 +37,7 @@ class UniformKNN(ClassifierMixin, BaseEstimator):
     """The classical vote: scikit-learn's `KNeighborsClassifier` at its best K.
 
     K is the one in 1..`max_neighbors` with the best leave-one-out accuracy on the training rows,
-    or on the held-out ones where `fit` is told them (the smallest of equals), from one search in
+    or on the held-out ones if `fit` gets these (the smallest of equals), from one search in
     which no row finds itself.
 
     Attributes
@@ -90,7 +90,7 @@ class UniformKNN(ClassifierMixin, BaseEstimator):
 class LinearProbe(ClassifierMixin, BaseEstimator):
     """Logistic regression, its strength chosen on a part of the training rows.
 
-    Each C is tried on 80 % of the rows (stratified where every class has two or more) and judged
+    Each C is tried on 80 % of the rows (stratified where every class has two or more) and compared
     by the log-loss on the other 20 %; the best one is fitted on all rows.
 
     Parameters
@@ -158,7 +158,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):
         if len(method_settings) == 1 or len(codes) < 10:
             return method_settings[0]
         enough = counts.min() >= 2 and len(codes) >= 5 * len(counts)
-        train, judge, y_train, y_judge = train_test_split(
+        train, validation, y_train, y_validation = train_test_split(
             rows,
             codes,
             test_size=0.2,
@@ -170,9 +170,9 @@ class LinearProbe(ClassifierMixin, BaseEstimator):
         losses = []
         for C in method_settings:
             model = self._fitted(C, train, y_train)
-            shares = np.zeros((len(judge), len(counts)))
-            shares[:, model.classes_] = model.predict_proba(judge)
-            losses.append(nll(y_judge, shares))
+            shares = np.zeros((len(validation), len(counts)))
+            shares[:, model.classes_] = model.predict_proba(validation)
+            losses.append(nll(y_validation, shares))
         return method_settings[int(np.argmin(losses))]
 
     def _fitted(self, C: float, rows: Floats, codes: Integers) -> LogisticRegression:
@@ -246,12 +246,14 @@ EPOCHS, PATIENCE = 30, 8
 class TableMLP(ClassifierMixin, BaseEstimator):
     """The network of `LearnedTableEncoder` with a linear head, trained by cross-entropy.
 
-    Same columns, same networks, same held-out rows; these choose the network, stop the training
-    and fit a temperature. What it lacks is the vote.
+    It has the same columns, networks and held-out rows, but no vote. The held-out rows choose the
+    network, stop the training and fit a temperature.
 
     Parameters
     ----------
-    encoder : its network and training settings; None is the default
+    encoder : LearnedTableEncoder, optional
+        Its network and training settings; None is the default.
+    random_state : int, optional
 
     Examples
     --------
@@ -323,7 +325,7 @@ class TableMLP(ClassifierMixin, BaseEstimator):
             head.weight.normal_(0, 0.1, generator=chance)
             head.bias.zero_()
         rows, labels = torch.from_numpy(inputs), torch.from_numpy(codes)
-        trained, judges = (
+        trained, held_out = (
             torch.from_numpy(np.flatnonzero(m)) for m in (is_trained_on, ~is_trained_on)
         )
         both = nn.Sequential(net, nn.ReLU(), head)
@@ -332,10 +334,10 @@ class TableMLP(ClassifierMixin, BaseEstimator):
             both.train()
             return nn.functional.cross_entropy(both(rows[trained[batch]]), labels[trained[batch]])
 
-        def judge() -> float:
+        def validation_loss() -> float:
             both.eval()
             with torch.no_grad():
-                return float(nn.functional.cross_entropy(both(rows[judges]), labels[judges]))
+                return float(nn.functional.cross_entropy(both(rows[held_out]), labels[held_out]))
 
         config = self.encoder_.train_config()
         groups = parameter_groups(
@@ -343,10 +345,10 @@ class TableMLP(ClassifierMixin, BaseEstimator):
         )
         size = min(config.batch_size, len(trained))
         config = replace(config, epochs=EPOCHS, batch_size=size, patience=PATIENCE)
-        outcome = train(both, loss_of, judge, len(trained), config, groups, chance)
+        result = train(both, loss_of, validation_loss, len(trained), config, groups, chance)
         net.seeded_dropout.generator = None
         both.eval()
-        return min(outcome.validation_losses), network, net, head
+        return min(result.validation_losses), network, net, head
 
     def _scores(self, inputs: NDArray[np.float32]) -> Floats:
         embeddings = np.maximum(self.encoder_.embed(inputs), 0).astype(np.float64)

@@ -1,4 +1,4 @@
-"""The outcome of an experiment: every method on every seed, its scores and its test rows."""
+"""The result of an experiment: scores and test rows of every method on every seed."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def merged(tables: Iterable[Table]) -> Table:
 
 
 def _choices(table: Table) -> dict[str, dict[str, str]]:
-    """What the methods of an experiment were told, which is the same for all seeds."""
+    """Settings of the methods, which are the same for all seeds."""
     return {run.method: run.settings for run in table.runs}
 
 

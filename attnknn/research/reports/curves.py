@@ -1,4 +1,4 @@
-"""The losses of trainings as a section of a report."""
+"""Training curves as a section of a page."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from attnknn.research.reports.page import Drawing, Grid, Section
 from attnknn.research.reports.sentences import quote_name
 from attnknn.training.config import TrainResult
 
-MOST_TOLD = 3  # runs that have a sentence each
+MAX_SENTENCES = 3  # runs that have a sentence each
 
 
 def curve_section(losses: Mapping[str, TrainResult], title: str, name: str) -> Section:
-    """How trainings went, epoch by epoch: sentences, a table, and a figure.
+    """Training and validation losses by epoch: sentences, a table, and a figure.
 
     Parameters
     ----------
-    losses : of each run, by its name: what `learning.loop.train` gave, or `encoder_training_`
-    name : of its files, without ending
+    losses : mapping of str to TrainResult
+        Result of each run, such as `encoder_training_`, by its name.
+    name : str
+        Name of the files, without ending.
 
     Examples
     --------
@@ -27,21 +29,21 @@ def curve_section(losses: Mapping[str, TrainResult], title: str, name: str) -> S
     >>> runs = {"narrow": narrow, "wide": wide}
     >>> section = curve_section(runs, "Training", "training")
     >>> section.sentences[0]
-    'Of 2 runs, wide kept the lowest loss of held-out rows: 0.6000, of epoch 1.'
+    'Of 2 runs, wide has the lowest validation loss: 0.6000 in epoch 1.'
     """
     _check(losses)
-    losses = _told_once(losses)
+    losses = _without_copies(losses)
     drawing = Drawing(
         name,
-        figures.courses(losses, title),
-        "Losses of trained and of held-out rows by epoch, the start being epoch 0; a ring is the "
-        "epoch whose state was kept.",
+        figures.training_curves(losses, title),
+        "Training and validation losses by epoch, the start being epoch 0; a ring marks the epoch "
+        "whose weights were kept.",
     )
     return Section(title, _sentences(losses), [_grid(losses, name)], [drawing])
 
 
-def _told_once(runs: Mapping[str, TrainResult]) -> dict[str, TrainResult]:
-    """Without trainings that several experiments share: each stands under its first name."""
+def _without_copies(runs: Mapping[str, TrainResult]) -> dict[str, TrainResult]:
+    """Trainings that several experiments share, only once, under the first name."""
     seen: set[tuple[float, ...]] = set()
     kept = {}
     for run, outcome in runs.items():
@@ -55,19 +57,15 @@ def _told_once(runs: Mapping[str, TrainResult]) -> dict[str, TrainResult]:
 def _sentences(runs: Mapping[str, TrainResult]) -> list[str]:
     best = min(runs, key=lambda run: _kept_loss(runs[run]))
     among = f"Of {len(runs)} runs, {quote_name(best)}" if len(runs) > 1 else quote_name(best)
-    words = (
-        "kept the lowest loss of held-out rows:"
-        if len(runs) > 1
-        else "kept a loss of held-out rows:"
-    )
-    said = [f"{among} {words} {_kept_loss(runs[best]):.4f}, of epoch {runs[best].best_epoch}."]
+    words = "has the lowest validation loss:" if len(runs) > 1 else "has a validation loss of"
+    said = [f"{among} {words} {_kept_loss(runs[best]):.4f} in epoch {runs[best].best_epoch}."]
     risen = [run for run, outcome in runs.items() if _has_risen(outcome)]
-    if len(risen) <= MOST_TOLD:
+    if len(risen) <= MAX_SENTENCES:
         said += [_rise(run, runs[run]) for run in risen]
     else:
         said.append(
-            f"In {len(risen)} of {len(runs)} runs the loss of held-out rows was higher at the end "
-            "than at the epoch that was kept."
+            f"In {len(risen)} of {len(runs)} runs the validation loss was higher at the end than "
+            "at the epoch that was kept."
         )
     return said + [
         f"{quote_name(run)} was interrupted after epoch {len(outcome.train_losses)}."
@@ -82,21 +80,15 @@ def _has_risen(outcome: TrainResult) -> bool:
 
 def _rise(run: str, outcome: TrainResult) -> str:
     return (
-        f"The loss of held-out rows of {quote_name(run)} was higher at the end "
+        f"The validation loss of {quote_name(run)} was higher at the end "
         f"({outcome.validation_losses[-1]:.4f}) than at the epoch that was kept "
         f"({_kept_loss(outcome):.4f})."
     )
 
 
 def _grid(runs: Mapping[str, TrainResult], name: str) -> Grid:
-    head = [
-        "run",
-        "epochs",
-        "kept",
-        "held-out rows, start",
-        "held-out rows, kept",
-        "trained rows, last",
-    ]
+    head = ["run", "epochs", "kept epoch"]
+    head += ["first validation loss", "kept validation loss", "last training loss"]
     rows = [
         [
             run,
@@ -108,7 +100,9 @@ def _grid(runs: Mapping[str, TrainResult], name: str) -> Grid:
         ]
         for run, outcome in runs.items()
     ]
-    return Grid(name, head, rows, note="Losses by row; one training each, so without intervals.")
+    return Grid(
+        name, head, rows, note="Mean losses of rows; one training each, so there are no intervals."
+    )
 
 
 def _kept_loss(outcome: TrainResult) -> float:
@@ -120,4 +114,4 @@ def _check(runs: Mapping[str, TrainResult]) -> None:
         raise InvalidInputError("`losses` must hold at least one run, got none.")
     for run, outcome in runs.items():
         if not outcome.validation_losses:
-            raise InvalidInputError(f"The run {run!r} has no losses: it was never judged.")
+            raise InvalidInputError(f"The run {run!r} has no validation losses.")

@@ -1,4 +1,4 @@
-"""Figures of a report: whatever is drawn says how sure it is, and axes start where they should."""
+"""Figures of a report, with intervals."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from attnknn.training.config import TrainResult
 BLUE, GRAY, RED, PALE = "#1f5fa8", "#8a9099", "#b3402a", "#d9dde2"
 COLORS = (BLUE, "#d1811f", "#4a8f4d", RED, "#7a5aa6", GRAY, "#20808d", "#a05a2c", "#c2568f")
 STROKES = ("-", "--", ":", "-.")
-MOST_INSIDE, IN_COLUMN = 9, 26  # names of lines inside a panel, and in a column beside it
-MOST_NAMED = 20  # classes whose names and counts fit into a confusion matrix
+MAX_INSIDE, IN_COLUMN = 9, 26  # names of lines inside a panel, and in a column beside it
+MAX_NAMED = 20  # classes whose names and counts fit into a confusion matrix
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -43,15 +43,15 @@ def as_bytes(figure: Any, ending: str) -> bytes:
 
 
 def reliability(bins: ReliabilityBins, title: str) -> Any:
-    """How often answers were right, by how sure they were; below, how many were that sure.
+    """Reliability diagram: accuracy by confidence, and below the number of predictions.
 
-    Whiskers reach two standard deviations to each side: where they miss the diagonal, it is more
-    than the luck of the rows.
+    Whiskers reach two standard deviations to each side. Where they miss the diagonal, sampling
+    noise does not explain the gap.
     """
     filled = bins.nonempty()
     figure = new_figure(4.8, 5.2)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-    above.plot([0, 1], [0, 1], color=GRAY, linewidth=1, linestyle=":", label="as promised")
+    above.plot([0, 1], [0, 1], color=GRAY, linewidth=1, linestyle=":", label="perfect calibration")
     above.errorbar(
         filled.confidence,
         filled.accuracy,
@@ -60,10 +60,10 @@ def reliability(bins: ReliabilityBins, title: str) -> Any:
         color=BLUE,
         markersize=4,
         capsize=2,
-        label="as it came",
+        label="observed",
         clip_on=False,  # else a point at 0 or 1 is half a point
     )
-    above.set(ylim=(0, 1), ylabel="share of right answers")
+    above.set(ylim=(0, 1), ylabel="accuracy")
     above.set_title(title, pad=26)
     # Whiskers may be anywhere inside.
     above.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
@@ -75,18 +75,15 @@ def reliability(bins: ReliabilityBins, title: str) -> Any:
         color=PALE,
         edgecolor="white",
     )
-    # Most answers are sure: beside their bar those of the others are too low to be seen.
+    # Most predictions are confident; the other bars would be too low to be read.
     below.bar_label(bars, fmt="{:,.0f}", rotation=90, padding=2, fontsize=7)
-    below.set(xlim=(0, 1), xlabel="confidence", ylabel="answers")
+    below.set(xlim=(0, 1), xlabel="confidence", ylabel="predictions")
     below.set_ylim(0, 1.6 * filled.counts.max(initial=1))
     return plain(figure)
 
 
 def comparison(values: Mapping[str, Interval], title: str, *, ours: str | None = None) -> Any:
-    """A point and its 95 % interval for each method, the first on top.
-
-    The axis does not start at zero, and has no bars that would have to: points are compared.
-    """
+    """A point and its 95 % interval for each method, the first on top."""
     figure = new_figure(6.4, 1.1 + 0.36 * len(values))
     panel = figure.subplots()
     for place, (name, value) in enumerate(values.items()):
@@ -143,27 +140,26 @@ def lines(
     return plain(figure)
 
 
-def courses(runs: Mapping[str, TrainResult], title: str) -> Any:
+def training_curves(runs: Mapping[str, TrainResult], title: str) -> Any:
     """Training and validation loss by epoch; a ring marks the epoch whose weights were kept.
 
-    The two stand apart since they are not of one kind: trained rows are asked about with whatever
-    the training leaves out, mixes or adds.
+    They have panels of their own since training losses include dropout, mixing and augmentation.
     """
     figure = new_figure(8.0, 3.6)
     left, right = figure.subplots(1, 2)
     for look, (name, run) in zip(_looks(len(runs)), runs.items(), strict=True):
         epochs = range(1, len(run.train_losses) + 1)
         left.plot(epochs, run.train_losses, marker=".", label=name, **look)
-        left_out, kept = run.validation_losses, run.best_epoch
-        right.plot(range(len(left_out)), left_out, marker=".", clip_on=False, **look)
+        validation, kept = run.validation_losses, run.best_epoch
+        right.plot(range(len(validation)), validation, marker=".", clip_on=False, **look)
         ring = {"marker": "o", "markersize": 9, "fillstyle": "none", "clip_on": False}
-        right.plot(kept, left_out[kept], color=look["color"], **ring)
+        right.plot(kept, validation[kept], color=look["color"], **ring)
     losses = np.array(
         [x for run in runs.values() for x in (*run.train_losses, *run.validation_losses)]
     )
     lowest = losses[np.isfinite(losses)].min(initial=0.0)  # a training that diverges leaves NaN
-    for panel, rows in ((left, "trained rows"), (right, "held-out rows")):
-        panel.set(xlabel="epoch", ylabel=f"loss of {rows}")
+    for panel, kind in ((left, "training"), (right, "validation")):
+        panel.set(xlabel="epoch", ylabel=f"{kind} loss")
         panel.set_xlim(left=0)
         panel.set_ylim(bottom=lowest)
         panel.xaxis.get_major_locator().set_params(integer=True)
@@ -173,34 +169,34 @@ def courses(runs: Mapping[str, TrainResult], title: str) -> Any:
 
 
 def risk_and_coverage(curves: Mapping[str, RiskCoverage], title: str) -> Any:
-    """How often one is wrong if only the surest answers are given.
+    """Risk-coverage curves: the error rate among the most confident predictions.
 
-    Where no method errs for more than half of the way, that part is told and not drawn.
+    A range without errors that covers more than half of the axis is named and not drawn.
     """
     figure = new_figure(6.4, 4.0)
     panel = figure.subplots()
     for look, (name, curve) in zip(_looks(len(curves)), curves.items(), strict=True):
         panel.step(curve.coverage, curve.risk, where="post", label=name, **look)
     start = _faultless(curves.values())
-    told = f"; up to {start:g} no answer is wrong" if start else ""
-    panel.set(xlim=(start, 1), xlabel=f"share of rows that are answered{told}", title=title)
-    panel.set(ylabel="share of wrong answers among them")
+    note = f"; no errors up to {start:g}" if start else ""
+    panel.set(xlim=(start, 1), xlabel=f"coverage{note}", title=title)
+    panel.set(ylabel="risk (error rate)")
     panel.set_ylim(bottom=0)
     _name_lines(panel, "upper left")  # risk rises to the right; to look for room takes seconds
     return plain(figure)
 
 
 def _faultless(curves: Iterable[RiskCoverage]) -> float:
-    """A coverage of at least one half up to which nobody errs, in steps of 0.05; else 0."""
+    """A coverage of at least one half up to which there is no error, in steps of 0.05; else 0."""
     first = min(float(curve.coverage[curve.risk > 0].min(initial=1.0)) for curve in curves)
     start = (math.ceil(20 * first) - 1) / 20  # below the first mistake, not at it
     return start if start >= 0.5 and first < 1 else 0.0
 
 
 def confusions(matrix: Integers, classes: Sequence[str], title: str) -> Any:
-    """True classes down, answers across; each row is shaded by its own shares."""
+    """Confusion matrix: true classes down, predicted ones across, shaded by shares of each row."""
     n_classes = len(classes)
-    is_named = n_classes <= MOST_NAMED
+    is_named = n_classes <= MAX_NAMED
     side = 2.4 + (0.42 * n_classes if is_named else 4.2)
     figure = new_figure(side, side)
     panel = figure.subplots()
@@ -215,19 +211,19 @@ def confusions(matrix: Integers, classes: Sequence[str], title: str) -> Any:
                 panel.text(
                     column, row, str(count), ha="center", va="center", fontsize=7, color=color
                 )
-    panel.set(xlabel="answer", ylabel="truth", title=title)
+    panel.set(xlabel="predicted class", ylabel="true class", title=title)
     return as_written(figure)
 
 
 def plain(figure: Any) -> Any:
-    """Without the two spines that say nothing."""
+    """Remove the top and right spines."""
     for panel in figure.axes:
         panel.spines[["top", "right"]].set_visible(False)
     return as_written(figure)
 
 
 def as_written(figure: Any) -> Any:
-    """Titles, labels and names as they are: signs such as $ and ^ in them begin no formula."""
+    """Show titles, labels and names literally: $ and ^ in them begin no formula."""
     texts = list(figure.texts)
     for panel in figure.axes:
         texts += [panel.title, panel.xaxis.label, panel.yaxis.label, *panel.texts]
@@ -245,9 +241,7 @@ def _inside(middle: Floats, reach: Floats) -> Floats:
 
 
 def _looks(n: int) -> list[dict[str, str]]:
-    """A look for each of n lines: neighbors have other strokes too, so that both of two lines in
-    one place are seen, and where colors come again the stroke is another.
-    """
+    """Color and stroke of each of n lines; lines that follow each other differ in both."""
     looks = []
     for line in range(n):
         turn, color = divmod(line, len(COLORS))
@@ -257,11 +251,11 @@ def _looks(n: int) -> list[dict[str, str]]:
 
 
 def _name_lines(panel: Any, place: str = "best") -> None:
-    """A legend, where there is more than one line to tell apart; a long one beside the panel."""
+    """Add a legend if there is more than one line; a long one beside the panel."""
     lines, names = panel.get_legend_handles_labels()
     if len(names) <= 1:
         return
-    if len(names) <= MOST_INSIDE:
+    if len(names) <= MAX_INSIDE:
         panel.legend(frameon=False, fontsize=8, loc=place)
         return
     figure = panel.figure

@@ -116,11 +116,11 @@ SCORES = {
     "macro_f1": "macro F1",
     "nll": "log-loss",
     "brier": "Brier score",
-    "ece": "calibration error, 15 bins of equal width",
-    "debiased_ece": "the same without its sampling noise",
-    "mce": "the largest gap of a bin",
-    "smooth_ece": "calibration error without bins",
-    "aurc": "area under risk and coverage",
+    "ece": "ECE, 15 bins of equal width",
+    "debiased_ece": "ECE without its sampling noise",
+    "mce": "maximum calibration error",
+    "smooth_ece": "smooth ECE",
+    "aurc": "area under the risk-coverage curve",
 }
 
 
@@ -130,26 +130,26 @@ def model_sections(
     classes: Sequence[str],
     mistakes: Sequence[Mistake] = (),
 ) -> list[Section]:
-    """How right, how honest, where wrong, and why."""
+    """Sections on the predictions of a model: scores, calibration, confusions, mistakes."""
     scores = _scores(codes, probabilities)
     return [
         _summary(scores, codes, probabilities),
-        _honesty(codes, probabilities, classes),
-        _where(confusion_matrix(codes, probabilities), classes),
-        *([_why(mistakes)] if mistakes else []),
+        _calibration(codes, probabilities, classes),
+        _confusions(confusion_matrix(codes, probabilities), classes),
+        *([_mistakes(mistakes)] if mistakes else []),
     ]
 
 
 def error_sections(error_analyses: Sequence[ErrorAnalysis], title: str, name: str) -> list[Section]:
-    """Where a method was wrong over all seeds, and why on the first."""
+    """Confusions of a method over all seeds, and its mistakes on the first."""
     first = error_analyses[0]
     matrix = np.sum([found.confusions for found in error_analyses], axis=0)
     seeds = "one seed" if len(error_analyses) == 1 else f"{len(error_analyses)} seeds"
-    where = _where(matrix, first.classes, f"{name}-confusions")
-    heading = f"{title}: where {first.method} is wrong, {seeds}"
+    where = _confusions(matrix, first.classes, f"{name}-confusions")
+    heading = f"{title}: confusions of {first.method}, {seeds}"
     sections = [replace(where, title=heading)]
     if first.mistakes:
-        why = _why(first.mistakes, f"{name}-mistakes")
+        why = _mistakes(first.mistakes, f"{name}-mistakes")
         heading = f"{title}: the most confident mistakes of {first.method}, seed {first.seed}"
         sections.append(replace(why, title=heading))
     return sections
@@ -167,13 +167,13 @@ def _summary(scores: dict[str, float], codes: Integers, probabilities: Floats) -
     n_wrong = int((probabilities.argmax(axis=1) != codes).sum())
     parts = brier_parts(codes, probabilities)
     sentences = [
-        f"Of {len(codes):,} rows {len(codes) - n_wrong:,} were answered right and {n_wrong:,} "
-        f"wrong ({scores['accuracy']:.2%} right).",
-        f"Of the Brier score of {scores['brier']:.4f}, {parts.reliability:.4f} is promises that "
-        f"did not come true; telling rows apart takes {parts.resolution:.4f} off the "
-        f"{parts.uncertainty:.4f} that the class shares alone would give.",
+        f"Of {len(codes):,} rows {len(codes) - n_wrong:,} were predicted correctly and {n_wrong:,} "
+        f"incorrectly (accuracy {scores['accuracy']:.2%}).",
+        f"Of the Brier score of {scores['brier']:.4f}, {parts.reliability:.4f} is "
+        f"miscalibration; resolution reduces it by {parts.resolution:.4f} from the "
+        f"{parts.uncertainty:.4f} of predicting class frequencies.",
     ]
-    return Section("How right", sentences, [_score_grid(scores, codes, probabilities)])
+    return Section("Scores", sentences, [_score_grid(scores, codes, probabilities)])
 
 
 def _score_grid(scores: dict[str, float], codes: Integers, probabilities: Floats) -> Grid:
@@ -190,7 +190,7 @@ def _score_grid(scores: dict[str, float], codes: Integers, probabilities: Floats
     return Grid("scores", ["score", "value", "95 % interval"], rows, note=note)
 
 
-def _honesty(codes: Integers, probabilities: Floats, classes: Sequence[str]) -> Section:
+def _calibration(codes: Integers, probabilities: Floats, classes: Sequence[str]) -> Section:
     confidence = probabilities.max(axis=1)
     is_right = (probabilities.argmax(axis=1) == codes).astype(np.float64)
     by_class = ece_by_class(codes, probabilities)
@@ -207,45 +207,44 @@ def _honesty(codes: Integers, probabilities: Floats, classes: Sequence[str]) -> 
     drawings = [
         Drawing(
             "reliability",
-            figures.reliability(reliability_bins(codes, probabilities), "Promised and come"),
-            "How often answers are right, by how sure they are; whiskers are two standard "
-            "deviations.",
+            figures.reliability(reliability_bins(codes, probabilities), "Reliability"),
+            "Accuracy by confidence; whiskers are two standard deviations.",
         ),
         Drawing(
             "risk-coverage",
             figures.risk_and_coverage(
-                {"model": risk_coverage(codes, probabilities)}, "If only the surest are answered"
+                {"model": risk_coverage(codes, probabilities)}, "Risk and coverage"
             ),
-            "The share of wrong answers among those that are given, most confident first.",
+            "The error rate among the most confident predictions, by their share of all rows.",
         ),
     ]
-    return Section("How honest", sentences, [], drawings)
+    return Section("Calibration", sentences, [], drawings)
 
 
-def _where(matrix: Integers, classes: Sequence[str], name: str = "confusions") -> Section:
+def _confusions(matrix: Integers, classes: Sequence[str], name: str = "confusions") -> Section:
     wrong = matrix.copy()
     np.fill_diagonal(wrong, 0)
-    sentences = ["No row was answered wrongly."]
+    sentences = ["All rows were predicted correctly."]
     if wrong.any():
         truth, answer = divmod(int(wrong.argmax()), len(classes))
         sentences = [
-            f"The most frequent mistake is “{classes[truth]}” taken for “{classes[answer]}”, "
-            f"{int(wrong[truth, answer]):,} of {int(matrix[truth].sum()):,} answers."
+            f"The most frequent mistake is “{classes[truth]}” predicted as “{classes[answer]}”, "
+            f"{int(wrong[truth, answer]):,} of {int(matrix[truth].sum()):,} predictions."
         ]
     drawing = Drawing(
         name,
-        figures.confusions(matrix, classes, "Truth and answers"),
-        "Rows counted by truth and answer; shades are shares of each truth.",
+        figures.confusions(matrix, classes, "Confusion matrix"),
+        "Number of rows by true and predicted class; shades are shares of each true class.",
     )
-    return Section("Where wrong", sentences, [], [drawing])
+    return Section("Confusions", sentences, [], [drawing])
 
 
-def _why(mistakes: Sequence[Mistake], name: str = "mistakes") -> Section:
+def _mistakes(mistakes: Sequence[Mistake], name: str = "mistakes") -> Section:
     rows = [[m.row, m.truth, m.predicted, f"{m.confidence:.4f}", m.evidence] for m in mistakes]
-    head = ["row", "truth", "answer", "confidence", "who decided"]
+    head = ["row", "true class", "predicted", "confidence", "neighbors (class) weight"]
     most = mistakes[0]
     sentence = (
         f"The most confident mistake is row {most.row}: “{most.predicted}” at "
-        f"{most.confidence:.4f}, in truth “{most.truth}”."
+        f"{most.confidence:.4f}, true class “{most.truth}”."
     )
     return Section("The most confident mistakes", [sentence], [Grid(name, head, rows)])

@@ -1,4 +1,4 @@
-"""What a table says, in sentences that are computed from its numbers."""
+"""Sentences that describe the numbers of a table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WORDS = {"accuracy": "accuracy", "nll": "log-loss"}
 
 
 def describe_differences(table: Table, ours: str, metric: str) -> list[str]:
-    """A sentence for each method that ours differs from, and one for all others together."""
+    """A sentence for each method that ours differs from significantly, and one for the others."""
     gaps = {
         other: table.difference(metric, ours, other) for other in table.methods if other != ours
     }
@@ -26,12 +26,12 @@ def describe_differences(table: Table, ours: str, metric: str) -> list[str]:
     level = [other for other, gap in gaps.items() if not gap.excludes_zero()]
     if not level:
         return apart
-    words = f"does not differ from {join_names(level)} in {WORDS[metric]} beyond the interval."
+    words = f"does not differ significantly from {join_names(level)} in {WORDS[metric]}."
     return [*apart, f"{quote_name(ours)} {words}"]
 
 
 def describe_difference(gap: Interval, metric: str, ours: str, other: str) -> str:
-    """A difference in words; one whose interval holds zero is no difference.
+    """Describe a difference; it is significant if its interval excludes zero.
 
     >>> describe_difference(Interval(-0.02, -0.03, -0.01), "nll", "attention", "uniform")
     'attention has a lower log-loss than uniform, by 0.0200 [0.0100, 0.0300].'
@@ -40,7 +40,7 @@ def describe_difference(gap: Interval, metric: str, ours: str, other: str) -> st
     ours, other = quote_name(ours), quote_name(other)
     if not gap.excludes_zero():
         return (
-            f"{ours} and {other} do not differ in {what} beyond the interval "
+            f"{ours} and {other} do not differ significantly in {what} "
             f"({gap.mean:+.4f} [{gap.lower:+.4f}, {gap.upper:+.4f}])."
         )
     direction = "higher" if gap.mean > 0 else "lower"
@@ -52,7 +52,7 @@ def describe_difference(gap: Interval, metric: str, ours: str, other: str) -> st
 
 
 def best(table: Table, metric: str) -> str:
-    """Which method is best, and which others cannot be told from it."""
+    """The best method, and those that do not differ significantly from it."""
     is_higher = metric == "accuracy"
     order = sorted(table.methods, key=lambda m: table.mean(metric, m), reverse=is_higher)
     first = order[0]
@@ -67,7 +67,7 @@ def best(table: Table, metric: str) -> str:
 
 
 def describe_change(first: Table, last: Table, metric: str, way: str) -> str:
-    """Which method a sweep harms least, and which others cannot be told from it.
+    """The method that a sweep harms least, and those that do not differ significantly from it.
 
     Parameters
     ----------
@@ -87,48 +87,48 @@ def describe_change(first: Table, last: Table, metric: str, way: str) -> str:
 
 
 def _change_words(change: Interval, rank: str) -> str:
-    """A change in words, with its rank among others; an interval that holds zero tells of none."""
+    """Describe a change with its rank; it is significant if its interval excludes zero."""
     if not change.excludes_zero():
-        return f"cannot be told to change ({change:+.4f})"
+        return f"does not change significantly ({change:+.4f})"
     direction = "rises" if change.mean > 0 else "falls"
     low, high = sorted((abs(change.lower), abs(change.upper)))
     return f"{direction} {rank}by {abs(change.mean):.4f} [{low:.4f}, {high:.4f}]"
 
 
 def _beside(level: Sequence[str], n_others: int) -> str:
-    """How a sentence on the best method ends: who of the others cannot be told from it."""
+    """The end of a sentence about the best method: how the others compare."""
     if level:
-        return f"; {join_names(level)} cannot be told from it."
+        return f"; no significant difference to {join_names(level)}."
     return "; its paired difference to every other excludes zero." if n_others else "."
 
 
 def describe_calibration(table: Table, method: str) -> str:
-    """How far confidences are from shares of right answers."""
+    """Describe the calibration of a method: confidence against accuracy, and ECE."""
     error, honest = table.mean("ece", method), table.mean("debiased_ece", method)
     sure = np.stack([run.row_confidence for run in table.of(method)])
     lean = describe_confidence(sure, table.by_row("accuracy", method))
     return (
-        f"On average {quote_name(method)} is {lean}; its calibration error is {error:.4f}, "
-        f"{honest:.4f} without the noise of {table.n_test:,} rows."
+        f"On average {quote_name(method)} is {lean}; its ECE is {error:.4f}, "
+        f"{honest:.4f} without the sampling noise of {table.n_test:,} rows."
     )
 
 
 def describe_confidence(confidence: Floats, is_right: Floats) -> str:
-    """Whether answers (S, n) are more sure than right, as far as their interval tells.
+    """Whether predictions (S, n) are significantly over- or underconfident.
 
     >>> describe_confidence(np.full((1, 50), 0.9), np.ones((1, 50)))
-    'less sure than right, by 0.1000 [0.1000, 0.1000]'
+    'underconfident by 0.1000 [0.1000, 0.1000]'
     """
     gap = paired_interval(confidence, is_right)
     if not gap.excludes_zero():
-        return f"as sure as right within the interval ({gap:+.4f})"
+        return f"neither over- nor underconfident ({gap:+.4f})"
     low, high = sorted((abs(gap.lower), abs(gap.upper)))
-    lean = "more" if gap.mean > 0 else "less"
-    return f"{lean} sure than right, by {abs(gap.mean):.4f} [{low:.4f}, {high:.4f}]"
+    direction = "over" if gap.mean > 0 else "under"
+    return f"{direction}confident by {abs(gap.mean):.4f} [{low:.4f}, {high:.4f}]"
 
 
 def quote_name(method: str) -> str:
-    """The name of a method as it stands in a sentence: in quotes where it holds a comma.
+    """The name of a method in a sentence, in quotes if it has a comma.
 
     >>> quote_name("uniform"), quote_name("uniform, views")
     ('uniform', '“uniform, views”')
@@ -137,7 +137,7 @@ def quote_name(method: str) -> str:
 
 
 def join_names(methods: Sequence[str]) -> str:
-    """The names of several methods, at least one.
+    """The names of one or more methods as a list in a sentence.
 
     >>> join_names(["uniform", "distance, no prior", "learned"])
     'uniform, “distance, no prior” and learned'

@@ -66,16 +66,16 @@ def table_section(table: Table, title: str, ours: str, name: str) -> Section:
         Drawing(
             f"{name}-reliability",
             figures.reliability(bins_of(table, ours), ours),
-            f"How often {ours} is right when it is so sure, over {_counted(table)}; whiskers are "
-            "two standard deviations of so many rows.",
+            f"Accuracy of {ours} by confidence, over {_counted(table)}; whiskers are two standard "
+            "deviations.",
         ),
         Drawing(
             f"{name}-risk-coverage",
             figures.risk_and_coverage(
                 {method: curve(table, method) for method in table.methods},
-                "If only the surest are answered",
+                "Risk and coverage",
             ),
-            "The share of wrong answers among those that are given, most confident first.",
+            "The error rate among the most confident predictions, by their share of all rows.",
         ),
     ]
     return Section(title, sentences, [grid_of(table, name)], drawings)

@@ -125,7 +125,7 @@ def latex(table: Grid) -> str:
 
 
 def _row_in_latex(row: Sequence[str]) -> str:
-    """A row; one that begins with [ or * would be read as what the line above is told."""
+    """A row; a leading [ or * would be read as an argument of the line above."""
     text = " & ".join(_in_latex(cell) for cell in row) + r" \\"
     return "{}" + text if text[0] in "[*" else text
 

@@ -97,7 +97,7 @@ def test_the_folder_gives_its_name_and_stands_as_source(tmp_path, monkeypatch):
     assert (data.name, data.source) == ("pets", ".")
 
 
-def test_files_that_are_no_images_are_told_of(tmp_path):
+def test_files_that_are_no_images_give_a_warning(tmp_path):
     write(tmp_path, "train", "val")
     (tmp_path / "val" / "cat" / "notes.txt").write_text("")
     with pytest.warns(UserWarning, match=r"Left out as no images: 1 files, as .*notes\.txt"):

@@ -80,7 +80,7 @@ def test_a_class_that_takes_turns_is_drawn_from_all_places():
     assert (np.abs(per_thousand - 200) < 60).all()
 
 
-def test_tables_keep_columns_and_types_and_count_rows_anew():
+def test_tables_keep_columns_and_types_and_have_a_new_index():
     wine = datasets.load("wine")
     parts = wine.parts()
     for X, rows in (

@@ -93,7 +93,7 @@ def test_a_row_among_many_copies_is_not_its_own_neighbor():
 
 
 @pytest.mark.parametrize("held_out", [[False, False], [True], [0, 1]])
-def test_held_out_rows_are_told_for_every_row(held_out):
+def test_held_out_needs_a_flag_for_every_row(held_out):
     with pytest.raises(InvalidInputError, match="true or false for each of 2 rows"):
         UniformKNN().fit([[0.0], [1.0]], [0, 1], held_out=held_out)
 

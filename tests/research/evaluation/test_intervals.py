@@ -29,7 +29,7 @@ def test_the_interval_of_a_mean_has_the_width_of_theory():
     assert found.upper - found.lower == pytest.approx(2 * 1.96 / np.sqrt(2000), rel=0.08)
 
 
-def test_intervals_cover_the_truth_about_as_often_as_they_say():
+def test_intervals_have_their_nominal_coverage():
     rng = np.random.default_rng(1)
     hits = 0
     for _ in range(200):
@@ -161,7 +161,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize("pair", [PAIRS[0], PAIRS[2]])
-def test_calibration_errors_lie_in_their_intervals_as_often_as_they_say(pair):
+def test_intervals_of_calibration_errors_have_their_nominal_coverage(pair):
     assert (coverage(pair, 2000, 1, 60) >= 0.90).all()
 
 

@@ -76,7 +76,7 @@ def test_test_rows_are_opened_once_after_every_method_is_fitted(seen):
     ]
 
 
-def test_answers_are_judged_against_clean_labels_and_all_classes(seen):
+def test_predictions_are_compared_with_clean_labels_of_all_classes(seen):
     table = run(WINE, witnesses("a"), [0], corrupt=LabelNoise(0.5))
     expected = np.zeros((len(WINE.y_test), 3))
     expected[:, :2] = 0.5  # the witness knows two of three classes
@@ -221,7 +221,7 @@ def test_intervals_of_one_seed_are_not_said_to_be_over_seeds():
     assert "95 % intervals over rows, of one seed" in run(WINE, [UNIFORM], [0]).caption()
 
 
-def test_damage_that_cannot_say_what_it_does_leaves_no_reports(tmp_path):
+def test_corruption_without_a_repr_writes_no_reports(tmp_path):
     with pytest.raises(InvalidSettingError, match="must show its settings"):
         run(WINE, [UNIFORM], [0], corrupt=lambda y, seed: y, folder=tmp_path)
     assert not list(tmp_path.iterdir())

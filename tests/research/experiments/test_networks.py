@@ -65,7 +65,7 @@ def test_the_recipe_leaves_a_report_and_does_not_train_twice(small_data, tmp_pat
 
 
 @pytest.mark.slow
-def test_the_damage_is_told_in_the_report(small_data, tmp_path):
+def test_the_corruption_is_in_the_report(small_data, tmp_path):
     arguments = ["--width", "narrow", "--epochs", "1", "--results", str(tmp_path)]
     assert experiment.main([*arguments, "--corruption", "noise"]) == 0
     table = read_report(tmp_path / "cifar10-narrow-noise" / "report.json").tables[""]

@@ -289,14 +289,14 @@ def test_damage_that_leaves_all_rows_needs_no_training_of_its_own(tmp_path):
         assert setup.training_folder(corruption, 0) != plain
 
 
-def test_with_noise_the_head_is_also_told_of_it(tmp_path, tiny_network):
+def test_with_noise_the_head_has_a_noise_model_too(tmp_path, tiny_network):
     changes = {"methods": ["head"], "levels": [0.0, 0.3]}
     found = measure(Study("noise", "digits", tmp_path, [0], n_rows=400, changes=changes))
     for level in (0.0, 0.3):
         assert "CNN head, noise model, views" in found.tables[level].methods
 
 
-def test_labels_that_are_wrong_as_they_came_are_told_and_get_no_axis(tmp_path, monkeypatch):
+def test_wrong_labels_of_the_data_are_reported_and_have_no_noise_axis(tmp_path, monkeypatch):
     iris = datasets.load("iris")
     wrong = replace(iris, y_train=(iris.y_train + 1) % 3, extras={"y_true": iris.y_train})
     monkeypatch.setattr(datasets, "load", lambda _: wrong)

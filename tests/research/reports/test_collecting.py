@@ -64,7 +64,7 @@ def test_runs_of_something_else_are_named(report):
     assert_named(report, "no report of an experiment")
 
 
-def test_captions_say_what_was_damaged(table):
+def test_captions_name_the_corruption(table):
     assert "damage" not in table.caption()
     noisy = replace(table, corruption="test images with noise 3 of 5")
     assert "seeds 0, 1; damage: test images with noise 3 of 5. In brackets" in noisy.caption()

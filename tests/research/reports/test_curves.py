@@ -45,12 +45,8 @@ def test_a_ring_is_the_epoch_that_was_kept(section):
 
 def test_sentences_follow_the_losses(section):
     first, rise, stopped = section.sentences
-    assert first == (
-        "Of 2 runs, “wide, long” kept the lowest loss of held-out rows: 0.6000, of epoch 1."
-    )
-    assert rise.startswith(
-        "The loss of held-out rows of narrow was higher at the end (0.9000) than"
-    )
+    assert first == ("Of 2 runs, “wide, long” has the lowest validation loss: 0.6000 in epoch 1.")
+    assert rise.startswith("The validation loss of narrow was higher at the end (0.9000) than")
     assert stopped == "“wide, long” was interrupted after epoch 1."
 
 
@@ -66,10 +62,10 @@ def test_there_is_a_row_for_each_run(section):
 def test_the_state_that_was_kept_counts_not_the_lowest_loss():
     run = TrainResult([0.9, 0.6], [1.2, 0.700, 0.701], tolerance=0.02)
     section = curve_section({"a": run}, "Training", "training")
-    assert section.sentences == ["a kept a loss of held-out rows: 0.7010, of epoch 2."]
+    assert section.sentences == ["a has a validation loss of 0.7010 in epoch 2."]
 
 
-def test_a_run_may_end_before_its_first_epoch_or_judge_beyond_all_numbers():
+def test_a_run_may_end_before_its_first_epoch_or_diverge():
     runs = {
         "none": TrainResult([], [1.2]),
         "wild": TrainResult([0.5, math.nan], [1.0, math.inf, 0.9]),
@@ -82,11 +78,11 @@ def test_a_run_may_end_before_its_first_epoch_or_judge_beyond_all_numbers():
 def test_what_cannot_be_drawn_is_refused():
     with pytest.raises(InvalidInputError, match="at least one run"):
         curve_section({}, "Training", "training")
-    with pytest.raises(InvalidInputError, match="The run 'a' has no losses"):
+    with pytest.raises(InvalidInputError, match="The run 'a' has no validation losses"):
         curve_section({"a": TrainResult([0.5], [])}, "Training", "training")
 
 
-def test_a_training_that_experiments_share_is_told_once():
+def test_a_training_that_experiments_share_is_shown_once():
     shared, other = TrainResult([0.9], [1.2, 0.8]), TrainResult([0.7], [1.1, 0.9])
     section = curve_section({"a": shared, "b": shared, "c": other}, "Trainings", "t")
     assert [row[0] for row in section.tables[0].rows] == ["a", "c"]
@@ -96,4 +92,4 @@ def test_many_losses_that_rise_share_a_sentence():
     runs = {str(n): TrainResult([0.9, 0.8], [1.2, 0.5 + n / 10, 0.9 + n / 10]) for n in range(5)}
     said = curve_section(runs, "Trainings", "t").sentences
     assert len(said) == 2
-    assert "In 5 of 5 runs the loss of held-out rows was higher at the end" in said[1]
+    assert "In 5 of 5 runs the validation loss was higher at the end" in said[1]

@@ -28,7 +28,7 @@ def assert_all_inside(figure):
     assert box.y1 <= height + 0.02
 
 
-FIGURES = ["reliability", "comparison", "lines", "courses", "risk", "confusions", "many"]
+FIGURES = ["reliability", "comparison", "lines", "training_curves", "risk", "confusions", "many"]
 
 
 @pytest.fixture(params=FIGURES, scope="module")
@@ -42,7 +42,7 @@ def figure(request):
         "lines": lambda: figures.lines(
             [1, 2, 4], {"a": [value] * 3}, "title", across="K", up="log-loss", is_log=True
         ),
-        "courses": lambda: figures.courses(
+        "training_curves": lambda: figures.training_curves(
             {"a run of a long name": TrainResult([0.5, 0.4], [0.9, 0.6, 0.7])}, "title"
         ),
         "risk": lambda: figures.risk_and_coverage({"a": risk_coverage(Y, P)}, "title"),
@@ -78,13 +78,13 @@ def test_axes_start_where_the_quantity_starts():
     assert panel.get_xlim() == (0, 1)
 
 
-def test_a_long_way_without_mistakes_is_told_and_not_drawn():
+def test_a_long_range_without_errors_is_named_and_not_drawn():
     truth, sure = np.zeros(100, dtype=int), np.linspace(0.99, 0.6, 100)
     truth[93:] = 1
     curve = risk_coverage(truth, np.c_[sure, 1 - sure])
     (panel,) = figures.risk_and_coverage({"a": curve}, "title").axes
     assert panel.get_xlim() == (0.9, 1)
-    assert "up to 0.9 no answer is wrong" in panel.get_xlabel()
+    assert "no errors up to 0.9" in panel.get_xlabel()
     at_the_border = risk_coverage((np.arange(100) == 89).astype(int), np.c_[sure, 1 - sure])
     (panel,) = figures.risk_and_coverage({"a": at_the_border}, "title").axes
     assert panel.get_xlim() == (0.85, 1)  # at 0.9 an answer is wrong
@@ -161,7 +161,7 @@ def odd_figures():
     yield figures.comparison(dict.fromkeys(ODD, value), ODD[0])
     values = {name: [value, value] for name in ODD}
     yield figures.lines([1, 2], values, ODD[0], across=ODD[1], up=ODD[0])
-    yield figures.courses({name: TrainResult([0.5], [0.9, 0.6]) for name in ODD}, ODD[0])
+    yield figures.training_curves({name: TrainResult([0.5], [0.9, 0.6]) for name in ODD}, ODD[0])
     yield figures.risk_and_coverage({name: risk_coverage(Y, P) for name in ODD}, ODD[0])
     yield figures.confusions(np.eye(len(ODD), dtype=int), ODD, ODD[0])
 

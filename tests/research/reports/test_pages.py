@@ -279,7 +279,7 @@ def test_a_model_is_reported_with_its_worst_mistakes():
     mistake = Mistake("3", "cat", "dog", 0.95, "7 (dog) 0.51")
     sections = model_sections(codes, found, ["cat", "dog"], [mistake])
     page = html_page("model", sections)
-    assert "Of 5 rows 3 were answered right and 2 wrong (60.00% right)." in page
+    assert "Of 5 rows 3 were predicted correctly and 2 incorrectly (accuracy 60.00%)." in page
     assert "7 (dog) 0.51" in page
     assert "The most confident mistake is row 3: “dog” at 0.9500" in page
 
@@ -287,4 +287,4 @@ def test_a_model_is_reported_with_its_worst_mistakes():
 def test_a_model_that_is_always_right_has_no_mistakes():
     sections = model_sections(np.array([0, 1]), np.eye(2), ["a", "b"])
     page = html_page("model", sections)
-    assert "No row was answered wrongly." in page
+    assert "All rows were predicted correctly." in page

@@ -42,7 +42,7 @@ def test_every_score_has_its_interval_on_the_page(answers):
     found = score_intervals(*answers)["nll"]
     rows = {row[0]: row[2] for row in grid.rows}
     assert rows["log-loss"] == f"[{found.lower:.4f}, {found.upper:.4f}]"
-    assert rows["the largest gap of a bin"] == "–"
+    assert rows["maximum calibration error"] == "–"
     assert "600 rows" in grid.note
 
 

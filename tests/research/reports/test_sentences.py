@@ -23,14 +23,14 @@ from attnknn.research.reports.sentences import (
     [
         (Interval(0.02, 0.01, 0.03), "accuracy", "a has a higher accuracy than b, by 0.0200"),
         (Interval(-0.02, -0.03, -0.01), "nll", "a has a lower log-loss than b, by 0.0200"),
-        (Interval(0.01, -0.01, 0.03), "nll", "a and b do not differ in log-loss beyond"),
+        (Interval(0.01, -0.01, 0.03), "nll", "a and b do not differ significantly in log-loss"),
     ],
 )
 def test_a_difference_is_one_only_beyond_the_interval(gap, metric, said):
     assert describe_difference(gap, metric, "a", "b").startswith(said)
 
 
-def test_names_with_commas_are_told_apart():
+def test_names_with_commas_are_quoted():
     gap = Interval(-0.02, -0.03, -0.01)
     said = describe_difference(gap, "nll", "attnknn, views", "uniform")
     assert said.startswith("“attnknn, views” has a lower log-loss than uniform, by")
@@ -55,14 +55,14 @@ def test_methods_that_do_not_differ_share_a_sentence(table):
     said = describe_differences(more, "attnknn", "nll")
     assert len(said) == 2
     assert said[1] == (
-        "attnknn does not differ from twin and “twin, views” in log-loss beyond the interval."
+        "attnknn does not differ significantly from twin and “twin, views” in log-loss."
     )
 
 
 @pytest.mark.parametrize(
     ("confidence", "said"),
-    [(0.6, "less sure than right, by 0.2"), (0.95, "more sure"), (0.8, "as sure as right within")],
+    [(0.6, "underconfident by 0.2"), (0.95, "overconfident"), (0.8, "neither over- nor")],
 )
-def test_sureness_is_told_as_far_as_its_interval_tells(confidence, said):
+def test_overconfidence_is_named_if_it_is_significant(confidence, said):
     is_right = (np.arange(400) % 5 > 0).astype(float)[None]  # four of five
     assert describe_confidence(np.full((1, 400), confidence), is_right).startswith(said)

@@ -1,4 +1,4 @@
-"""Rules that turn measured differences and ranges into the outcome on one part of a claim."""
+"""Rules that turn measured differences and ranges into the outcome for one part of a claim."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SAME, UNDECIDED = "no difference is seen", "not decided"
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a claim: what it is about, its outcome, and how many figures speak for it."""
+    """One part of a claim: its subject, its outcome, and how many figures support it."""
 
     about: str
     outcome: str
@@ -26,7 +26,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Region:
-    """Where a figure must lie for a claim to be true."""
+    """The range in which a figure must lie for a claim to be true."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -41,9 +41,9 @@ class Region:
 
 
 def by_signs(about: str, gaps: Sequence[Interval], *, better: int) -> Part:
-    """Is it better? Differences count where their intervals exclude zero.
+    """Outcome of "it is better": differences count if their intervals exclude zero.
 
-    It holds where some are better and none is worse, fails where some are worse and none is better.
+    It holds if some are better and none is worse, and fails if some are worse and none is better.
 
     >>> by_signs("log-loss", [Interval(-0.2, -0.3, -0.1), Interval(0.0, -0.1, 0.1)], better=-1)
     Part(about='log-loss', outcome='holds', counts='better on 1, worse on 0, level on 1 of 2')
@@ -61,9 +61,9 @@ def by_signs(about: str, gaps: Sequence[Interval], *, better: int) -> Part:
 
 
 def by_region(about: str, figures: Sequence[Interval], region: Region) -> Part:
-    """Is it there? It holds where all intervals lie in the region.
+    """Outcome of "it lies in the region": it holds if all intervals lie inside.
 
-    It fails where some lie outside and none inside; an interval across a border decides nothing.
+    It fails if some lie outside and none inside; an interval across a border decides nothing.
 
     >>> by_region("gap", [Interval(0.07, 0.06, 0.08)], Region(0.05, 0.09))
     Part(about='gap', outcome='holds', counts='true of 1, false of 0, not decided on 0 of 1')
@@ -83,7 +83,7 @@ def by_region(about: str, figures: Sequence[Interval], region: Region) -> Part:
 
 
 def _where(figures: Sequence[Interval], region: Region) -> str:
-    """On which sides of the region figures lie that miss it."""
+    """The sides of the region on which figures miss it."""
     sides = {
         "below": any(figure.upper < region.low for figure in figures),
         "above": any(figure.lower > region.high for figure in figures),
@@ -93,7 +93,7 @@ def _where(figures: Sequence[Interval], region: Region) -> str:
 
 
 def combined_outcome(parts: Sequence[Part]) -> str:
-    """The outcome on a claim that says all of its parts."""
+    """The outcome of a claim from those of its parts."""
     found = {part.outcome for part in parts}
     if len(found) == 1:
         return found.pop()
