@@ -6,11 +6,11 @@ import re
 
 import numpy as np
 import pytest
-from attnknn.research.evaluation.stress import symmetric_noise
 from strategies import blobs
 
 from attnknn import AttnKNNClassifier
 from attnknn.insight import audit, what_if
+from attnknn.research.evaluation.corruption import symmetric_noise
 
 
 @pytest.fixture(scope="module")
