@@ -1,4 +1,9 @@
-"""Named data with splits and checksums, one file per source."""
+"""Named data sets with fixed splits and checksums, and image folders of your own.
+
+`load` gives a data set by name, `load_folder` images in folders by class. `names`, `available` and
+`catalog` list the data sets, and `data_folders` the folders in which their files are looked for.
+Nothing is downloaded.
+"""
 
 from __future__ import annotations
 
@@ -42,14 +47,35 @@ BUNDLED = {  # the sha256 of the rows as they are split, where the data come ins
 
 @dataclass(frozen=True)
 class CatalogRow:
-    """A line of the list of data sets.
+    """What is known about a data set before it is loaded.
 
     Parameters
     ----------
-    found : where it is, or None
-    missing : for each file that is not here its path below a data folder, then what may stand in
-        for it: one of them is enough
-    put_into : a data folder for them, or None where nothing is missing
+    name : str
+        Name of the data set for `load`.
+    kind : {"vectors", "table", "images"}
+        Kind of its rows.
+    n_rows : int
+        Number of training and test rows.
+    n_classes : int
+        Number of classes.
+    source : str
+        Where the data come from.
+    license : str
+        License of the data.
+    found : str or None
+        Paths of its files, or None if one is missing.
+    missing : tuple of tuple of str
+        For each missing file its path below a data folder, then alternatives. One of them is
+        enough.
+    put_into : str or None
+        A data folder for the missing files, or None if there are no such files.
+
+    Examples
+    --------
+    >>> row = next(catalog())
+    >>> row.name, row.n_rows, row.n_classes
+    ('iris', 150, 3)
     """
 
     name: str
@@ -64,16 +90,29 @@ class CatalogRow:
 
 
 def load(name: str) -> Dataset:
-    """A data set by name, checked, with its fixed split.
+    """Load a data set by name, verify its checksum, and split it.
 
-    Data sets with a canonical test set keep it; of the others a stratified fifth is for testing.
-    `dataset.parts()` sets a calibration part of the training rows apart.
-    Labels are codes; `np.array(dataset.classes)[dataset.y_train]` are their names.
+    Data sets with a canonical test set keep it; the others have a stratified fifth for testing.
+    `dataset.parts()` also splits off calibration rows. Labels are codes;
+    `np.array(dataset.classes)[dataset.y_train]` are their names.
 
     Parameters
     ----------
-    name : one of `names()`; files are looked for in the folders that the environment variable
-        `ATTNKNN_DATA` lists, then in the user's cache folder
+    name : str
+        One of `names()`. Files are looked for in the folders of the environment variable
+        `ATTNKNN_DATA`, then in the user's cache folder.
+
+    Returns
+    -------
+    Dataset
+        Training and test rows with label codes.
+
+    Raises
+    ------
+    MissingDataError
+        If a file is missing. The message says where it comes from and where to put it.
+    InvalidInputError
+        If a checksum differs.
 
     Examples
     --------
@@ -106,8 +145,15 @@ def load(name: str) -> Dataset:
 
 
 def names() -> list[str]:
-    """The names that `load` knows.
+    """List the names of all data sets.
 
+    Returns
+    -------
+    list of str
+        Names that `load` takes.
+
+    Examples
+    --------
     >>> names()[:4]
     ['iris', 'wine', 'breast-cancer', 'digits']
     """
@@ -115,8 +161,15 @@ def names() -> list[str]:
 
 
 def available() -> list[str]:
-    """The names that `load` can load here, now.
+    """List the names of the data sets whose files are on this machine.
 
+    Returns
+    -------
+    list of str
+        Names that `load` can load.
+
+    Examples
+    --------
     >>> set(available()) >= {"iris", "wine", "breast-cancer", "digits"}
     True
     """
@@ -124,8 +177,15 @@ def available() -> list[str]:
 
 
 def catalog() -> Iterator[CatalogRow]:
-    """Everything there is to know without reading any data.
+    """Describe all data sets without reading any data.
 
+    Yields
+    ------
+    CatalogRow
+        Size, source, license and location of a data set.
+
+    Examples
+    --------
     >>> next(catalog()).found
     'scikit-learn'
     """
@@ -154,10 +214,9 @@ def _catalog_row(source: Source) -> CatalogRow:
 
 
 def _content_checksum(rows: Rows) -> str:
-    """What stands for the file where the data come inside another package.
+    """The sha256 of split rows and labels, for data that come with scikit-learn.
 
-    Rows and labels as they are split, in bytes that are the same on every machine: little-endian
-    float64, which holds label codes exactly.
+    As little-endian float64, which is the same on every machine and holds label codes exactly.
     """
     parts = [rows.X_train, rows.X_test, rows.y_train, rows.y_test]
     joined = b"".join(np.ascontiguousarray(part, dtype="<f8").tobytes() for part in parts)
@@ -168,6 +227,6 @@ def _check_bundled(name: str, checksum: str) -> None:
     if checksum != BUNDLED[name]:
         raise InvalidInputError(
             f"The rows of {name!r} that the installed scikit-learn gives must have the sha256 "
-            f"{BUNDLED[name]}, got {checksum}. Its data or its way to split them is another: "
-            "install scikit-learn again, or the version that constraints.txt names."
+            f"{BUNDLED[name]}, got {checksum}. Its data or its split differ: install scikit-learn "
+            "again, or the version in constraints.txt."
         )

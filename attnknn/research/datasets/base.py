@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +18,9 @@ from attnknn.errors import InvalidInputError
 from attnknn.records import Booleans, Integers
 
 Kind = Literal["vectors", "table", "images"]
+KNOWN: dict[str, dict[str, Any]] = tomllib.loads(  # checksums and class names
+    (files("attnknn.research.datasets") / "sources.toml").read_text(encoding="utf-8")
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,11 +45,23 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """Training, calibration and test rows; no row is in two parts.
+    """Training, calibration and test rows of a data set; no row is in two of them.
 
     Parameters
     ----------
-    train_rows, calibration_rows : places in the `X_train` of the data set, rising
+    X_train, X_calibration, X_test : DataFrame or ndarray
+        The rows.
+    y_train, y_calibration, y_test : ndarray of int
+        Their label codes.
+    train_rows, calibration_rows : ndarray of int
+        Sorted positions in the `X_train` of the data set.
+
+    Examples
+    --------
+    >>> from attnknn.research import datasets
+    >>> parts = datasets.load("iris").parts()
+    >>> parts.X_calibration.shape
+    (24, 4)
     """
 
     X_train: Any
@@ -59,16 +76,37 @@ class Parts:
 
 @dataclass(frozen=True, eq=False)
 class Dataset(Rows):
-    """Named data with a fixed split.
+    """A named data set with a fixed split.
 
     Parameters
     ----------
-    name : what `load` was asked for
-    kind : "table" (DataFrames), "vectors" or "images"
-    feature_names : column names of a table, empty otherwise
-    checksum : sha256 of the file; of several, the sha256 of theirs joined
-    source : where the data come from
-    license : of the data
+    X_train, X_test : DataFrame or ndarray
+        DataFrames of a table, vectors of shape (n, D), or uint8 images.
+    y_train, y_test : ndarray of int
+        Label codes: positions in `classes`.
+    classes : tuple of str
+        Names of the classes.
+    extras : dict of str to ndarray
+        Further arrays, such as true labels or out-of-scope rows.
+    name : str
+        Name of the data set.
+    kind : {"vectors", "table", "images"}, default="vectors"
+        Kind of its rows.
+    feature_names : tuple of str
+        Column names of a table, empty otherwise.
+    checksum : str
+        The sha256 of the file; for several files, that of their checksums.
+    source : str
+        Where the data come from.
+    license : str
+        License of the data.
+
+    Examples
+    --------
+    >>> from attnknn.research import datasets
+    >>> iris = datasets.load("iris")
+    >>> iris.X_train.shape, iris.classes
+    ((120, 4), ('setosa', 'versicolor', 'virginica'))
     """
 
     name: str = ""
@@ -79,11 +117,18 @@ class Dataset(Rows):
     license: str = ""
 
     def parts(self) -> Parts:
-        """The fixed split into training, calibration and test rows.
+        """Split the training rows into training and calibration rows.
 
-        A fifth of the training rows of each class (rounded) is for calibration. Which ones depends
-        on the name of the data set and on the labels alone; the test rows stay what they are.
+        A fifth of the training rows of each class (rounded) is for calibration. The choice depends
+        on the name of the data set and the labels only. Test rows stay as they are.
 
+        Returns
+        -------
+        Parts
+            Training, calibration and test rows.
+
+        Examples
+        --------
         >>> from attnknn.research import datasets
         >>> parts = datasets.load("iris").parts()
         >>> len(parts.y_train), len(parts.y_calibration), len(parts.y_test)
@@ -92,8 +137,8 @@ class Dataset(Rows):
         chosen = stratified_fifth(self.y_train, self.name)
         if not chosen.any():
             raise InvalidInputError(
-                f"A class of {self.name!r} must have at least three training rows for one to be "
-                f"set apart, got {len(self.y_train)} training rows of {len(self.classes)} classes."
+                f"A class of {self.name!r} must have at least three training rows to give one "
+                f"for calibration, got {len(self.y_train)} rows of {len(self.classes)} classes."
             )
         train, calibration = np.flatnonzero(~chosen), np.flatnonzero(chosen)
         return Parts(

@@ -19,7 +19,19 @@ from attnknn.research.datasets.base import DataFile, Source
 
 
 def data_folders() -> list[Path]:
-    """The folders of `ATTNKNN_DATA` (several are separated as in `PATH`), then the user's cache."""
+    """List the folders in which data files are looked for.
+
+    Returns
+    -------
+    list of Path
+        The folders of the environment variable `ATTNKNN_DATA` (several are separated as in
+        `PATH`), then the user's cache folder.
+
+    Examples
+    --------
+    >>> len(data_folders()) >= 1
+    True
+    """
     named = os.environ.get("ATTNKNN_DATA", "").split(os.pathsep)
     folders = [Path(folder).expanduser() for folder in named if folder]
     folders += [cache_folder(), Path.home() / ".cache" / "attnknn"]

@@ -21,20 +21,24 @@ VALIDATION = ("val", "valid", "validation")
 
 
 def load_folder(folder: str | Path, *, name: str | None = None) -> Dataset:
-    """Images in folders by class, with a fixed split; no image is read yet.
+    """Load images in folders by class as a data set, with a fixed split.
 
-    `train/CLASS/file.png` stands beside `test/CLASS/file.png` or, as in ImageNet, beside `val`.
-    Where both are there, the images of `val` are `extras["x_calibration"]`, with `y_calibration`.
-    Where the subfolders are the classes, a stratified fifth is for testing.
+    The folder holds `train/CLASS/file.png` and `test/CLASS/file.png` or, as in ImageNet, `val`. If
+    both are there, the images of `val` are `extras["x_calibration"]`, with `y_calibration`. If the
+    subfolders are the classes, a stratified fifth is for testing.
 
     Parameters
     ----------
-    name : of the data set, on which its splits depend; None means the name of the folder
+    folder : path-like
+        The folder with the images.
+    name : str, optional
+        Name of the data set, on which its splits depend. None means the name of the folder.
 
     Returns
     -------
     Dataset
-        Rows are paths, which `ImageEncoder` reads. The checksum is of names and sizes of files.
+        Its rows are paths, which `ImageEncoder` reads later. Its checksum is that of file names
+        and sizes.
 
     Examples
     --------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -13,56 +13,15 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
 from attnknn.errors import InvalidInputError
-from attnknn.research.datasets.base import DataFile, Rows, Source
+from attnknn.research.datasets.base import KNOWN, DataFile, Rows, Source
 from attnknn.research.datasets.published import CLASSES, FORMS, arrays_of, read_form
 
 N_COMPONENTS = 64
-MNIST = {
-    "x_train": "741c988805d008ac6e4c904b69001ba184c24b2c540a4ef403f4c71b676cf757",
-    "y_train": "1feba77c54802fa5339a11837ea4b2866434b83314ec45192930f1df69120c13",
-    "x_test": "6d87418db22cc8025d05968bec9bd5c3932904b23485740db143a061a2c9d161",
-    "y_test": "ddeff807876a9661a1110d45c266c86239a3a1b7d37da0c3716a7a683c852ff5",
-}
-FASHION = {
-    "x_train": "2e487a6c89124f78f2d7521542223cafe96f7123c3ca13d447772ac6ecbb3012",
-    "y_train": "657fbd221bfc9f4198cc14b5619cc33ec57c58dd0e47af4d99d6650759e869a7",
-    "x_test": "c867c93ff95360594e8ec3287995350b824dd110b11595c0e13d5423f621867a",
-    "y_test": "3d0e6c6ea990b53b6f8f500a41cac93881d981b315f84578b7d915342ade01e9",
-}
-CIFAR10 = {
-    "x_train": "47af8b02cfcfb6cdf3dbbd1969ad7f1b70f4413f6f80f437b020ee4e5bc8304a",
-    "y_train": "2b7cd2f24487317614016b72ffd53071c3062f592f0eb300c18a770d41ae1253",
-    "x_test": "f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04",
-    "y_test": "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5",
-}
-CIFAR100_MD5 = {  # as the publisher and torchvision state them; those of arrays are not known
-    "cifar-100-python.tar.gz": "eb9058c3a382ffc7106e4002c42a8d85",
-    "cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8",
-    "cifar-100-python/train": "16019d7e3df5f24257cddd939b257f8d",
-    "cifar-100-python/test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
-}
 CIFAR100_COUNTS = (500, 100)  # training and test images of each class
-CIFAR10N = {  # name: key in the file, checksum
-    "aggregate": (
-        "aggre_label",
-        "2bd5e02e39c9c79772cf4c794f7b74630ac1aaeeac4b807a63c11e9a375f8404",
-    ),
-    "random1": (
-        "random_label1",
-        "8d01b5a5af048e84bf6e964c86e1133e95d5b22c07763e23705b714ad0f32d8b",
-    ),
-    "random2": (
-        "random_label2",
-        "7ea04c887750912f49669282a75e78df380077766b361fb6cb5200999ad6dcda",
-    ),
-    "random3": (
-        "random_label3",
-        "cdbfad7e15bfc8fc83bc7c6e30b692e2aa1186660d82738b7543a6012d6ca46f",
-    ),
-    "worst": (
-        "worse_label",
-        "11a306ed336e3bc81aaac36322ddf12de379d0df1883aa43e10ba562a98f6b2a",
-    ),
+CIFAR10N = {  # name: key in the file
+    "aggregate": "aggre_label",
+    **{f"random{number}": f"random_label{number}" for number in (1, 2, 3)},
+    "worst": "worse_label",
 }
 
 
@@ -129,23 +88,18 @@ def _pixels(images: NDArray[Any]) -> NDArray[np.float64]:
     return images.reshape(len(images), -1).astype(np.float64) / 255.0
 
 
-def _file(name: str, arrays: Mapping[str, str], md5: Mapping[str, str] | None = None) -> DataFile:
-    """The NPZ file of a set of images, or what it is published in."""
+def _file(name: str) -> DataFile:
+    """The NPZ file of a set of images, or the files in which it is published."""
     return DataFile(
         f"{name}.npz",
-        arrays=arrays,
-        md5=md5 or {},
+        arrays=KNOWN["arrays"].get(name, {}),
+        md5=KNOWN["md5"].get(name, {}),
         others=tuple(FORMS[name]),
         read=partial(arrays_of, name),
     )
 
 
-FILES = {
-    "mnist": _file("mnist", MNIST),
-    "fashion-mnist": _file("fashion-mnist", FASHION),
-    "cifar10": _file("cifar10", CIFAR10),
-    "cifar100": _file("cifar100", {}, CIFAR100_MD5),
-}
+FILES = {name: _file(name) for name in ("mnist", "fashion-mnist", "cifar10", "cifar100")}
 
 
 def _gray(name: str, origin: str, license: str) -> tuple[Source, Source]:
@@ -171,7 +125,8 @@ def _images(
 
 
 def _relabeled(name: str) -> Source:
-    key, checksum = CIFAR10N[name]
+    key = CIFAR10N[name]
+    checksum = KNOWN["arrays"]["cifar10n"][key]
     return Source(
         name=f"cifar10n-{name}",
         kind="images",

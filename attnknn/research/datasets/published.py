@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnknn.errors import InvalidInputError, MissingDataError, unknown_name
-from attnknn.research.datasets.base import Rows
+from attnknn.research.datasets.base import KNOWN, Rows
 
 DIGITS = tuple("0123456789")
 CLOTHES = (
@@ -26,21 +26,11 @@ THINGS = (
     *("airplane", "automobile", "bird", "cat", "deer"),
     *("dog", "frog", "horse", "ship", "truck"),
 )
-HUNDRED_THINGS = """
-apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly
-camel can castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup
-dinosaur dolphin elephant flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower
-leopard lion lizard lobster man maple_tree motorcycle mountain mouse mushroom oak_tree orange orchid
-otter palm_tree pear pickup_truck pine_tree plain plate poppy porcupine possum rabbit raccoon ray
-road rocket rose sea seal shark shrew skunk skyscraper snail snake spider squirrel streetcar
-sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle
-wardrobe whale willow_tree wolf woman worm
-"""
 CLASSES = {
     "mnist": DIGITS,
     "fashion-mnist": CLOTHES,
     "cifar10": THINGS,
-    "cifar100": tuple(HUNDRED_THINGS.split()),
+    "cifar100": tuple(KNOWN["classes"]["cifar100"].split()),
 }
 
 
