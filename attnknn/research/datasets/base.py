@@ -217,7 +217,7 @@ def split(X: Any, y: Integers, classes: tuple[str, ...]) -> Rows:
 
 
 def codes_of(labels: Any, values: tuple[Any, ...]) -> Integers:
-    """The place of each label in `values`.
+    """The position of each label in `values`.
 
     >>> codes_of(["yes", "no", "yes"], ("no", "yes"))
     array([1, 0, 1])
@@ -235,7 +235,7 @@ def _take(X: Any, chosen: Integers) -> Any:
 
 
 def stratified_fifth(y: Integers, name: str) -> Booleans:
-    """True for a fifth of the rows of each class, rounded; a class of one or two rows gives none.
+    """Mark a fifth of the rows of each class, rounded; a class of one or two rows has no mark.
 
     Which rows depends on `name`, their places and their labels, and on no generator of random
     numbers, whose streams may change between versions.
@@ -253,6 +253,6 @@ def stratified_fifth(y: Integers, name: str) -> Booleans:
 
 
 def row_hashes(name: str, n: int) -> Integers:
-    """A number for each of `n` rows, by which they are drawn."""
+    """A hash for each of `n` rows; rows with the smallest ones are drawn first."""
     hashed = (blake2b(f"{name} {row}".encode(), digest_size=8).digest() for row in range(n))
     return np.frombuffer(b"".join(hashed), dtype=">i8").astype(np.int64)

@@ -39,7 +39,7 @@ def data_folders() -> list[Path]:
 
 
 def find(file: DataFile) -> Path | None:
-    """The first place where a file is, or None."""
+    """The path of a file, or None if no data folder has it."""
     for folder in data_folders():
         for place in (file.path, Path(file.path).name, *file.others):
             path = folder / place
@@ -49,7 +49,7 @@ def find(file: DataFile) -> Path | None:
 
 
 def wanted(file: DataFile) -> str:
-    """A file, and what may stand in for it.
+    """The name of a file and of its alternatives.
 
     >>> wanted(DataFile("mnist.npz", others=("MNIST/raw",)))
     'mnist.npz (or MNIST/raw)'
@@ -73,7 +73,7 @@ def find_all(source: Source) -> list[Path]:
 
 
 def checksum_of(source: Source, paths: list[Path]) -> str:
-    """The sha256 of a data set's files, each checked against what it should be."""
+    """Verify the files of a data set, and return their sha256."""
     sums = [_checked(file, path) for file, path in zip(source.files, paths, strict=True)]
     return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
 
@@ -102,7 +102,7 @@ def _has_content(path: Path, sha256: str | None) -> bool:
 
 
 def _check_md5(file: DataFile, path: Path) -> None:
-    """Of the file, or of the files in the folder, as far as it is known."""
+    """Verify the known md5 of the file, or of the files in the folder."""
     for place, expected in file.md5.items():
         part = path.parent / place
         if part.is_file() and path in (part, part.parent):

@@ -1,4 +1,4 @@
-"""Images of one's own as a data set: a folder for each class, as ImageNet has them."""
+"""Image folders as data sets: one subfolder per class, as in ImageNet."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def load_folder(folder: str | Path, *, name: str | None = None) -> Dataset:
 
 
 def _part(root: Path, names: tuple[str, ...]) -> Path | None:
-    """The subfolder of one of these names that has classes, which ImageNet's `test` has not."""
+    """The subfolder with one of these names that has classes, unlike ImageNet's `test`."""
     parts = [root / name for name in names if (root / name).is_dir()]
     return next((part for part in parts if any(sub.is_dir() for sub in part.iterdir())), None)
 
 
 def _divided(root: Path, name: str) -> list[ImageFolder]:
-    """The images of a folder without parts, in two."""
+    """Split the images of a folder into training and test images."""
     parts = parts_of(root) if root.is_dir() else []
     if parts:
         raise InvalidInputError(
@@ -97,7 +97,7 @@ def _some(images: ImageFolder, chosen: Booleans) -> ImageFolder:
 
 
 def _dataset(root: Path, name: str, parts: Sequence[ImageFolder]) -> Dataset:
-    """Of training and test images, and of validation images if there are any."""
+    """The data set of training, test and perhaps validation images."""
     _warn_of_skipped(parts)
     classes = tuple(parts[0].classes)
     unknown = sorted({label for part in parts for label in part.classes} - set(classes))

@@ -1,4 +1,4 @@
-"""Small images, the labels that people gave to some, and principal components of gray ones."""
+"""MNIST, Fashion-MNIST and CIFAR, human labels of CIFAR-10, and principal components."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _reader(name: str) -> Callable[[list[Path]], Rows]:
 
 
 def _read_hundred(paths: list[Path]) -> Rows:
-    """CIFAR-100, with as many images of each class as it should have."""
+    """Read CIFAR-100, and verify the number of images of each class."""
     rows = read_form("cifar100", paths[0])
     for labels, count in zip((rows.y_train, rows.y_test), CIFAR100_COUNTS, strict=True):
         if (np.bincount(labels, minlength=100) != count).any():
@@ -42,7 +42,7 @@ def _read_hundred(paths: list[Path]) -> Rows:
 
 
 def _relabeled_reader(key: str) -> Callable[[list[Path]], Rows]:
-    """CIFAR-10 with the training labels that people gave; the test labels are the true ones."""
+    """Read CIFAR-10 with human training labels; test labels are the true ones."""
 
     def read(paths: list[Path]) -> Rows:
         rows = read_form("cifar10", paths[0])
@@ -70,7 +70,7 @@ def _component_reader(name: str) -> Callable[[list[Path]], Rows]:
 
 @lru_cache(maxsize=2)
 def _components(name: str, path: Path) -> Rows:
-    """Principal components fitted on the training pixels alone, by one exact eigenproblem."""
+    """Principal components, fitted on the training pixels."""
     images = read_form(name, path)
     train, test = _pixels(images.X_train), _pixels(images.X_test)
     n_components = min(N_COMPONENTS, *train.shape)

@@ -34,7 +34,7 @@ SMALL = 1_000_000  # numbers
 
 
 class UniformKNN(ClassifierMixin, BaseEstimator):
-    """The classical vote: scikit-learn's `KNeighborsClassifier` at its best K.
+    """Uniform kNN: scikit-learn's `KNeighborsClassifier` with the best K.
 
     K is the one in 1..`max_neighbors` with the best leave-one-out accuracy on the training rows,
     or on the held-out ones if `fit` gets these (the smallest of equals), from one search in
@@ -68,10 +68,10 @@ class UniformKNN(ClassifierMixin, BaseEstimator):
             )
         rows, codes = _checked(self, X, y)
         most = min(self.max_neighbors, len(rows) - 1)
-        asked = _asked_rows(held_out, len(rows))
+        chosen = _choosing_rows(held_out, len(rows))
         search = NearestNeighbors(metric=self.metric).fit(rows)
-        votes = codes[_nearest_others(search, rows, asked, most)] if most else codes[asked, None]
-        scores = _leave_one_out_accuracy(votes, codes[asked], len(self.classes_))
+        votes = codes[_nearest_others(search, rows, chosen, most)] if most else codes[chosen, None]
+        scores = _leave_one_out_accuracy(votes, codes[chosen], len(self.classes_))
         self.n_neighbors_ = int(np.argmax(scores)) + 1
         self.model_ = KNeighborsClassifier(self.n_neighbors_, metric=self.metric).fit(rows, codes)
         return self
@@ -82,13 +82,13 @@ class UniformKNN(ClassifierMixin, BaseEstimator):
         return self.model_.predict_proba(_checked_rows(self, X))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The class with the largest share, the first of equals."""
+        """The class with the largest share; the first one of a tie."""
         codes = self.predict_proba(X).argmax(axis=1)
         return self.classes_[codes]
 
 
 class LinearProbe(ClassifierMixin, BaseEstimator):
-    """Logistic regression, its strength chosen on a part of the training rows.
+    """Logistic regression whose regularization is chosen on a part of the training rows.
 
     Each C is tried on 80 % of the rows (stratified where every class has two or more) and compared
     by the log-loss on the other 20 %; the best one is fitted on all rows.
@@ -194,12 +194,12 @@ class LinearProbe(ClassifierMixin, BaseEstimator):
 
 
 def _solver(n_columns: int, n_classes: int) -> str:
-    """Newton where its Hessian is small: ten steps where L-BFGS takes hundreds, same optimum."""
+    """Newton's method if its Hessian is small: the same optimum in fewer steps than L-BFGS."""
     return "newton-cholesky" if n_columns * n_classes <= 1000 else "lbfgs"
 
 
-def _asked_rows(held_out: ArrayLike | None, n_rows: int) -> Integers:
-    """The places of the rows that choose K."""
+def _choosing_rows(held_out: ArrayLike | None, n_rows: int) -> Integers:
+    """Positions of the rows that choose K."""
     if held_out is None:
         return np.arange(n_rows)
     is_held_out = np.asarray(held_out)
@@ -210,12 +210,12 @@ def _asked_rows(held_out: ArrayLike | None, n_rows: int) -> Integers:
     return np.flatnonzero(is_held_out)
 
 
-def _nearest_others(search: Any, rows: Floats, asked: Integers, k: int) -> Integers:
-    """The places (n, K) of the nearest rows of some rows, without these themselves."""
-    found = search.kneighbors(rows[asked], k + 1, return_distance=False)
-    is_other = found != asked[:, None]
+def _nearest_others(search: Any, rows: Floats, chosen: Integers, k: int) -> Integers:
+    """Positions (n, K) of the nearest other rows."""
+    found = search.kneighbors(rows[chosen], k + 1, return_distance=False)
+    is_other = found != chosen[:, None]
     is_other[is_other.all(axis=1), 0] = False  # among many copies a row may not be listed
-    return found[is_other].reshape(len(asked), k)
+    return found[is_other].reshape(len(chosen), k)
 
 
 def _leave_one_out_accuracy(votes: Integers, codes: Integers, n_classes: int) -> Floats:
@@ -357,7 +357,7 @@ class TableMLP(ClassifierMixin, BaseEstimator):
 
 
 class AsCategories(TransformerMixin, BaseEstimator):
-    """Text columns as pandas categories, as gradient boosting takes them.
+    """Convert text columns to pandas categories, for gradient boosting.
 
     >>> rows = pd.DataFrame({"job": ["cook", "nurse"]})
     >>> AsCategories().fit(rows).transform(rows)["job"].dtype.name
@@ -372,7 +372,7 @@ class AsCategories(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> pd.DataFrame:
-        """The same table; categories that `fit` did not see are missing values."""
+        """Convert a table; categories that `fit` did not see become missing values."""
         table = pd.DataFrame(X).copy()
         for column, categories in self.categories_.items():
             is_known = table[column].isin(categories)

@@ -20,7 +20,7 @@ Seed = int | np.random.Generator | None
 def symmetric_noise(
     y: ArrayLike, rate: float, *, random_state: Seed = None, n_classes: int | None = None
 ) -> Integers:
-    """New labels: each one becomes, with probability `rate`, any other class alike.
+    """Replace each label, with probability `rate`, by any other class.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def symmetric_noise(
 def asymmetric_noise(
     y: ArrayLike, rate: float, *, random_state: Seed = None, n_classes: int | None = None
 ) -> Integers:
-    """New labels: each one becomes, with probability `rate`, the next class (the last the first).
+    """Replace each label, with probability `rate`, by the next class (the last by the first).
 
     Harder than symmetric noise: from a rate of ½ the wrong class is the most frequent one.
 
@@ -59,7 +59,7 @@ def asymmetric_noise(
 def long_tail(
     y: ArrayLike, ratio: float, *, random_state: Seed = None, n_classes: int | None = None
 ) -> Integers:
-    """Rows that stay, sorted, so that each class is rarer than the one before.
+    """Sorted positions of rows to keep, so that each class is rarer than the one before.
 
     Counts fall geometrically from the first class, of which as many stay as the smallest class
     has, to the last, of which one in `ratio` of these stays, and at least one.
@@ -91,7 +91,7 @@ def long_tail(
 
 
 def few_shots(y: ArrayLike, n_shots: int, *, random_state: Seed = None) -> Integers:
-    """Rows that stay, sorted: `n_shots` of each class, or all of a class that has fewer.
+    """Sorted positions of rows to keep: `n_shots` of each class, or all of a smaller class.
 
     >>> y = np.repeat([0, 1, 2], [5, 50, 2])
     >>> np.bincount(y[few_shots(y, 3, random_state=0)]).tolist()
@@ -110,7 +110,7 @@ NOISES = {"symmetric": symmetric_noise, "asymmetric": asymmetric_noise}
 
 @dataclass(frozen=True)
 class LabelNoise:
-    """Label noise as `protocol.run(corrupt=...)` wants it: a function that can say what it does.
+    """Label noise for `protocol.run(corrupt=...)`: a function whose repr shows its settings.
 
     >>> LabelNoise(0.3)
     LabelNoise(rate=0.3, kind='symmetric')
@@ -150,7 +150,7 @@ CONTRAST = (0.75, 0.6, 0.45, 0.3, 0.15)  # what is left of the distance to the m
 
 
 def shifted(images: Images, kind: str, severity: int, *, random_state: Seed = None) -> Images:
-    """New images of the same shape, damaged.
+    """Add noise or blur to images, or lower their contrast.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ def _pale(pixels: NDArray[Any], place: int, _: np.random.Generator) -> NDArray[A
 
 
 def _axes(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Where the rows and columns of pixels are."""
+    """The axes of pixel rows and columns."""
     if len(shape) == 3 or shape[3] in (1, 3):
         return 1, 2
     return 2, 3
@@ -215,7 +215,7 @@ KINDS = ("none", "symmetric", "asymmetric", "imbalance", "shots")
 
 @dataclass(frozen=True)
 class Corruption:
-    """What is done to the training rows of a run before anything is fitted.
+    """Corruption of the training rows, before anything is fitted.
 
     Parameters
     ----------
@@ -244,22 +244,22 @@ class Corruption:
 
     @property
     def is_label_noise(self) -> bool:
-        """Whether this is a rate of label noise, be it 0."""
+        """Whether this is label noise, also with a rate of 0."""
         return self.kind in NOISES
 
     @property
     def does_nothing(self) -> bool:
-        """Whether the rows stay as they are."""
+        """Whether rows and labels stay unchanged."""
         return self.kind == "none" or (self.kind in NOISES and self.level == 0)
 
     @property
     def name(self) -> str:
-        """A word for folders; '' where nothing is done."""
+        """Name for folders; '' without corruption."""
         return "" if self.does_nothing else f"{self.kind}-{self.level:g}"
 
     @property
     def description(self) -> str:
-        """What was done, for people; '' for nothing."""
+        """Description for reports; '' without corruption."""
         if self.does_nothing:
             return ""
         if self.kind in NOISES:
@@ -269,7 +269,7 @@ class Corruption:
         return f"the last class {self.level:g} times rarer than the first"
 
     def apply(self, codes: Integers, n_classes: int, seed: int) -> CorruptedRows:
-        """Which rows stay, and their labels.
+        """Positions of the rows that are kept, and their new labels.
 
         >>> rare = Corruption("imbalance", 10).apply(np.repeat([0, 1], 20), 2, seed=0)
         >>> np.bincount(rare.codes).tolist()
@@ -290,7 +290,7 @@ class Corruption:
 
 @dataclass(frozen=True)
 class Shift:
-    """What is done to the test images, after everything was fitted on images as they are.
+    """Corruption of the test images, after everything was fitted on clean images.
 
     Parameters
     ----------
@@ -313,11 +313,11 @@ class Shift:
 
     @property
     def description(self) -> str:
-        """What was done, for people; '' for nothing."""
+        """Description for reports; '' without corruption."""
         return f"test images with {self.kind} {self.severity} of 5" if self.severity else ""
 
     def apply(self, images: NDArray[np.uint8], seed: int) -> NDArray[np.uint8]:
-        """The images, damaged."""
+        """Corrupt the images."""
         if not self.severity:
             return images
         return shifted(images, self.kind, self.severity, random_state=seed)
@@ -328,11 +328,11 @@ NO_SHIFT = Shift()
 
 @dataclass(frozen=True, eq=False)
 class CorruptedRows:
-    """The places of the rows that stay, and their labels."""
+    """Positions of the rows that are kept, and their labels."""
 
     rows: Integers
     codes: Integers
 
     def take(self, X: Any) -> Any:
-        """The rows that stay, of a table or an array."""
+        """The kept rows of a table or an array."""
         return X.iloc[self.rows] if hasattr(X, "iloc") else np.asarray(X)[self.rows]

@@ -1,4 +1,4 @@
-"""How sure a mean, a calibration error or a difference is, over test rows and seeds."""
+"""Confidence intervals of means, calibration errors and differences, over test rows and seeds."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.records import Floats, Integers
 
 CHUNK = 1 << 21  # numbers of a block of resamples held at once
-CLEAR = 4.0  # standard deviations of noise from which on a gap is no noise
-TINY = 1e-12  # noise where there is none, so that one can divide by it
+CLEAR = 4.0  # standard deviations; larger gaps are not noise
+TINY = 1e-12  # avoids a division by zero
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and the range that its resamples fill.
+    """A mean with its confidence interval.
 
     Parameters
     ----------
-    mean : over all rows and seeds
-    lower, upper : percentiles of the resampled means, around the mean
+    mean : float
+        Over all rows and seeds.
+    lower, upper : float
+        Percentiles of the resampled means.
     """
 
     mean: float
@@ -43,18 +45,19 @@ class Interval:
 def bootstrap_means(
     losses: Mapping[str, ArrayLike], *, n_resamples: int = 2000, random_state: int = 0
 ) -> dict[str, Floats]:
-    """Resampled mean losses of several methods, (n_resamples,) each.
+    """Bootstrap the mean losses of several methods, (n_resamples,) each.
 
-    A resample draws rows with replacement and, apart from them, seeds with replacement; it is the
-    same for all methods, so that subtracting two of the results pairs the methods row by row.
-    Where rows differ more than seeds, drawing both ways makes the range a little too wide. Where
-    seeds differ more than rows, a few of them make it too narrow: no resample has other seeds than
-    those that were run. With one seed the range is about rows alone.
+    Each resample draws rows with replacement and, independently, seeds with replacement. It is the
+    same for all methods, so that the difference of two results is paired by row and seed. If rows
+    differ more than seeds, intervals are slightly too wide. If seeds differ more than rows, few
+    seeds make them too narrow. With one seed they account for rows only.
 
     Parameters
     ----------
-    losses : per method one number per seed and test row, (S, n)
-    random_state : fixes the draws
+    losses : mapping of str to array-like of shape (S, n)
+        For each method the loss of each seed and test row.
+    n_resamples : int, default=2000
+    random_state : int, default=0
 
     Examples
     --------
@@ -102,8 +105,8 @@ def paired_interval(
 ) -> Interval:
     """The mean of `first` − `second` with its interval, paired by seed and row.
 
-    Negative means that the first method loses less. Where the interval excludes zero, the
-    difference is more than the luck of rows and seeds.
+    Negative means that the first method has the lower loss. The difference is significant if the
+    interval excludes zero.
 
     >>> rng = np.random.default_rng(0)
     >>> hard = rng.normal(1.0, 1.0, (5, 1000))  # rows differ much more than methods do
@@ -118,12 +121,14 @@ def paired_interval(
 
 @dataclass(frozen=True, eq=False)
 class CalibrationError:
-    """What a method's calibration error would be with endless rows, as far as rows can tell.
+    """An estimate of a calibration error without sampling noise.
 
     Parameters
     ----------
-    estimate : the error that was seen without its expected noise, averaged over seeds
-    plausible : (n_draws,) errors that rows and seeds allow; draws are shared by all methods
+    estimate : float
+        Mean over seeds.
+    plausible : ndarray of shape (n_draws,)
+        Draws of errors that are consistent with rows and seeds; methods share the draws.
     """
 
     estimate: float
@@ -146,21 +151,24 @@ def calibration_errors(
     n_draws: int = 2000,
     random_state: int = 0,
 ) -> dict[str, CalibrationError]:
-    """Calibration errors of several methods in bins of equal width, with honest intervals.
+    """Calibration errors of several methods in bins of equal width, with intervals.
 
-    The gaps of bins are noisy, and noise adds to an error S = Σ_b |gap_b| the more the smaller the
-    true gaps are: resamples of rows, which are noisy twice, miss the truth most of the time. So
-    each S is read backwards. Gaps of more than four σ_b, their noise, count as they are. In the
-    other bins true gaps of t·σ_b would show Σ_b σ_b·F(t) on average, where F(t) = E|N(t, 1)|, which
-    gives t from what they show, and their share Σ_b σ_b·t of the estimate. (Of all gaps that add
-    up to as much, these show the least.) Plausible errors are read likewise from S and its noise,
-    drawn from the Gaussian with the covariance of all gaps over rows, which methods and seeds
-    share; seeds are drawn with replacement.
+    Sampling noise of the bin gaps increases an error S = Σ_b |gap_b|, most if the true gaps are
+    small. Bootstrap resamples have this noise twice, so that their intervals miss the truth most
+    of the time. Therefore the effect of noise on S is inverted. Gaps of more than four standard
+    deviations σ_b are taken without correction. In the other bins, true gaps of t·σ_b would give
+    Σ_b σ_b·F(t) on average, with F(t) = E|N(t, 1)|. Solving for t gives the estimate Σ_b σ_b·t. (Of
+    all gaps with the same sum, these give the smallest S.) Plausible errors are computed likewise
+    from S minus noise, which is drawn from the Gaussian with the covariance of all gaps over rows.
+    Methods and seeds share the draws; seeds are drawn with replacement.
 
     Parameters
     ----------
-    confidence, is_right : per method one number per seed and test row, (S, n)
-    random_state : fixes the draws
+    confidence, is_right : mapping of str to array-like of shape (S, n)
+        For each method one number per seed and test row.
+    n_bins : int, default=15
+    n_draws : int, default=2000
+    random_state : int, default=0
 
     Examples
     --------
@@ -183,7 +191,7 @@ def calibration_errors(
     variance = np.maximum(np.diag(covariance), 0.0)
     honest = np.bincount(columns.ravel(), _side_by_side(sure * (1 - sure)).ravel(), len(gaps))
     parts = gaps, variance, honest / n_rows**2, _gaussian(covariance, n_draws, rng)
-    found = _read_backwards(*(part.reshape(*part.shape[:-1], *shape) for part in parts))
+    found = _without_noise(*(part.reshape(*part.shape[:-1], *shape) for part in parts))
     shares = _draws(rng, n_draws, sure.shape[1])
     drawn = np.einsum("rms,rs->mr", found.plausible, shares)
     return {
@@ -214,33 +222,33 @@ class _Errors:
     plausible: Floats  # (R, M, S)
 
 
-def _read_backwards(gaps: Floats, variance: Floats, if_honest: Floats, noise: Floats) -> _Errors:
-    """The true errors that would show the sums of `gaps`.
+def _without_noise(gaps: Floats, variance: Floats, if_calibrated: Floats, noise: Floats) -> _Errors:
+    """Invert the effect of sampling noise on sums of `gaps`.
 
     Parameters
     ----------
-    gaps, variance : (M, S, bins), with the noise that the rows have
-    if_honest : (M, S, bins) the variance of honest confidences: few rows that are all right seem
-        to have no noise
+    gaps, variance : (M, S, bins), the variance estimated from rows
+    if_calibrated : (M, S, bins) the variance of calibrated confidences: the one estimated from a
+        few rows that are all correct is zero
     noise : (R, M, S, bins) draws
     """
-    is_clear = np.abs(gaps) > CLEAR * np.sqrt(np.maximum(variance, if_honest))
+    is_clear = np.abs(gaps) > CLEAR * np.sqrt(np.maximum(variance, if_calibrated))
     is_clear |= variance == 0
     sides, spread = np.sign(gaps), np.where(is_clear, 0.0, np.sqrt(variance))
     unit = np.maximum(spread.sum(axis=-1), TINY)
     seen = np.abs(gaps).sum(axis=-1, where=~is_clear)
     ratio = true_ratio(seen / unit)
-    near = np.maximum(ratio, 1.0)  # smaller gaps would vary less, but gaps this large may be true
+    near = np.maximum(ratio, 1.0)  # smaller gaps vary less, but gaps up to this size are possible
     middle = sides * near[..., None] * spread
-    luck = np.abs(noise + middle).sum(axis=-1, where=~is_clear) - unit * seen_ratio(near)
+    excess = np.abs(noise + middle).sum(axis=-1, where=~is_clear) - unit * seen_ratio(near)
     clear = np.abs(gaps).sum(axis=-1, where=is_clear)
-    clear_luck = (sides * noise).sum(axis=-1, where=is_clear)
-    rest = unit * true_ratio((seen - luck) / unit)
-    return _Errors(clear + unit * ratio, np.maximum(clear - clear_luck + rest, 0.0))
+    clear_noise = (sides * noise).sum(axis=-1, where=is_clear)
+    rest = unit * true_ratio((seen - excess) / unit)
+    return _Errors(clear + unit * ratio, np.maximum(clear - clear_noise + rest, 0.0))
 
 
 def seen_ratio(ratio: Floats) -> Floats:
-    """F(t) = E|N(t, 1)|: the gap that is seen on average, in units of noise, where t is true."""
+    """F(t) = E|N(t, 1)|: the expected observed gap, in units of noise, if the true one is t."""
     return np.sqrt(2 / np.pi) * np.exp(-(ratio**2) / 2) + ratio * (1 - 2 * ndtr(-ratio))
 
 
@@ -249,7 +257,7 @@ SEEN = seen_ratio(RATIOS)
 
 
 def true_ratio(seen: Floats) -> Floats:
-    """The inverse of `seen_ratio`; 0 where less is seen than noise alone would show."""
+    """The inverse of `seen_ratio`; 0 for less than noise alone gives."""
     return np.where(seen < SEEN[-1], np.interp(seen, SEEN, RATIOS), seen)
 
 
@@ -264,7 +272,7 @@ def _stacked(losses: Mapping[str, ArrayLike]) -> Floats:
 
 
 def _draws(rng: np.random.Generator, size: int, n: int) -> Floats:
-    """Shares (size, n) that each of n things has in a draw of n with replacement."""
+    """Weights (size, n) of n items in bootstrap resamples."""
     drawn = rng.integers(n, size=(size, n)) + n * np.arange(size)[:, None]
     return np.bincount(drawn.ravel(), minlength=size * n).reshape(size, n) / n
 

@@ -30,9 +30,12 @@ class Run:
 
     Parameters
     ----------
-    row_nll, row_correct, row_confidence : (n,) for each test row
-    settings : the parameters of the estimator, written out
-    chosen : what the fit chose: the estimator's fitted numbers and names, such as `n_neighbors_`
+    row_nll, row_correct, row_confidence : ndarray of shape (n_test,)
+        Log-loss, correctness and confidence of each test row.
+    settings : dict of str to str
+        Parameters of the estimator, as `repr` writes them.
+    chosen : dict
+        Fitted numbers and names, such as `n_neighbors_`.
     """
 
     method: str
@@ -49,15 +52,20 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """All runs of one experiment on one data set, with what is needed to repeat them.
+    """All runs of one experiment on one data set, with the settings to repeat them.
 
     Parameters
     ----------
-    dataset, checksum : which data
-    corruption : what was done to labels, rows or images on purpose, "" for nothing
-    encoder : what turned rows into the embeddings that all methods were given
-    versions : of Python and the packages
-    settings : what an experiment set beside the methods' own, as JSON keeps it
+    dataset, checksum : str
+        Name and checksum of the data set.
+    corruption : str
+        Description of the corruption of labels, rows or images; "" for none.
+    encoder : str
+        Description of the encoder whose embeddings all methods got.
+    versions : dict of str to str
+        Versions of Python and packages.
+    settings : dict
+        Settings of the experiment beside those of its methods, as JSON stores them.
     """
 
     dataset: str
@@ -143,11 +151,12 @@ class Table:
         metrics: Sequence[str] = METRICS,
         against: str | None = None,
     ) -> str:
-        """The table for people; means over seeds, with 95 % intervals where rows allow them.
+        """The table as Markdown: means over seeds, with 95 % intervals of means over rows.
 
         Parameters
         ----------
-        against : a method; accuracy and log-loss are then also given as paired differences to it
+        against : str, optional
+            A method; adds paired differences of accuracy and log-loss to it.
         """
         compared = [m for m in metrics if m in BY_ROW] if against is not None else []
         head = ["method", *metrics, *(f"{m} − {against}" for m in compared), "fit s", "predict s"]
@@ -165,18 +174,18 @@ class Table:
         return f"{body}\n\n{self.caption(metrics)}\n"
 
     def cell(self, metric: str, method: str) -> str:
-        """A mean over seeds, with its interval where rows allow one."""
+        """A mean over seeds, with its interval if it is a mean over rows."""
         if metric in BY_ROW:
             return f"{self.interval(metric, method):.4f}"
         return f"{self.mean(metric, method):.4f}"
 
     @property
     def luck(self) -> str:
-        """What the intervals are over, in words."""
+        """What intervals account for: rows, and seeds if there are several."""
         return "rows and seeds" if len(self.seeds) > 1 else "rows, of one seed"
 
     def caption(self, metrics: Sequence[str] = METRICS) -> str:
-        """What was measured, on what; said of these metrics."""
+        """Data, encoder and seeds, and what the brackets mean."""
         seeds = ", ".join(map(str, self.seeds))
         has_debiased = "debiased_ece" in metrics
         damage = f"; damage: {self.corruption}" if self.corruption not in ("", "none") else ""

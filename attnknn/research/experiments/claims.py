@@ -34,7 +34,7 @@ KINDS: dict[str, Collection[str]] = {
 
 
 def check_settings(claim: str, settings: Mapping[str, Any], usual: Mapping[str, Any]) -> None:
-    """An error for the first setting of a claim that cannot be.
+    """Raise an error for the first invalid setting of a claim.
 
     Parameters
     ----------
@@ -242,7 +242,7 @@ def _specs(names: Sequence[str], options: MethodSettings) -> tuple[MethodSpec, .
 def _variants(
     variants: Mapping[str, Mapping[str, Any]], options: MethodSettings
 ) -> tuple[MethodSpec, ...]:
-    """Learned attention, each time with one thing changed."""
+    """Learned attention with one setting changed in each."""
     return tuple(
         MethodSpec(
             "learned",

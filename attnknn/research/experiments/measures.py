@@ -26,7 +26,7 @@ from attnknn.research.experiments.methods import Workspace
 
 
 def medians(ways: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """The median seconds of each way, each called once before and then `repeats` times in turns."""
+    """Median seconds of several functions, called in turns after a warm-up."""
     for way in ways.values():
         way()
     taken: dict[str, list[float]] = {name: [] for name in ways}
@@ -40,7 +40,7 @@ def medians(ways: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, fl
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """The rows of a measurements, and notes on its columns and on how they were measured."""
+    """Measured rows, with notes on their columns."""
 
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
@@ -56,7 +56,7 @@ INDEX_NOTES = (
 
 
 def indexes() -> dict[str, tuple[Callable[[], Memory], str]]:
-    """What makes the indexes that are compared, with their metrics; FAISS is an extra."""
+    """Constructors and metrics of the indexes that are compared; FAISS is an extra."""
     require("faiss", extra="faiss", needed_by="The claim 'index'")
     return {
         "ours, exact, Euclidean": (TorchMemory, "euclidean"),
@@ -108,7 +108,7 @@ OVERHEAD_NOTES = (
 
 
 def overhead_numbers(workspace: Workspace, settings: Mapping[str, Any]) -> Measured:
-    """Search alone, then whole answers by uniform, distance and learned weights."""
+    """Times of search alone, and of predictions by uniform, distance and learned weights."""
     k, repeats = int(settings["neighbors"]), int(settings["repeats"])
     memory = workspace.entries.memory
     queries = memory.prepare(workspace.embedded.queries[0][: int(settings["queries"])])
@@ -215,7 +215,7 @@ def _voters(name: str, parts: FittedModel, workspace: Workspace) -> Row:
 
 
 def _in_common(workspace: Workspace, k: int) -> Row:
-    """The share of neighbors that two metrics agree on; all of them where norms are alike."""
+    """The share of neighbors that two metrics have in common."""
     entries = make_entries(workspace.embedded.entries, workspace.embedded.codes)
     queries = workspace.embedded.queries[0][:QUERIES]
     found = [
@@ -227,7 +227,7 @@ def _in_common(workspace: Workspace, k: int) -> Row:
 
 
 def _errors(workspace: Workspace, sizes: Sequence[int]) -> list[Row]:
-    """The error of the vote over K neighbors, and how far it is from that over all in sight."""
+    """Error of the vote over K neighbors, and distance of its shares to those of all neighbors."""
     everyone = workspace.entries.fitted(
         KEnsembleAttention(sizes=(workspace.most,)), workspace.most, 0
     )
@@ -242,7 +242,7 @@ def _errors(workspace: Workspace, sizes: Sequence[int]) -> list[Row]:
 
 
 def _cut(parts: FittedModel, k: int) -> FittedModel:
-    """The same scalars over the K nearest."""
+    """The same model with the K nearest neighbors only."""
     attention = KEnsembleAttention(sizes=(k,))
     attention.prepare_fit(k)
     attention.temperature_ = parts.attention.temperature_

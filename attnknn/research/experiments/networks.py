@@ -59,7 +59,7 @@ class Network:
 
     @property
     def description(self) -> str:
-        """For captions.
+        """Description for captions.
 
         >>> network_of("mnist", "narrow").description
         'resnet9 24/96/96, 6 epochs'
@@ -72,7 +72,7 @@ class Network:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Everything that training and views depend on, for reports.
+        """Settings of training and views, for reports.
 
         >>> network_of("mnist").settings["training"]["config"]["learning_rate"]
         0.5
@@ -86,7 +86,7 @@ class Network:
 
     @property
     def views(self) -> Views:
-        """What images are seen as when they are asked about; without mirror images half as many."""
+        """Views for test-time augmentation; half as many without flips."""
         from attnknn.training.views import Views
 
         kinds, count = list(KNOWN["views"]["kinds"]), KNOWN["views"]["count"]
@@ -95,7 +95,7 @@ class Network:
         return Views(tuple(kinds), count, KNOWN["views"]["pixels"])
 
     def image_training(self, checkpoint: Path) -> ImageTraining:
-        """How the encoder is trained; with its checkpoint it goes on where it was."""
+        """Training settings of the encoder; training resumes from the checkpoint."""
         from attnknn.encoders.image import ImageTraining
         from attnknn.training.augmentation import Augmentation, Mixing
 
@@ -112,7 +112,7 @@ class Network:
         )
 
     def encoder(self, checkpoint: Path, seed: int) -> ImageEncoder:
-        """The encoder before its training."""
+        """The untrained encoder."""
         from attnknn.encoders.image import ImageEncoder
 
         return ImageEncoder(

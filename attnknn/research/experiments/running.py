@@ -239,7 +239,7 @@ def _measure(setup: Setup, claim: str, settings: Mapping[str, Any], seed: int) -
 
 
 def methods_that_run(setup: Setup, cell: Cell) -> list[MethodSpec]:
-    """The methods of a cell; logistic regression replaces a CNN head that there is not."""
+    """The methods of a cell; logistic regression runs only where there is no CNN head."""
     left_out = LOGISTIC if setup.trained is not None else HEAD
     return [spec for spec in cell.specs if spec.method != left_out]
 
@@ -262,7 +262,7 @@ def check_cells(setup: Setup, cells: Sequence[Cell]) -> None:
 
 
 def check_measurements(setup: Setup, claim: str, settings: Mapping[str, Any]) -> None:
-    """Raise an error for more neighbors than there are."""
+    """Raise an error for more neighbors than entries."""
     n_entries, sizes = setup.n_entries(Corruption()), settings["neighbors"]
     largest = n_entries - 1
     if claim == "theory":

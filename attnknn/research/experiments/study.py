@@ -29,12 +29,14 @@ SEEDS = (0, 1, 2, 3, 4)
 
 @dataclass(frozen=True)
 class Preset:
-    """What an experiment of the research sets.
+    """The setup of an experiment of the research.
 
     Parameters
     ----------
-    claims : those that it measured
-    n_rows : training rows that are taken; None takes all
+    claims : tuple of str
+        The claims that it measured.
+    n_rows : int or None
+        Number of training rows; None takes all.
     """
 
     name: str
@@ -46,7 +48,7 @@ class Preset:
 
 
 def preset_of(name: str, *, is_full: bool = False) -> Preset:
-    """An experiment of the research by name; `is_full` leaves its network as it was.
+    """A preset by name; `is_full` takes the original network.
 
     >>> preset_of("experiment-5").network.description
     'resnet9 24/96/96, 256 numbers, 4 epochs (for resnet18, 20 epochs and a learning rate ...)'
@@ -71,19 +73,19 @@ def preset_of(name: str, *, is_full: bool = False) -> Preset:
 
 
 def _network(name: str, stored: dict[str, Any], is_full: bool) -> Network:
-    asked = dict(stored["network"])
+    settings = dict(stored["network"])
     if is_full:
-        return Network(name=f"{name}-full", **asked)
+        return Network(name=f"{name}-full", **settings)
     cut = dict(stored["cut"])
     words = cut.pop("words")
     cut.pop("rows")
-    training = {**asked["training"], **cut.pop("training", {})}
-    asked = {**asked, **cut, "training": training, "cut": words}
-    return Network(name=name, **{**asked, "widths": tuple(asked["widths"])})
+    training = {**settings["training"], **cut.pop("training", {})}
+    settings = {**settings, **cut, "training": training, "cut": words}
+    return Network(name=name, **{**settings, "widths": tuple(settings["widths"])})
 
 
 def _attention(stored: dict[str, Any]) -> dict[str, Any]:
-    """Settings of learned attention; TOML knows lists where Python has pairs."""
+    """Settings of learned attention, with tuples for the lists of TOML."""
     return {k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()}
 
 
@@ -92,21 +94,30 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Study:
-    """What is to be measured.
+    """One claim on one data set, to be measured.
 
     Parameters
     ----------
-    claim : one of `claims.CLAIMS`
-    dataset : a name that `datasets.load` knows
-    folder : for reports and trained encoders
-    seeds : None takes five, or those of the preset
-    preset : an experiment of the research, whose set-up is taken
-    is_full : take the preset's network as it was, not cut to two cores
-    network : of images: 'narrow', 'wide', or 'none' for pixels as they are; None is the narrow
-        one where there are images
-    n_rows : take only so many training rows, drawn by class
-    encoder : of tables and vectors, as `make_encoder` takes it
-    changes : settings of the claim other than its own
+    claim : str
+        One of `claims.CLAIMS`.
+    dataset : str, default="digits"
+        A name that `datasets.load` takes.
+    folder : Path, default=Path("attnknn-experiments")
+        For reports and trained encoders.
+    seeds : sequence of int, optional
+        None takes five, or those of the preset.
+    preset : str, optional
+        An experiment of the research, whose setup is used.
+    is_full : bool, default=False
+        Use the original network of the preset, not one for two cores.
+    network : {"narrow", "wide", "none"}, optional
+        Image encoder; "none" takes raw pixels. None is "narrow" for images.
+    n_rows : int, optional
+        Size of a stratified subset of the training rows.
+    encoder : str, default="auto"
+        Encoder of tables and vectors, as `make_encoder` takes it.
+    changes : mapping
+        Settings of the claim that differ from `claims.toml`.
     """
 
     claim: str
@@ -122,7 +133,7 @@ class Study:
 
     @property
     def place(self) -> Path:
-        """The folder of the reports; a preset has a folder of its own."""
+        """The folder of the report; each preset has its own."""
         return self._root / self.claim / self.dataset
 
     @property
@@ -143,7 +154,7 @@ class Outcome:
 
 
 def measure(study: Study, progress: Progress = lambda _: None) -> Outcome:
-    """Run what has no report yet, and read the rest.
+    """Run the cells and seeds that the report does not have, and read the others.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -163,7 +174,7 @@ def measure(study: Study, progress: Progress = lambda _: None) -> Outcome:
 
 
 def check_options(study: Study) -> None:
-    """An error for options that mean nothing together."""
+    """Raise an error for options that exclude each other."""
     if study.is_full and study.preset is None:
         raise InvalidSettingError("The full network is that of a preset; name a preset.")
     if study.network is None:
@@ -195,7 +206,7 @@ def _set_up(study: Study, progress: Progress) -> tuple[Setup, MethodSettings, Se
 
 
 def network_for(study: Study, data: datasets.Dataset | Source) -> Network | None:
-    """What is trained on a data set, loaded or not; None where rows are embedded as they are."""
+    """The network that is trained on a data set; None without training."""
     if study.preset is not None:
         preset = preset_of(study.preset, is_full=study.is_full)
         _check_preset(study, preset, data)
@@ -225,7 +236,7 @@ def _check_preset(study: Study, preset: Preset, data: datasets.Dataset | Source)
 
 
 def _sized(network: Network, data: datasets.Dataset | Source) -> Network:
-    """A network of the research for images smaller than it takes."""
+    """Adapt the network of a preset to smaller images."""
     if data.kind == "images":
         return network
     return replace(network, image_size=network_of(data.name).image_size)

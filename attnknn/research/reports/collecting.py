@@ -1,4 +1,4 @@
-"""What experiments left in a folder: tables, tables along an axis, and measurements of numbers."""
+"""Reads all reports below a folder: tables, sweeps and measurements."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ON_AXIS = re.compile(r"(?P<word>(.*/)?[A-Za-z]+)-(?P<place>\d+(\.\d+)?)")
 
 @dataclass(frozen=True, eq=False)
 class Collected:
-    """All that was found, each by its path below the folder.
+    """The content of all reports, by path below the folder.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Collected:
 
     @property
     def n_runs(self) -> int:
-        """How many methods ran on how many seeds, in all."""
+        """Number of runs: methods on seeds."""
         swept = [table for sweep in self.sweeps.values() for table in sweep.values()]
         in_tables = sum(len(table.runs) for table in [*self.tables.values(), *swept])
         return in_tables + sum(len(found.by_seed) for found in self.measurements.values())
@@ -94,7 +94,7 @@ def _below(name: str, cell: str) -> str:
 def _along_axes(
     tables: Mapping[str, Table],
 ) -> tuple[dict[str, Table], dict[str, dict[float, Table]]]:
-    """Tables by themselves, and those whose folders are places on one axis, in its order."""
+    """Separate single tables from sweeps: cells that are named by positions on an axis."""
     groups: dict[str, dict[str, float]] = {}
     for name in tables:
         match = ON_AXIS.fullmatch(name)
@@ -110,7 +110,7 @@ def _along_axes(
 
 
 def _is_axis(group: Mapping[str, float], tables: Mapping[str, Table]) -> bool:
-    """Whether folders are places on an axis: several, all different, of the same data."""
+    """Whether cells are different positions on an axis, with the same data."""
     data = {tables[name].checksum for name in group}
     return len(group) > 1 and len(set(group.values())) == len(group) and len(data) == 1
 

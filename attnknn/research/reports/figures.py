@@ -23,7 +23,7 @@ MAX_NAMED = 20  # classes whose names and counts fit into a confusion matrix
 
 
 def new_figure(width: float, height: float) -> Any:
-    """A figure that no window shows."""
+    """A new figure without a window."""
     needs = {"extra": "plots", "needed_by": "The figures of a report"}
     require("matplotlib", **needs)
     return require("matplotlib.figure", **needs).Figure(
@@ -32,7 +32,7 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def as_bytes(figure: Any, ending: str) -> bytes:
-    """A figure as the content of a file: png, pdf or svg; the same figure, the same bytes."""
+    """A figure as bytes of a png, pdf or svg file; reproducible."""
     if figure.get_layout_engine() is not None:  # laid out once: every drawing would move it a bit
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
@@ -117,7 +117,7 @@ def lines(
     is_log: bool = False,
     from_zero: bool = False,
 ) -> Any:
-    """One line for each method over K, the rate of noise or the like, in a band of 95 %.
+    """One line per method over K, noise rate or the like, with 95 % bands.
 
     A line has a gap where its value is None.
     """

@@ -17,7 +17,7 @@ TITLES = {
 
 
 def measurement_section(found: MeasurementSet, name: str) -> Section:
-    """Sentences, the numbers, and a figure where they run along K."""
+    """Measurements as sentences and a table, with a figure if they are over K."""
     claim = found.first.claim
     head = ["", *found.columns]
     rows = [[what, *(found.cell(what, column) for column in found.columns)] for what in found.rows]
@@ -67,12 +67,12 @@ def _theory_words(found: MeasurementSet) -> list[str]:
 
 
 def places(found: MeasurementSet) -> list[int]:
-    """The K that the measurements has rows for."""
+    """The K of the measurements."""
     return [int(what.removeprefix("K = ")) for what in found.rows if what.startswith("K = ")]
 
 
 def falling_power(found: MeasurementSet) -> float | None:
-    """The power of K along which the distance to all neighbors' shares falls, by least squares.
+    """The exponent of K by which the distance to the shares of all neighbors falls.
 
     None where fewer than two K have a distance.
     """

@@ -32,7 +32,7 @@ N_DRAWS = 1000
 
 
 def score_intervals(codes: Integers, probabilities: Floats) -> dict[str, Interval]:
-    """The 95 % intervals of the scores that have honest ones.
+    """95 % intervals of scores.
 
     For means over rows, recalls, F1 and `aurc` rows are drawn with replacement; `ece` is that of
     endless rows (see `calibration_errors`). Other calibration errors take in the noise of the
@@ -57,7 +57,7 @@ def score_intervals(codes: Integers, probabilities: Floats) -> dict[str, Interva
 
 
 def _of_order(confidence: Floats, is_wrong: Booleans) -> Interval:
-    """The area under risk and coverage; equally sure rows share their mistakes, as in `aurc`."""
+    """Interval of `aurc`; rows with the same confidence share their errors."""
     place = np.unique(-confidence, return_inverse=True)[1]
     n_rows = len(confidence)
     rng = np.random.default_rng(0)
@@ -72,7 +72,7 @@ def _of_order(confidence: Floats, is_wrong: Booleans) -> Interval:
 
 
 def _of_confusions(codes: Integers, answers: Integers, n_classes: int) -> dict[str, Interval]:
-    """Scores of confusions, whose counts are drawn: fewer than rows."""
+    """Intervals of scores that are functions of the confusion matrix."""
     cells, counts = np.unique(codes * n_classes + answers, return_counts=True)
     rng = np.random.default_rng(0)
     drawn = rng.multinomial(len(codes), counts / len(codes), size=N_DRAWS)
@@ -86,7 +86,7 @@ def _of_confusions(codes: Integers, answers: Integers, n_classes: int) -> dict[s
 
 
 def _sums(cells: Integers, counts: Integers, n_classes: int) -> tuple[Floats, Floats, Floats]:
-    """For each class its hits, its rows and its answers."""
+    """Hits, rows and predictions of each class."""
     truth, answer = np.divmod(cells, n_classes)
     weights = counts.astype(np.float64)
     return (

@@ -1,4 +1,4 @@
-"""One HTML page with everything in it: no script, no network, figures inside."""
+"""A page as one HTML file, with its figures and without scripts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PER_INCH = 96  # pixels of a browser: figures have the size they were drawn in
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure, the name of its file without ending, and what it shows."""
+    """A figure with its file name (without ending) and caption."""
 
     name: str
     figure: Any
@@ -44,13 +44,13 @@ class Drawing:
 
     @cached_property
     def png(self) -> bytes:
-        """The figure as a picture, drawn once for its file and for the page."""
+        """The figure as PNG, rendered once."""
         return as_bytes(self.figure, "png")
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A table: the name of its file without ending, its head, its rows, and a note below it."""
+    """A table with its file name (without ending), header, rows and note."""
 
     name: str
     head: Sequence[str]
@@ -58,7 +58,7 @@ class Grid:
     note: str = ""
 
     def are_numbers(self) -> list[bool]:
-        """For each column but the first, which names the rows, whether no cell holds a letter.
+        """Whether each column holds numbers: no cell has a letter, and it is not the first.
 
         >>> Grid("t", ["row", "score", "why"], [["7", "0.5 [0.4, 0.6]", "near"]]).are_numbers()
         [False, True, False]
@@ -70,7 +70,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page."""
+    """A section of a page."""
 
     title: str
     sentences: Sequence[str] = ()
@@ -79,7 +79,7 @@ class Section:
 
 
 def html_page(title: str, sections: Sequence[Section], about: Sequence[str] = ()) -> str:
-    """The page; `about` says below it where its numbers come from."""
+    """The page as HTML; `about` is a footer."""
     body = "\n".join(_section(section) for section in sections)
     notes = "".join(f'<p class="note">{escape(line)}</p>\n' for line in about)
     return (
@@ -116,7 +116,7 @@ def _cells(tag: str, cells: Sequence[str], looks: Sequence[str]) -> str:
 
 
 def _looks(table: Grid) -> list[str]:
-    """The class of each column, ready to stand in its tags: numbers have none."""
+    """The CSS class of each column, as an attribute; numbers have no class."""
     longest = [max((len(row[p]) for row in table.rows), default=0) for p in range(len(table.head))]
     return [
         "" if is_number else ' class="words long"' if length > LONG else ' class="words"'

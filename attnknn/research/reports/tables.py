@@ -38,7 +38,7 @@ Values = dict[str, list[Interval | None]]  # one per method and place, None wher
 
 
 def grid_of(table: Table, name: str, metrics: Sequence[str] = METRICS) -> Grid:
-    """Every method with its scores, 95 % intervals where rows allow them."""
+    """The scores of every method, with 95 % intervals."""
     rows = [
         [method, *(table.cell(metric, method) for metric in metrics)] for method in table.methods
     ]
@@ -46,7 +46,7 @@ def grid_of(table: Table, name: str, metrics: Sequence[str] = METRICS) -> Grid:
 
 
 def table_section(table: Table, title: str, ours: str, name: str) -> Section:
-    """A whole section: sentences, the table, and its figures."""
+    """A table as a section: sentences, the table, and figures."""
     sentences = [best(table, metric) for metric in BY_ROW]
     sentences += describe_differences(table, ours, "nll")
     sentences.append(describe_calibration(table, ours))
@@ -82,7 +82,7 @@ def table_section(table: Table, title: str, ours: str, name: str) -> Section:
 
 
 def bins_of(table: Table, method: str, n_bins: int = 15) -> ReliabilityBins:
-    """Confidence against accuracy over all seeds, with the counts and the noise of the test rows.
+    """Reliability bins over all seeds.
 
     Seeds answer the same rows: together they know no more than one about the luck of the rows. So
     counts are means over seeds, rounded up, and the noise is that of so many rows.
@@ -95,7 +95,7 @@ def bins_of(table: Table, method: str, n_bins: int = 15) -> ReliabilityBins:
 
 
 def curve(table: Table, method: str) -> RiskCoverage:
-    """Risk and coverage over the rows of all seeds."""
+    """Risk-coverage curve over the rows of all seeds."""
     confidence, is_right = _rows(table, method)
     return curve_of(confidence, ~is_right)
 
@@ -114,7 +114,7 @@ def _rows(table: Table, method: str) -> tuple[np.ndarray, np.ndarray]:
 def sweep_section(
     tables: Mapping[float, Table], title: str, name: str, *, across: str, is_log: bool = False
 ) -> Section:
-    """How methods fare from place to place: sentences, figures, and tables of what they show.
+    """A sweep as a section: sentences, tables, and figures.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def _shared_seeds(tables: Sequence[Table]) -> list[int]:
 
 
 def _with_shared_seeds(tables: Sequence[Table]) -> list[Table]:
-    """The same tables with the seeds that all have, in one order."""
+    """The tables with the seeds that all of them have."""
     seeds = _shared_seeds(tables)
     return [
         replace(table, runs=tuple(run for seed in seeds for run in table.runs if run.seed == seed))
@@ -169,7 +169,7 @@ def _methods(tables: Sequence[Table]) -> list[str]:
 
 
 def _lacking(tables: Mapping[float, Table], places: Sequence[float], across: str) -> list[str]:
-    """Which seeds and methods are not measured at every place."""
+    """Sentences on seeds and methods that are missing somewhere."""
     ordered = [tables[place] for place in places]
     seeds = sorted({seed for table in ordered for seed in table.seeds})
     said = []

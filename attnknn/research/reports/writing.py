@@ -1,4 +1,4 @@
-"""A report as a folder: the page as HTML and PDF, figures as PNG and PDF, tables as text."""
+"""Writes a page as HTML and PDF, its figures as PNG and PDF, its tables as Markdown and LaTeX."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LATEX = {
 def write_report(
     folder: str | Path, title: str, sections: Sequence[Section], about: Sequence[str] = ()
 ) -> Path:
-    """Write everything or nothing; gives the path of the page."""
+    """Write a page with its figures and tables, or nothing; return its path."""
     folder = Path(folder)
     with _whole(folder) as place:
         for section in sections:
@@ -45,7 +45,7 @@ def write_report(
 
 @contextmanager
 def _whole(folder: Path) -> Iterator[Path]:
-    """A place for files that move into `folder` when all of them are written, the page last."""
+    """A temporary folder whose files move to `folder` once all are written, the page last."""
     is_new = not folder.exists()
     place = folder / ".unfinished"
     place.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ def _whole(folder: Path) -> Iterator[Path]:
 
 
 def _remove_old(folder: Path, new: set[Path]) -> None:
-    """Without the figures and tables of an earlier report that the new one does not have."""
+    """Remove figures and tables of an earlier page that the new one does not have."""
     for room, endings in {"figures": {".png", ".pdf"}, "tables": {".md", ".tex"}}.items():
         for path in folder.glob(f"{room}/*"):
             if path.suffix in endings and path.relative_to(folder) not in new:
@@ -87,7 +87,7 @@ def _write_section(folder: Path, section: Section) -> None:
 
 
 def markdown(table: Grid) -> str:
-    """A table for text files.
+    """A table as Markdown.
 
     >>> print(markdown(Grid("t", ["method", "nll"], [["ours", "0.1"]])), end="")
     | method | nll |
@@ -101,12 +101,12 @@ def markdown(table: Grid) -> str:
 
 
 def _in_markdown(cell: str) -> str:
-    """A cell whose signs neither end it nor begin a tag."""
+    """Escape a cell for Markdown."""
     return re.sub(r"([|<\\])", r"\\\1", _one_line(cell))
 
 
 def latex(table: Grid) -> str:
-    """A table for papers, with the package booktabs.
+    """A table as LaTeX, with the package booktabs.
 
     >>> print(latex(Grid("t", ["method", "share"], [["ours", "5 %"]])), end="")
     \\begin{tabular}{lr}
@@ -131,7 +131,7 @@ def _row_in_latex(row: Sequence[str]) -> str:
 
 
 def _in_latex(cell: str) -> str:
-    """A cell whose signs are printed, not obeyed.
+    """Escape a cell for LaTeX.
 
     >>> print(_in_latex("a^b {50 %} √n"))
     a\\textasciicircum{}b \\{50 \\%\\} $\\surd$n
@@ -144,7 +144,7 @@ def _one_line(text: str) -> str:
 
 
 def _write_book(path: Path, title: str, sections: Sequence[Section], about: Sequence[str]) -> None:
-    """The page on sheets of paper: its text first, then a sheet for each figure."""
+    """Write the page as PDF: text first, then one sheet per figure."""
     backend = require("matplotlib.backends.backend_pdf", extra="plots", needed_by="A report")
     with backend.PdfPages(path, metadata={"Title": title, "CreationDate": None}) as book:
         for sheet in _sheets(_text(title, sections, about)):
@@ -155,7 +155,7 @@ def _write_book(path: Path, title: str, sections: Sequence[Section], about: Sequ
 
 
 def _save_figure(book: Any, title: str, drawing: Drawing) -> None:
-    """A sheet of its own size: the name of the section, the figure and what it shows."""
+    """Save a figure with its title and caption on a sheet of its own."""
     figure = drawing.figure
     width, height = figure.get_size_inches()
     below = textwrap.wrap(drawing.caption, int(13 * width))
@@ -176,7 +176,7 @@ def _save_figure(book: Any, title: str, drawing: Drawing) -> None:
 
 
 def _text(title: str, sections: Sequence[Section], about: Sequence[str]) -> list[list[Line]]:
-    """Lines, in blocks that should stay together."""
+    """The text in blocks of lines that should not be split."""
     blank: Line = ("", {})
     bold, small = {"weight": "bold"}, {"size": 8, "family": "monospace"}
     blocks: list[list[Line]] = [[*_wrapped(title, {"size": 15, **bold}, WIDTH // 2), blank]]
@@ -196,7 +196,7 @@ def _wrapped(text: str, look: dict[str, Any], width: int = WIDTH) -> list[Line]:
 
 
 def _columns(table: Grid) -> list[str]:
-    """The lines of a table; columns that are too many for a sheet come below the others."""
+    """The lines of a table; columns beyond the width of a sheet come below."""
     rows = [list(table.head), *map(list, table.rows)]
     places = range(len(table.head))
     least = [_longest(word for row in rows for word in row[place].split()) for place in places]
@@ -221,7 +221,7 @@ def _across(widths: Sequence[int]) -> int:
 
 
 def _parts(widths: Sequence[int]) -> list[list[int]]:
-    """Columns that fit side by side, the first of all before each part.
+    """Columns that fit side by side; each part begins with the first column.
 
     >>> _parts([10, 60, 60, 20])
     [[0, 1], [0, 2, 3]]
@@ -235,7 +235,7 @@ def _parts(widths: Sequence[int]) -> list[list[int]]:
 
 
 def _lines(rows: Sequence[Sequence[str]], looks: Sequence[tuple[int, bool]]) -> list[str]:
-    """Rows below each other; wide cells take several lines."""
+    """The lines of rows; wide cells take several lines."""
     widths = [width for width, _ in looks]
     lines = []
     for row in rows:
@@ -250,7 +250,7 @@ def _lines(rows: Sequence[Sequence[str]], looks: Sequence[tuple[int, bool]]) -> 
 
 
 def _paged(blocks: Sequence[list[Line]], per_sheet: int) -> list[list[Line]]:
-    """The lines of each sheet; a block that would be cut begins the next one, if it fits there."""
+    """The lines of each sheet; a block that would be split begins the next sheet if it fits."""
     sheets: list[list[Line]] = [[]]
     for block in blocks:
         if len(block) <= per_sheet < len(sheets[-1]) + len(block):
