@@ -17,5 +17,5 @@ PYTHON
 attnknn fit "$folder/train.csv" --target target -o "$folder/model"
 attnknn predict "$folder/model" "$folder/test.csv" --proba -o "$folder/answers.csv"
 head -3 "$folder/answers.csv"
-attnknn explain "$folder/model" "$folder/test.csv" --rows 0 -n 3
+attnknn explain "$folder/model" "$folder/test.csv" --row-numbers 0 -n 3
 attnknn evaluate "$folder/model" "$folder/test.csv"

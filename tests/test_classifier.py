@@ -235,7 +235,7 @@ def test_the_report_states_effective_neighbors_and_the_oracle():
     report = AttnKNNClassifier(8, attention="uniform").fit(X, y).fit_report_
     assert report.effective_neighbors == pytest.approx(8)
     assert report.accuracy <= report.oracle_accuracy <= 1
-    assert "worth 8.0 equal voters" in str(report)
+    assert "8 (effective number 8.0)" in str(report)
 
 
 # ---- repeatable, quiet, and stopped by hand
@@ -281,7 +281,7 @@ def test_progress_goes_to_the_error_stream_only_and_only_when_asked(capsys):
     clf.set_params(verbose=2).fit(X, y)
     out, err = capsys.readouterr()
     assert out == ""
-    assert "equal voters" in err
+    assert "effective number" in err
 
 
 def test_a_stop_by_hand_keeps_the_best_so_far_and_says_so(monkeypatch):

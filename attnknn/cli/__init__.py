@@ -58,6 +58,13 @@ SETTINGS = {
 class _Main(LazyGroup):
     """Turns errors into one line that names options instead of Python parameters."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Accept --traceback also after the command."""
+        own = args[: args.index("--")] if "--" in args else args
+        if "--traceback" in own:
+            args = ["--traceback", *(arg for arg in args if arg != "--traceback")]
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -77,9 +84,15 @@ class _Main(LazyGroup):
 def main(ctx: click.Context, traceback: bool) -> None:  # noqa: ARG001  (read by the group)
     """Nearest-neighbor classification with attention, calibrated and editable.
 
-    Every prediction shows the training examples behind it. Files may be CSV, TSV (also .gz),
-    Parquet, NPZ, or folders of images. Messages count lines of text files from 1, including the
-    header, and rows from 0.
+    A model stores its training examples as *entries*, each with an id. Every prediction is a
+    weighted vote of entries, and can show them. Files may be CSV, TSV (also .gz), Parquet, NPZ, or
+    folders of images.
+
+    \b
+    attnknn fit train.csv --target label -o model
+    attnknn predict model new.csv
+
+    In messages, lines of a text file start at 1 (the header is line 1); rows start at 0.
     """
     # By default, waiting threads of torch occupy the cores that other programs need.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

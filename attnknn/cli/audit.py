@@ -27,7 +27,8 @@ N_IDS = 3  # shown in a cell
     "--near",
     type=NOT_NEGATIVE,
     default=0.1,
-    help="Near duplicates: distance at most this share of the typical nearest-neighbor distance.",
+    help="Call two entries near duplicates if their distance is at most this fraction of the "
+    "typical nearest-neighbor distance.",
 )
 @section(
     "Output",
@@ -38,9 +39,14 @@ N_IDS = 3  # shown in a cell
 def audit(model: Path, out: Path | None, limit: int, style: str | None, near: float) -> None:
     """Find label errors, duplicates and harmful entries.
 
-    The table lists the most likely label errors first. Fill in its empty column `decision` (the
-    correct label, or !forget to remove the entry; empty keeps it), and apply it with `attnknn
-    relabel`.
+    Harmful entries are those whose votes worsen the predictions of other entries. The table lists
+    the most likely label errors first: `wrong` is the probability that the label is wrong, `score`
+    (in files `label_error_score`) is one minus the leave-one-out probability of the label, and
+    `value` is by how much the votes of the entry lower the log-loss of the other entries (negative:
+    harmful).
+
+    In a table written with --out, fill in the empty column `decision` (the correct label, or
+    !forget to remove the entry; empty keeps it), and apply it with `attnknn relabel`.
     """
     from attnknn.classifier import AttnKNNClassifier
     from attnknn.insight import audit as find
@@ -98,12 +104,12 @@ def _listed(ids: Any, label: dict[Any, Any] | None = None) -> str:
 def relabel(
     model: Path, table: Path, new_classes: bool, separator: str | None, by: str | None
 ) -> None:
-    """Apply the decisions in a table of `attnknn audit`.
+    """Apply the decisions in a table written by `attnknn audit --out`.
 
-    The column `decision` of TABLE holds a new label for the entry, !forget to remove it, or nothing
-    to keep it. Either all decisions are applied or none: an unknown id, a label that is not a class
-    (without --new-classes), and an entry whose label changed after the audit are errors. Undo with
-    `attnknn undo`.
+    TABLE needs the columns `id` and `decision`. A decision is a new label for the entry, !forget to
+    remove it, or nothing to keep it. Either all decisions are applied or none: an unknown
+    id, a label that is not a class (without --new-classes), and an entry whose label changed after
+    the audit are errors. Undo with `attnknn undo`.
     """
     from attnknn.cli.rows import open_rows
     from attnknn.cli.stored_model import DecisionReader, LabelReader, edit, open_model

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -93,6 +94,15 @@ class LazyGroup(click.Group):
         module = importlib.import_module(self._modules[cmd_name])
         found: click.Command = getattr(module, cmd_name)
         return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Suggest the nearest name for an unknown command."""
+        close = get_close_matches(args[0], self._modules, n=1)
+        if args[0] not in self._modules and close and not args[0].startswith("-"):
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, names in self.sections.items():

@@ -56,8 +56,8 @@ def add(
 def refit(model: Path, by: str | None) -> None:
     """Fit attention and calibration again on the current entries.
 
-    Worthwhile after many edits: neighbors follow an edit immediately, fitted parameters do not. The
-    encoder stays as it is, because the rows it was fitted on are not stored. Undo with `attnknn
+    Use after many edits: edits change the neighbors at once, but not the fitted parameters. The
+    encoder is not refitted: the model stores embeddings, not the original rows. Undo with `attnknn
     undo`.
     """
     from attnknn.cli.output import progress
@@ -81,7 +81,7 @@ def undo(model: Path, by: str | None) -> None:
     """
     from attnknn.cli.stored_model import open_model, refuse_unedited, report_edit
 
-    refuse_unedited(model)
+    refuse_unedited(model, "undo")
     with open_model(model, by) as opened:
         undone = opened.undo()
         words = f"{undone.message[:1].lower()}{undone.message[1:]}"
@@ -125,7 +125,7 @@ def rollback(model: Path, name: str | None, edit: int | None, by: str | None) ->
     to = name if edit is None else edit
     if to is None or (name is not None and edit is not None):
         raise click.UsageError("Give either the name of a snapshot or --edit.")
-    refuse_unedited(model)
+    refuse_unedited(model, "roll back")
     with open_model(model, by) as opened:
         report_edit(opened, opened.rollback(to).message)
 
@@ -133,8 +133,8 @@ def rollback(model: Path, name: str | None, edit: int | None, by: str | None) ->
 @command()
 @shared.model_argument
 @option("--edit", type=COUNT, help="Show what this edit changed, entry by entry.")
-@option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
-def log(model: Path, edit: int | None, as_json: bool) -> None:
+@shared.print_format_option
+def log(model: Path, edit: int | None, style: str) -> None:
     """List the edits of a model, oldest first."""
     from attnknn.cli.output import text_table
     from attnknn.storage.editor import list_changes, list_edits
@@ -148,9 +148,8 @@ def log(model: Path, edit: int | None, as_json: bool) -> None:
         weights = ["sample_weight_before", "sample_weight_after"]
         if any({row[name] for name in weights} - {None, 1} for row in rows):
             columns += weights
-    if as_json:
-        for row in rows:
-            click.echo(json.dumps(row))
+    if style == "json":
+        click.echo(json.dumps(rows, indent=1))
     elif rows:
         click.echo(text_table(columns, [[row[name] for name in columns] for row in rows]))
     else:

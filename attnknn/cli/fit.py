@@ -44,8 +44,9 @@ class FitCommand(Command):
     def _all_params(self) -> list[click.Parameter]:
         from attnknn.cli.model_parts import part_options
 
-        def place(parameter: click.Parameter) -> int:
-            return SECTIONS.index(getattr(parameter, "section", "Options"))
+        def place(parameter: click.Parameter) -> tuple[int, bool]:
+            title = getattr(parameter, "section", "Options")
+            return SECTIONS.index(title), parameter.name != "attention"
 
         return sorted([*self._own_params, *part_options()], key=place)
 
@@ -59,17 +60,27 @@ class FitCommand(Command):
     option(
         "--group-column", help="Column of groups; rows of a group are never neighbors in training."
     ),
-    option("--subject-column", help="Column with the data subject (person) of each row."),
+    option(
+        "--subject-column",
+        help="Column that names the person each row is about (for `forget --subject`).",
+    ),
     option("--sample-weight-column", help="Column with the sample weight of each row."),
     option("--categorical", multiple=True, help="Columns to read as categories, as a,b,c."),
     option("--drop-columns", multiple=True, help="Columns to ignore, as a,b,c."),
-    option("--payload-columns", help="Columns that `explain` shows, as a,b,c.  [default: first 6]"),
+    option(
+        "--payload-columns",
+        help="Columns stored with each entry and shown by `explain`, as a,b,c.  [default: first 6]",
+    ),
     option("--no-payload", is_flag=True, help="Store no columns for `explain`."),
-    option("--many-classes", is_flag=True, help="Allow a target that looks like a number or id."),
+    option("--many-classes", is_flag=True, help="Accept a target with very many distinct values."),
     separator_option,
 )
 @section(
-    "Texts", option("--text", help="Column of texts to learn from; other columns are only shown.")
+    "Texts",
+    option(
+        "--text",
+        help="Column of texts to learn from; other columns are only shown by `explain`.",
+    ),
 )
 @section(
     "Attention and calibration",
@@ -83,15 +94,21 @@ class FitCommand(Command):
         "--label-noise",
         type=click.Choice(["auto", "symmetric", "by_class", NONE]),
         default="auto",
-        help="Model of wrong training labels; auto estimates one.",
+        help="Model of wrong training labels: symmetric (all classes alike) or by_class; auto "
+        "models noise if the data show it.",
     ),
     option(
         "--calibration",
         type=click.Choice(["auto", "scores", NONE]),
         default="auto",
-        help="How probabilities are calibrated.",
+        help="How probabilities are calibrated: auto fits temperature, prior score and "
+        "probability map; scores fits temperature and prior score only; none fits nothing.",
     ),
-    option("--value-head", is_flag=True, help="Predict by a network over the neighbors."),
+    option(
+        "--value-head",
+        is_flag=True,
+        help="Combine the neighbors by a small trained network instead of a weighted vote.",
+    ),
     option("--seed", type=COUNT, default=0, parameter="random_state", help="Random seed."),
 )
 @section(
@@ -112,11 +129,11 @@ def fit(
     """Fit a model on labeled rows and save it.
 
     TRAIN is a table (CSV, Parquet), an NPZ file with vectors or images (X, y), or a folder of
-    images with a subfolder for each class. The encoder follows the file: tables of 300 rows or more
-    and images get an embedding trained on the labels; smaller tables are scaled and one-hot
-    encoded; texts (--text) are compared by TF-IDF or by a --text-model; vectors are used as they
-    are. Attention, number of neighbors and calibration are chosen by leave-one-out predictions
-    and reported.
+    images with a subfolder for each class. The encoder is chosen by the type of file: images, and
+    tables of 300 rows or more, get an embedding trained on the labels; smaller tables are scaled
+    and one-hot encoded; texts (--text) are compared by TF-IDF or by a --text-model; vectors are
+    used as they are. Attention, number of neighbors and calibration are chosen by leave-one-out
+    predictions and reported.
     """
     from attnknn.cli.model_parts import EncoderRequest, given_options
     from attnknn.cli.output import progress

@@ -33,7 +33,8 @@ POLICIES = ("keep_newest", "budget", "half_life")
     option(
         "--half-life",
         type=POSITIVE,
-        help="Halve the weight of an entry for every so many newer entries; removes none.",
+        metavar="N",
+        help="Give old entries less weight: half for every N newer entries. Removes nothing.",
     ),
     option(
         "--empty-classes",
@@ -62,11 +63,11 @@ def forget(
 
     Give IDS as 3 5 7 or 3,5,7. Predictions ignore removed entries immediately, but what was trained
     on them stays until a new fit. An unknown id is an error, and nothing is removed then. A policy
-    reports its cost, measured by leave-one-out. Undo with `attnknn undo`.
+    reports the change in leave-one-out accuracy and log-loss. Undo with `attnknn undo`.
 
-    --subject erases all entries of a person from every state, snapshot, the log and the free space
-    of the file. This cannot be undone. The receipt lists what was erased, and which fitted parts
-    were trained on the entries.
+    --subject erases all entries of a person from all states and snapshots, from the log, and from
+    the free space of the file. This cannot be undone. The receipt lists what was erased, and
+    which fitted parts were trained on the entries.
     """
     from attnknn.cli.stored_model import edit, listed_ids, open_model
 
@@ -135,7 +136,8 @@ def _try_policy(model: Path, policy: dict[str, Any]) -> None:
     from attnknn.classifier import AttnKNNClassifier
 
     done = _run_policy(AttnKNNClassifier.load(model), **policy)
-    click.echo(f"Dry run, nothing was changed: {done.done[:1].lower()}{done.done[1:]}.")
+    words = done.done.replace("Forgot", "would remove").replace("Halved", "would halve")
+    click.echo(f"Dry run: {words}. Nothing was changed.")
 
 
 def _apply_policy(opened: EditableModel, policy: dict[str, Any]) -> None:

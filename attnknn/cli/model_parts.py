@@ -28,9 +28,15 @@ SECTIONS: dict[Kind, str] = {
     "memory": "Memory",
 }
 HELP: dict[Kind, str] = {
-    "encoder": "How rows become embeddings; auto follows the file.",
-    "attention": "How neighbors are weighted; auto compares several.",
-    "memory": "Where entries are searched.",
+    "encoder": "How rows become embeddings: identity (vectors as they are), image (trained "
+    "network), tabular (scaling and one-hot encoding), learned-tabular (embedding trained on "
+    "the labels), text (sentence-transformers model), tfidf (words and parts of words). auto "
+    "follows the type of file.",
+    "attention": "How neighbors are weighted: uniform (equal votes), distance (more weight to "
+    "nearer neighbors), power (as distance, with a fitted kernel shape), k-ensemble (mean over "
+    "several numbers of neighbors), adaptive (number of neighbors chosen for each row), learned "
+    "(trained query-key attention). auto compares several.",
+    "memory": "Library used for neighbor search.",
 }
 
 

@@ -48,7 +48,7 @@ def monitor(
     """Test a stream of rows, and their labels, for drift.
 
     STREAM is a file of rows in the order of their arrival. Labels are tested too if there is a
-    column of labels; single labels may be missing. The exit code is 0 without an alarm and 3 with
+    column of labels; some labels may be missing. The exit code is 0 without an alarm and 3 with
     one. With --state the next call continues the stream, and an alarm persists until the state file
     is deleted.
     """

@@ -36,7 +36,11 @@ if TYPE_CHECKING:
 )
 @section(
     "Abstaining",
-    option("--max-risk", type=PROPORTION, help="Abstain so that the error rate is at most this."),
+    option(
+        "--max-risk",
+        type=PROPORTION,
+        help="Abstain so that the error rate of the answered rows is at most this.",
+    ),
     option("--min-confidence", type=PROPORTION, help="Abstain below this probability."),
     option(
         "--novelty-level",
@@ -48,7 +52,7 @@ if TYPE_CHECKING:
         "--n-nearest",
         type=WHOLE,
         default=1,
-        help="Measure novelty by the mean distance to this many nearest entries.",
+        help="For novelty only: use the mean distance to this many nearest entries.",
     ),
 )
 @section("Output", shared.out_option, shared.format_option)
@@ -66,11 +70,11 @@ def predict(
 ) -> None:
     """Predict labels and probabilities for the rows of a file.
 
-    ROWS may be larger than memory. Columns are matched by name; other columns are ignored. Each
+    ROWS may be larger than RAM. Columns are matched by name; other columns are ignored. Each
     prediction carries the id column of the model, the file name of an image, or the row number.
 
-    With --max-risk, --min-confidence or --novelty-level the model abstains on some rows, and gives
-    the reason: uncertain between two classes, or unlike all entries.
+    With --max-risk, --min-confidence or --novelty-level the model abstains on some rows. The column
+    `reason` then says 'unsure between A and B', or 'unlike anything remembered' for a novel row.
     """
     import pandas as pd
 
@@ -128,8 +132,14 @@ def _sets(queries: Queries, X: Any, coverage: float, style: str) -> list[Any]:
 @command()
 @shared.model_argument
 @shared.rows_argument
-@option("--rows", "chosen", help="Numbers of the rows to explain, counted from 0, as 0,5,7.")
-@option("--limit", type=WHOLE, default=10, help="Without --rows, explain this many first rows.")
+@option("--row-numbers", "chosen", help="Numbers of the rows to explain, counted from 0, as 0,5,7.")
+@option(
+    "--limit",
+    type=WHOLE,
+    default=10,
+    help="Without --row-numbers, explain the first N rows.",
+    metavar="N",
+)
 @section(
     "Output",
     option("-n", "--neighbors", "n_shown", type=COUNT, default=5, help="Neighbors shown per row."),
@@ -164,7 +174,9 @@ def _row_numbers(text: str) -> list[int]:
     except ValueError:
         numbers = [-1]
     if numbers[0] < 0:
-        raise click.UsageError(f"--rows must be row numbers from 0, such as 0,5,7; got {text!r}.")
+        raise click.UsageError(
+            f"--row-numbers must be numbers from 0, such as 0,5,7; got {text!r}."
+        )
     return numbers
 
 

@@ -44,13 +44,13 @@ def open_model(path: Path, by: str | None) -> Iterator[EditableModel]:
         yield model
 
 
-def refuse_unedited(path: Path) -> None:
+def refuse_unedited(path: Path, action: str) -> None:
     """Raise an error for a model without edits, before a store is created for it."""
     from attnknn.errors import ModelFolderError
     from attnknn.storage import has_store, is_model
 
     if is_model(path) and not has_store(path):
-        raise ModelFolderError(f"{path} has no edits to undo.")
+        raise ModelFolderError(f"Nothing to {action}: {path} has not been edited.")
 
 
 @contextmanager
@@ -166,8 +166,12 @@ class DecisionReader:
 
     def read(self, source: Source) -> Decisions:
         """The decisions that change something."""
-        for name in ("id", "decision"):
-            check_column(source, name)
+        try:
+            for name in ("id", "decision"):
+                check_column(source, name)
+        except InvalidInputError as error:
+            hint = "TABLE needs the columns `id` and `decision`, as written by `attnknn audit -o`."
+            raise InvalidInputError(f"{error} {hint}") from error
         decisions = Decisions()
         for chunk in source.chunks():
             if chunk.is_text:

@@ -113,9 +113,10 @@ class FitReport:
     def _lines(self) -> dict[str, str]:
         lines = {
             "attention": f"{self.attention}: {self.reason}",
-            "neighbors": f"{self.n_neighbors}, worth {self.effective_neighbors:.1f} equal voters",
-            "leave-one-out": f"accuracy {self.accuracy:.4f} (oracle {self.oracle_accuracy:.4f}), "
-            f"log-loss {self.log_loss:.4f}, {self.n_rows} held-out rows",
+            "neighbors": f"{self.n_neighbors} (effective number {self.effective_neighbors:.1f})",
+            "leave-one-out": f"accuracy {self.accuracy:.4f}, log-loss {self.log_loss:.4f}, "
+            f"{self.n_rows} held-out rows",
+            "oracle accuracy": f"{self.oracle_accuracy:.4f} (rows with a neighbor of their label)",
             "label noise": f"{self.label_noise:.3f}",
             "exact duplicates": f"{self.duplicates:.1%} of rows",
         }

@@ -160,15 +160,18 @@ class Audit:
         Returns
         -------
         str
-            The summary, and one line per entry in the order of `ranking`.
+            The summary, and one line per entry in the order of `ranking`. `suggested` is blank
+            where it equals the label.
         """
         head = f"  {'wrong':>5}  {'score':>5}  {'value':>7}  {'label':<16} {'suggested':<16} entry"
         lines = [self.summary(), "", head]
         for place in self.order[:n_entries]:
+            is_same = self.suggested[place] == self.labels[place]
+            suggested = "" if is_same else _short(self.suggested[place])
             lines.append(
                 f"  {self.wrong[place]:.3f}  {self.label_error_score[place]:.3f}  "
                 f"{self.value[place]:>7.2f}  {_short(self.labels[place]):<16} "
-                f"{_short(self.suggested[place]):<16} #{self.ids[place]}"
+                f"{suggested:<16} #{self.ids[place]}"
             )
         return "\n".join(lines)
 

@@ -79,7 +79,7 @@ class DriftReport:
     --------
     >>> quiet = ScoreTrack(np.array([0.5]), np.array([0.0]))
     >>> print(DriftReport(0, quiet, quiet, 0, (), 200.0))
-    No alarm in 1 rows: the martingale is 1 for rows, and an alarm takes 200.
+    No alarm in 1 rows; evidence of drift (martingale): 1 for rows; alarm at 200.
     """
 
     first: int
@@ -108,10 +108,10 @@ class DriftReport:
         n_rows = self.first + len(self.rows.p_values)
         if n_rows == self.first:
             return f"No rows were given; there is no alarm in the {n_rows:,} before."
-        martingale = f"the martingale is {_martingale(self.rows)} for rows"
+        evidence = f"evidence of drift (martingale): {_martingale(self.rows)} for rows"
         if self.n_labels:
-            martingale += f" and {_martingale(self.labels)} for labels"
-        return f"No alarm in {n_rows:,} rows: {martingale}, and an alarm takes {self.bound:,.0f}."
+            evidence += f", {_martingale(self.labels)} for labels"
+        return f"No alarm in {n_rows:,} rows; {evidence}; alarm at {self.bound:,.0f}."
 
     def __str__(self) -> str:
         return self.sentence()

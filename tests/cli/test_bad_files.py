@@ -250,5 +250,5 @@ def test_wrong_usage_ends_with_code_2(model: Path, rows: Path, tmp_path: Path) -
     assert run("predict", model, rows, "--format", "xml").exit_code == 2
     assert run("predict", model, rows, "--format", "parquet").exit_code == 2
     assert run("predict", model, rows, "-o", rows).exit_code == 2
-    assert run("explain", model, rows, "--rows", "a,b").exit_code == 2
+    assert run("explain", model, rows, "--row-numbers", "a,b").exit_code == 2
     assert run("nonsense").exit_code == 2

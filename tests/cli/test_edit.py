@@ -36,9 +36,9 @@ def test_the_log_tells_who_did_what(model: Path) -> None:
     assert lines[0].split() == ["edit", "at", "by", "message"]
     assert lines[2].split()[0::2] == ["1", "ann", "1"]
     assert lines[3].endswith("bob  Undid edit 1: Forgot 1 entry")
-    as_json = [json.loads(line) for line in run("log", model, "--json").stdout.splitlines()]
+    as_json = json.loads(run("log", model, "--format", "json").stdout)
     assert [line["action"] for line in as_json] == ["create", "edit", "undo"]
-    entry = json.loads(run("log", model, "--edit", "1", "--json").stdout)
+    (entry,) = json.loads(run("log", model, "--edit", "1", "--format", "json").stdout)
     assert (entry["id"], entry["label_after"]) == ("id-0-000", None)
     head, line = run("log", model, "--edit", "1").stdout.splitlines()
     assert head.split() == ["id", "label_before", "label_after"]
@@ -62,7 +62,7 @@ def test_a_new_fit_says_that_the_log_ends(owned: Path, tmp_path: Path) -> None:
     said = run("fit", tmp_path / "train.csv", "-t", "kind", "-o", owned, "--force").stderr
     assert "This fit deletes the log and the snapshots of" in said
     assert "has no edits" in run("log", owned).stdout
-    assert "has no edits to undo" in refused("undo", owned)
+    assert "has not been edited" in refused("undo", owned)
     assert run("snapshot", owned).stdout == ""
     assert not (owned / "entries.sqlite").exists()
     assert "--by must be a name" in refused("forget", owned, "1", "--by", "")

@@ -51,7 +51,7 @@ def test_a_half_life_is_stored_and_taken_back(model: Path) -> None:
         *("id", "label_before", "label_after", "sample_weight_before", "sample_weight_after")
     ]
     assert first.split()[3:] == ["1", f"{0.5**5.9:.4g}"]
-    last = json.loads(run("log", model, "--edit", 1, "--json").stdout.splitlines()[-1])
+    last = json.loads(run("log", model, "--edit", 1, "--format", "json").stdout)[-1]
     assert last["sample_weight_after"] == pytest.approx(0.5**0.1)
     assert "Undid edit 1, changed the weight of 59 entries; " in run("undo", model).stdout
     assert state_of(model) == old
@@ -62,9 +62,10 @@ def test_a_dry_run_says_what_it_costs_and_changes_nothing(model: Path, policy) -
     old = state_of(model)
     said = run("forget", model, *policy, "--dry-run").stdout
     assert "Leave-one-out, 60 held-out entries: accuracy" in said
-    assert "Dry run, nothing was changed: " in said.splitlines()[-1]
+    assert said.splitlines()[-1].startswith("Dry run: would ")
+    assert said.endswith(". Nothing was changed.\n")
     assert state_of(model) == old
-    assert "has no edits to undo" in refused("undo", model)
+    assert "Nothing to undo: " in refused("undo", model)
 
 
 def test_a_budget_that_is_kept_already_saves_nothing(model: Path) -> None:

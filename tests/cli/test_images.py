@@ -129,7 +129,7 @@ def test_a_folder_is_learned_and_its_files_are_shown(tmp_path: Path) -> None:
     rows = write_images(tmp_path / "rows", 40, seed=1)
     result = json.loads(run("evaluate", tmp_path / "model", rows, "--format", "json").stdout)
     assert result["scores"]["accuracy"] > 0.8
-    shown = run("explain", tmp_path / "model", rows, "--rows", "3", "-n", "2").stdout
+    shown = run("explain", tmp_path / "model", rows, "--row-numbers", "3", "-n", "2").stdout
     assert shown.startswith("file cross/014.png: ")
     assert shown.count(".png") == 3
 

@@ -122,3 +122,14 @@ def test_messages_name_options_and_not_settings_of_python(model: Path) -> None:
     assert "--keep-newest must be at least 3" in newest
     assert "--half-life must be" in refused("forget", model, "--half-life", "nan")
     assert "--near must be" in refused("audit", model, "--near", "nan")
+
+
+def test_an_unknown_command_gets_a_suggestion() -> None:
+    assert "No such command 'fiit'. Did you mean 'fit'?" in run("fiit").output
+
+
+def test_a_traceback_may_be_requested_after_the_command(tmp_path: Path) -> None:
+    arguments = ("predict", str(tmp_path / "none"), "rows.csv")
+    assert attnknn("--traceback", *arguments).stderr.startswith("Traceback")
+    assert attnknn(*arguments, "--traceback").stderr.startswith("Traceback")
+    assert "No such option" in attnknn(*arguments, "--tracebock").stderr

@@ -44,8 +44,8 @@ def drifted(tmp_path: Path) -> Path:
 
 def test_rows_like_the_entries_are_exit_code_0(model: Path, quiet: Path) -> None:
     said = watched(model, quiet).stdout
-    assert said.startswith("No alarm in 30 rows: the martingale is 0.")
-    assert "for labels, and an alarm takes 200." in said
+    assert said.startswith("No alarm in 30 rows; evidence of drift (martingale): 0.")
+    assert "for labels; alarm at 200." in said
 
 
 def test_drift_is_exit_code_3_and_a_sentence(model: Path, drifted: Path) -> None:
@@ -155,6 +155,6 @@ def test_the_chance_of_false_alarms_is_that_of_the_state(
 ) -> None:
     state = tmp_path / "state.json"
     watched(model, quiet, "--state", state, "--false-alarm-rate", "0.1")
-    assert "takes 20." in watched(model, quiet, "--state", state).stdout
+    assert "alarm at 20." in watched(model, quiet, "--state", state).stdout
     again = watched(model, quiet, "--state", state, "--false-alarm-rate", "0.2", code=2)
     assert "created with --false-alarm-rate 0.1" in again.stderr

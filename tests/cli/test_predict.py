@@ -236,7 +236,7 @@ def test_each_row_is_shown_with_its_neighbors_rows(model: Path, rows: Path) -> N
 
 def test_json_adds_up(model: Path, rows: Path) -> None:
     records = json.loads(
-        run("explain", model, rows, "--rows", "7,2", "-n", "2", "--format", "json").stdout
+        run("explain", model, rows, "--row-numbers", "7,2", "-n", "2", "--format", "json").stdout
     )
     assert [record["name"] for record in records] == ["id-1-002", "id-1-007"]
     for record in records:
@@ -260,7 +260,9 @@ def test_a_value_head_is_said_to_be_no_exact_evidence(
 
 
 def test_a_row_that_is_not_there_is_refused(model: Path, rows: Path) -> None:
-    assert "has 9 rows; row 9 does not exist" in refused("explain", model, rows, "--rows", "0,9")
+    assert "has 9 rows; row 9 does not exist" in refused(
+        "explain", model, rows, "--row-numbers", "0,9"
+    )
 
 
 def test_fewer_rows_than_the_limit_are_all_shown(model: Path, rows: Path) -> None:

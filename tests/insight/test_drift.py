@@ -41,7 +41,7 @@ def test_rows_like_the_entries_raise_no_alarm(monitor, digits):
     seen = monitor.watch(X[900:], y[900:])
     assert seen.alarm is None
     assert seen.alarms == ()
-    assert seen.sentence().startswith("No alarm in 897 rows: the martingale is 0.")
+    assert seen.sentence().startswith("No alarm in 897 rows; evidence of drift (martingale): 0.")
     assert "for labels" in seen.sentence()
     assert seen.rows.p_values.shape == seen.labels.log_martingale.shape == (897,)
 

@@ -31,7 +31,7 @@ def test_edits_are_undone_one_by_one(path: Path) -> None:
         for state in states[-2::-1]:
             model.undo()
             assert_same(model.classifier, state)
-        with pytest.raises(ModelFolderError, match=r"no edit of .* to undo"):
+        with pytest.raises(ModelFolderError, match=r"Nothing to undo: .* original state"):
             model.undo()
 
 

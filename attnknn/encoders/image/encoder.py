@@ -107,7 +107,9 @@ class ImageEncoder(Encoder):
             "--image-size", "image_size", "Resize images to a side (32) or height x width (32x48)."
         ),
         Option(
-            "--weights", "weights", "File with the weights of a timm network, instead of its hub."
+            "--weights",
+            "weights",
+            "File with the weights of a timm network, instead of downloading them from the hub.",
         ),
         Option(
             "--backbone", "backbone", "Fine-tune a timm network or freeze it.", choices=BACKBONES

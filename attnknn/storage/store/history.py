@@ -174,8 +174,8 @@ def find_undo(database: sqlite3.Connection, path: object) -> tuple[EditRecord, E
     undone = lines[lines[-1].undo_target]
     if undone.edit == 0:
         raise ModelFolderError(
-            f"There is no edit of {path} to undo. Roll back to an edit of the log for any other "
-            "state."
+            f"Nothing to undo: {path} is in its original state. Roll back to an edit of the "
+            "log for another state."
         )
     return undone, lines[undone.edit - 1]
 
