@@ -1,4 +1,4 @@
-"""A classifier that shows its evidence, that you can edit, and whose probabilities stay honest.
+"""A classifier that shows its evidence, can be edited, and has calibrated probabilities.
 
 `AttnKNNClassifier` predicts by an attention-weighted vote of the nearest remembered examples;
 `open_for_editing` edits a stored model durably. `audit`, `what_if` and `DriftMonitor` inspect a

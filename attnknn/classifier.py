@@ -50,8 +50,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     """Classify by an attention-weighted vote of the nearest remembered examples.
 
     Rows are encoded, labeled ones are kept in a memory, and a prediction is a weighted vote of the
-    nearest entries and of a prior. Weights are learned, probabilities are calibrated by
-    leave-one-out, and entries can be added, relabeled and forgotten at any time.
+    nearest entries and of a prior (the class frequencies). Weights are learned, probabilities are
+    calibrated by leave-one-out, and entries can be added, relabeled and forgotten at any time.
 
     All fitted state is one immutable `FittedModel` (`model_`), which an edit replaces in one
     assignment. Methods may be called from several threads: readers use the model they started
@@ -60,7 +60,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     n_neighbors : int or 'auto', default='auto'
-        Largest number of neighbors. Distance attention chooses by leave-one-out how many it uses
+        Maximum number of neighbors. Distance attention chooses by leave-one-out how many it uses
         (`n_neighbors_`). 'auto' is 64, and 1,024 for an encoder that is trained.
     encoder : str, transformer or callable, default='identity'
         How rows become embeddings: 'identity' takes numeric rows unchanged, 'tabular' scales
@@ -70,14 +70,15 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     memory : str or Memory, default='auto'
         Where entries are searched: 'auto', 'torch', 'numpy', 'faiss', or a `Memory`.
     metric : {'euclidean', 'cosine', 'inner_product'}, default='euclidean'
-        What nearest means.
+        Distance or similarity by which the nearest entries are found.
     attention : str or Attention, default='auto'
         How neighbors are weighted. 'auto' learns the weights and keeps them only if they are
         better on held-out rows. Also 'uniform', 'distance', 'power', 'learned', 'k-ensemble',
         'adaptive', or an `Attention`.
     calibration : {'auto', 'scores'} or None, default='auto'
-        'auto' fits temperature, prior score and probability map by leave-one-out, 'scores' leaves
-        the map out, None fits nothing.
+        'auto' fits three things by leave-one-out: the temperature of the weights, the score of the
+        prior, and the exponent γ of the probability map (p ∝ vote share^γ). 'scores' fits the first
+        two only, None fits nothing.
     label_noise : {'auto', 'symmetric', 'by_class'} or None, default='auto'
         'auto' models wrong labels if the data show them, 'symmetric' and 'by_class' always. None
         gives the probability of the observed label, not of the true one.
@@ -87,7 +88,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     random_state : int, RandomState or None, default=None
         Seed of everything random in `fit`.
     device : {'auto', 'cpu', 'cuda', 'mps'}, default='auto'
-        Where searches run.
+        Device on which the memory is searched.
     verbose : int, default=0
         1 shows progress, 2 also what was chosen.
 
@@ -225,8 +226,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         Returns
         -------
         AttnKNNClassifier
-            The fitted classifier. What the first call fitted stays until `refit`; votes, prior
-            and trust follow every row.
+            The fitted classifier. Parts that the first call fitted stay until `refit`; votes and
+            prior are updated by every call.
         """
         if self.__sklearn_is_fitted__():
             return self.add(X, y, sample_weight=sample_weight)
@@ -509,8 +510,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     ) -> Self:
         """Remember more rows; an unseen label becomes a new class.
 
-        Votes, prior and trust follow at once. What was trained (encoder, projections,
-        temperatures, value head) stays until `refit`.
+        Votes, prior and trust (how well the neighbors of an entry agree with its label) are updated
+        at once. Trained parts (encoder, projections, temperatures, value head) stay until `refit`.
 
         Parameters
         ----------

@@ -54,7 +54,7 @@ class Evidence:
     prior : ndarray of shape (n_classes,)
         Class frequencies of the memory.
     exponent : float
-        Exponent γ of the probability map.
+        Exponent γ of the probability map from `shares` to `probabilities`.
     is_exact : bool, default=True
         False where a value head computed the probabilities.
 

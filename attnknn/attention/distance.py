@@ -63,10 +63,10 @@ class DistanceAttention(Attention):
     Parameters
     ----------
     temperature : float, default=None
-        In units of squared distance; larger is closer to a uniform vote. None fits it, with the
-        prior score, by leave-one-out log-loss.
+        Temperature in units of squared distance; larger values are closer to a uniform vote. None
+        fits it by leave-one-out log-loss.
     prior_score : float, default=None
-        Larger gives the prior more weight. None fits it.
+        Larger values give the prior more weight. None fits it by leave-one-out log-loss.
 
     Examples
     --------
@@ -98,9 +98,10 @@ class PowerDistanceAttention(DistanceAttention):
     Parameters
     ----------
     temperature : float, default=None
-        In units of squared distance to the power. None fits it.
+        Temperature in units of squared distance to the power; larger values are closer to a uniform
+        vote. None fits it by leave-one-out log-loss.
     prior_score : float, default=None
-        Larger gives the prior more weight. None fits it.
+        Larger values give the prior more weight. None fits it by leave-one-out log-loss.
     power : float, default=None
         Exponent of the squared distance. None chooses it by leave-one-out log-loss, and keeps 1
         unless another value is significantly better.

@@ -94,7 +94,7 @@ class SeveralSizesAttention(Attention):
 
 @register("attention", "k-ensemble")
 class KEnsembleAttention(SeveralSizesAttention):
-    """Average of the votes over several numbers of neighbors.
+    """Average the votes over several numbers of neighbors.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ class KEnsembleAttention(SeveralSizesAttention):
 
 @register("attention", "adaptive")
 class AdaptiveAttention(SeveralSizesAttention):
-    """Number of neighbors chosen per query: few where they agree, many where they do not.
+    """Choose the number of neighbors per query: few where they agree, many where they do not.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ class AdaptiveAttention(SeveralSizesAttention):
         else the largest. 'learned' mixes the sizes by a softmax model of the entropies and of the
         increase of the distances.
     threshold : float, default=None
-        Entropy in nats, for 'entropy'; larger uses fewer neighbors. None chooses it by
+        Entropy in nats, for 'entropy'; larger values use fewer neighbors. None chooses it by
         leave-one-out log-loss.
 
     Attributes

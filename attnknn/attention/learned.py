@@ -42,12 +42,12 @@ TRAINING = TrainConfig(
 
 @register("attention", "learned")
 class LearnedAttention(Attention):
-    """Weights of neighbors trained leave-one-out so that the vote predicts the labels.
+    """Learned attention: neighbor weights are trained so that the vote predicts left-out labels.
 
     Parameters
     ----------
     n_heads : int, default=1
-        Projections whose weights are averaged.
+        Number of heads; each has a projection of its own, and their weights are averaged.
     head_dim : int, optional
         Size of each projection; by default that of the embedding, at most 128.
     temperature : float, optional
@@ -62,12 +62,13 @@ class LearnedAttention(Attention):
         neighbor towards similar neighbors before scoring; "query_prior" lets the query change the
         prior score.
     trust : bool or "auto", default="auto"
-        Adds how far the surroundings of an entry agree with its label; "auto" leaves it out above
-        200,000 entries, because every entry must be searched for it.
+        Whether to add the trust of an entry to its score: how well its own neighbors agree with its
+        label. "auto" leaves it out above 200,000 entries, because it needs a search for each entry.
     dropout : float, default=0.3
         Share of the neighbors that each training step leaves out.
     entropy_weight : float, default=0.0
-        Rewards spread weights in training (negative: concentrated ones).
+        Weight of the entropy of the weights in the loss. Positive values reward equal weights,
+        negative values concentrated ones.
     holdout : float, default=0.15
         Share of the rows kept out of training: they validate and calibrate, and vote like all
         others afterward.

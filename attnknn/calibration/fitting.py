@@ -54,34 +54,54 @@ def fit(
 ) -> CalibrationFit:
     """Fit temperature, prior score, exponent and label noise by maximum likelihood.
 
-    Richer models are kept only if they are significantly better.
+    The weights of the vote are a softmax over the neighbors' scores divided by the *temperature*,
+    and the *prior score*, the score of a prior that votes for each class by its frequency. The
+    probability of a class is proportional to its share in the vote to the power of the *exponent*
+    γ. *Label noise* is the probability that an observed label is not the true one.
+
+    Temperature and prior score are always fitted. The exponent and the label noise of "auto" are
+    kept only if they are significantly better: the mean reduction of the log-loss per row must
+    exceed two standard errors, and the total log-likelihood must rise by more than 2 (a
+    likelihood-ratio test at 5 % requires 1.92). Label noise must also be at least 3 %.
 
     Parameters
     ----------
     batch : CalibrationBatch
         Held-out rows with the scores of their neighbors.
     label_noise : {"auto", "symmetric", "by_class"} or None, default="auto"
-        "auto" keeps symmetric noise only if it is significantly better; "symmetric" and "by_class"
-        always keep their model; None fits no noise.
+        Model of label noise. "symmetric" confuses all classes alike, "by_class" has a probability
+        for each pair of classes, "auto" is "symmetric" if that is significantly better and no noise
+        otherwise, and None is no noise.
     fits_map : bool, default=True
         Whether to fit the exponent of the probability map.
     start : tuple of (temperature, prior score) or CalibrationFit, default=None
-        Starting point; None searches one.
+        Starting point of the optimization; None searches for one.
     fixed : dict, default=None
-        Values of "temperature" or "prior_score" that are not fitted.
+        Values to hold fixed, by name: "temperature", "prior_score" or both.
 
     Returns
     -------
     CalibrationFit
-        The fitted values, and the loss of each row.
+        The fitted values, and the log-loss of the observed label of each row.
 
     Examples
     --------
+    Every fifth observed label is wrong, however clear the vote of its three neighbors is:
+
     >>> from attnknn.attention.base import Scores
-    >>> scores = Scores(-np.tile([[[1.0, 2.0]]], (6, 1, 1)), np.zeros((6, 1)))
+    >>> rows = np.arange(200)
+    >>> true = rows % 2
+    >>> neighbors = np.repeat(true[:, None], 3, axis=1)
+    >>> neighbors[::4, 2] = 1 - neighbors[::4, 2]  # two to one in every fourth row
     >>> batch = CalibrationBatch(
-    ...     scores, np.zeros((6, 2)), np.tile([0, 1], (6, 1)), np.ones((6, 2), bool),
-    ...     np.array([0, 0, 0, 0, 0, 1]), np.full((6, 2), 0.5))
+    ...     scores=Scores(-np.ones((200, 1, 3)), np.zeros((200, 1))),
+    ...     log_sample_weight=np.zeros((200, 3)),
+    ...     labels=neighbors,
+    ...     mask=np.ones((200, 3), bool),
+    ...     own=np.where(rows % 5 == 0, 1 - true, true),
+    ...     prior=np.full((200, 2), 0.5))
+    >>> round(fit(batch).calibration.label_noise, 1)
+    0.2
     >>> fit(batch, label_noise=None).calibration.label_noise
     0.0
     """

@@ -134,8 +134,10 @@ class CalibrationFit:
 
     Attributes
     ----------
-    temperature, prior_score : float
-        Scalars of the attention.
+    temperature : float
+        Divisor of the neighbors' scores in the softmax; larger values make weights more equal.
+    prior_score : float
+        Score of the prior in the softmax; larger values give the prior more weight.
     calibration : Calibration
         Probability map and label noise.
     losses : ndarray of shape (n_rows,)

@@ -97,7 +97,7 @@ class Calibration:
         return self.observed(np.eye(n_classes))
 
     def with_classes(self, n_classes: int) -> Calibration:
-        """Extend the noise model to new classes, whose labels are taken for right.
+        """Extend the noise model to new classes, whose labels are assumed to be right.
 
         Parameters
         ----------

@@ -166,17 +166,19 @@ def make_coverage_spec(
 
 
 def min_examples(coverage: float) -> int:
-    """Compute how many calibration rows a finite threshold needs.
+    """Compute the smallest number of calibration rows for prediction sets of a coverage.
+
+    With fewer rows, every prediction set of this coverage contains all classes.
 
     Parameters
     ----------
     coverage : float
-        Share of sets that are to contain the true class, between 0 and 1.
+        Share of sets that should contain the true class, between 0 and 1.
 
     Returns
     -------
     int
-        ⌈coverage / (1 − coverage)⌉.
+        Number of rows, ⌈coverage / (1 − coverage)⌉.
 
     Examples
     --------
@@ -230,7 +232,7 @@ def thresholds(
     own : ndarray of shape (n_rows,)
         Codes of their observed labels.
     coverage : float
-        Share of sets that are to contain the true class, between 0 and 1.
+        Share of sets that should contain the true class, between 0 and 1.
     by_class : bool, default=False
         Whether to reach the coverage for the rows of each class.
     confusions : ndarray of shape (n_classes, n_classes), default=None

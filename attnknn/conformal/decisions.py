@@ -28,24 +28,25 @@ NOVEL = "unlike anything remembered"
 
 @dataclass(frozen=True)
 class Decisions:
-    """For each row its label, or the reason to abstain.
+    """The result of `AttnKNNClassifier.decide`: for each row a label, or the reason to abstain.
 
     Attributes
     ----------
     predicted : ndarray of shape (n_rows,)
-        Most probable labels, whether they are given or not.
+        Most probable label of each row, also for rows on which the classifier abstains.
     is_answered : ndarray of shape (n_rows,)
-        True where the label is given, False where the classifier abstains.
+        True for rows that get a label, False for rows on which the classifier abstains.
     reasons : list of str
-        Empty where the label is given; else 'unsure between A and B' or 'unlike anything
-        remembered'.
+        Why the classifier abstains: 'unsure between A and B' or 'unlike anything remembered';
+        an empty string for rows that get a label.
     confidence : ndarray of shape (n_rows,)
         Probability of `predicted`.
     novelty_p_values : ndarray of shape (n_rows,)
-        Conformal p-value of the distance to the nearest entries: the share of held-out entries that
-        are at least as far from the others. Small for novel rows.
+        Conformal p-value of each row for the hypothesis that it is like the held-out entries. It
+        is the share of held-out entries whose distance to their nearest other entries is at least
+        that of the row, with the row itself counted among them. Novel rows have small p-values.
     min_confidence : float
-        The classifier abstains below this confidence.
+        Confidence below which the classifier abstains.
 
     Examples
     --------

@@ -18,7 +18,9 @@ LIMITS = {
 
 
 class SetScore(Protocol):
-    """A score per row and label. A set holds the labels whose score is at most a threshold.
+    """Interface of nonconformity scores: how badly each label fits each row.
+
+    A prediction set contains the labels whose score is at most a threshold.
 
     Attributes
     ----------
@@ -42,18 +44,20 @@ class SetScore(Protocol):
         probabilities : ndarray of shape (n_rows, n_classes)
             Class probabilities.
         uniform : ndarray of shape (n_rows,), default=None
-            Numbers in [0, 1) that randomize the scores; None does not.
+            Numbers in [0, 1) that randomize the scores; None leaves them as computed.
 
         Returns
         -------
         ndarray of shape (n_rows, n_classes)
-            Scores; higher fits worse.
+            Scores; a label with a higher score fits worse.
         """
 
 
 @dataclass(frozen=True)
 class Lac:
-    """1 − p: the smallest sets on average, sometimes empty ones (Sadinle et al. 2019).
+    """Score one minus the probability of the label (LAC, Sadinle et al. 2019).
+
+    It gives the smallest sets on average. Some sets may be empty.
 
     Examples
     --------
@@ -76,14 +80,14 @@ class Lac:
         Returns
         -------
         ndarray of shape (n_rows, n_classes)
-            Scores; higher fits worse.
+            Scores; a label with a higher score fits worse.
         """
         return 1.0 - np.asarray(probabilities, dtype=np.float64)
 
 
 @dataclass(frozen=True)
 class Aps:
-    """The probability of all labels that are more probable than this one (Romano et al. 2020).
+    """Score the summed probability of all more probable labels (APS, Romano et al. 2020).
 
     Sets are larger for uncertain rows and never empty: the most probable label scores zero. The
     randomized score adds the share `uniform` of the label's own probability: coverage is then exact
@@ -107,12 +111,12 @@ class Aps:
         probabilities : ndarray of shape (n_rows, n_classes)
             Class probabilities.
         uniform : ndarray of shape (n_rows,), default=None
-            Numbers in [0, 1) that randomize the scores; None does not.
+            Numbers in [0, 1) that randomize the scores; None leaves them as computed.
 
         Returns
         -------
         ndarray of shape (n_rows, n_classes)
-            Scores; higher fits worse.
+            Scores; a label with a higher score fits worse.
         """
         p = np.asarray(probabilities, dtype=np.float64)
         order = np.argsort(-p, axis=1, kind="stable")
@@ -128,7 +132,9 @@ class Aps:
 
 @dataclass(frozen=True)
 class Raps:
-    """APS with a penalty for each rank beyond `k_reg`: fewer large sets (Angelopoulos et al. 2021).
+    """APS with a penalty for each rank beyond `k_reg` (RAPS, Angelopoulos et al. 2021).
+
+    It gives fewer large sets than APS.
 
     Parameters
     ----------
@@ -158,12 +164,12 @@ class Raps:
         probabilities : ndarray of shape (n_rows, n_classes)
             Class probabilities.
         uniform : ndarray of shape (n_rows,), default=None
-            Numbers in [0, 1) that randomize the scores; None does not.
+            Numbers in [0, 1) that randomize the scores; None leaves them as computed.
 
         Returns
         -------
         ndarray of shape (n_rows, n_classes)
-            Scores; higher fits worse.
+            Scores; a label with a higher score fits worse.
         """
         beyond = np.maximum(ranks(probabilities) - self.k_reg, 0)
         return Aps().of_all(probabilities, uniform) + self.penalty * beyond
@@ -178,7 +184,7 @@ def make_score(score: str | SetScore) -> SetScore:
     Parameters
     ----------
     score : {"lac", "aps", "raps"} or SetScore
-        Name of a score, or a score, which is returned as it is.
+        Name of a score, or a score object, which is returned unchanged.
 
     Returns
     -------

@@ -21,7 +21,9 @@ MAX_SHOWN = 10  # sets in HTML
 
 @dataclass(frozen=True)
 class PredictionSets:
-    """For each row the set of classes that are plausible. A set may be empty or hold all classes.
+    """The result of `AttnKNNClassifier.predict_set`: a set of plausible classes for each row.
+
+    A set may be empty or contain all classes.
 
     Attributes
     ----------
@@ -30,9 +32,9 @@ class PredictionSets:
     classes : ndarray of shape (n_classes,)
         Classes in the order of the columns.
     coverage : float
-        Share of sets that are to contain the true class.
+        Share of sets that should contain the true class.
     by_class : bool, default=False
-        Whether the coverage is meant for the rows of each class, and not only on average.
+        Whether the coverage applies to the rows of each class, and not only on average.
     method : str, default="leave_one_out"
         'leave_one_out', 'split' or 'jackknife+'; see `AttnKNNClassifier.predict_set`.
     thresholds : ndarray of shape (n_classes,) or None, default=None
@@ -131,7 +133,7 @@ def members(scores: Floats, thresholds: Floats) -> Booleans:
     Parameters
     ----------
     scores : ndarray of shape (n_rows, n_classes)
-        Scores of the labels; higher fits worse.
+        Scores of the labels; a label with a higher score fits worse.
     thresholds : ndarray of shape (n_classes,)
         Largest score of a member of each class.
 

@@ -235,9 +235,9 @@ class Encoder(ABC, TransformerMixin, BaseEstimator):
 
 
 class WrappedEncoder(Encoder):
-    """A scikit-learn transformer or a function as an encoder; its output is checked.
+    """Use a scikit-learn transformer or a function as an encoder; its output is checked.
 
-    It cannot be stored in a model folder, which holds no code.
+    It cannot be stored in a model folder, which contains no code.
 
     Parameters
     ----------

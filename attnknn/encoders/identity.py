@@ -17,10 +17,10 @@ from attnknn.registry import register
 
 @register("encoder", "identity")
 class IdentityEncoder(OneToOneFeatureMixin, Encoder):
-    """Numeric rows as they are; float32 stays float32, everything else becomes float64.
+    """Use numeric rows unchanged as embeddings; float32 stays float32, the rest becomes float64.
 
-    Columns of text, categories or dates and missing values are errors that name the column; use
-    `TableEncoder` for them.
+    Texts, missing values, and DataFrame columns of categories or dates raise an error that names
+    the column; use `TableEncoder` for them.
 
     Examples
     --------

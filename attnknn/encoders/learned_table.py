@@ -54,7 +54,7 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class TableLayers:
-    """Layers of the network of `LearnedTableEncoder`; those left out are the network's own.
+    """Layers of the network of `LearnedTableEncoder`; None takes the value of the chosen network.
 
     Parameters
     ----------
@@ -99,28 +99,33 @@ LEARNING_RATES: dict[NetworkName, float] = {"waves": 8e-3, "deep": 4e-3, "sparin
 
 @register("encoder", "learned-tabular")
 class LearnedTableEncoder(Encoder):
-    """Embeddings of table rows by a network that is trained for the vote.
+    """Embed table rows with a network that is trained for the vote.
 
-    The columns are read as `TableEncoder` reads them (numbers by rank on a bell curve). A network
-    of periodic features and residual blocks turns them into embeddings. `AttnKNNClassifier.fit`
-    trains it leave-one-out: other rows vote on the label of each row, and gradients flow through
-    both sides. Held-out rows decide when to stop, and join the memory afterward. `fit` of the
-    encoder alone reads the columns and leaves the network untrained.
+    The columns are encoded by `TableEncoder`, with numbers as normal scores (`scaling="normal"`).
+    A network of periodic features (sines and cosines of the numbers) and residual blocks maps them
+    to embeddings. `AttnKNNClassifier.fit` trains the network leave-one-out: other rows vote on the
+    label of each row, and the gradient of the log-loss flows through the embeddings of the row and
+    of the voters. Held-out rows determine when training stops, and become entries like the others.
+    `fit` of the encoder alone fits the columns and leaves the network untrained.
 
     Parameters
     ----------
     embed_dim : int, default=128
         Size of an embedding.
     network : {"auto", "waves", "deep", "sparing"}, default="auto"
-        "waves" has high frequencies and one hidden layer; "deep" low frequencies and a residual
-        block; "sparing" is "deep" with dropped columns. "auto" tries all on up to 20,000 rows and
-        trains the one with the lowest validation loss, else "waves".
+        "waves" has periodic features of high frequency, which can follow labels that change
+        quickly with a number, and one hidden layer. "deep" has low frequencies and a residual
+        block, for smoother dependencies. "sparing" is "deep" with column dropout: each row loses
+        20 % of its columns in each training step (as in "waves"). With up to 20,000 training rows,
+        "auto" trains each network for a quarter of the epochs and chooses the one with the lowest
+        validation loss. With more rows it chooses "waves".
     width : int, default=256
         Width of the network; larger values fit more and take longer.
     dropout : float, default=0.2
         Share of the activations inside a block that each training step drops.
     layers : TableLayers, optional
-        Number of blocks, periodic features and dropped columns.
+        Number of residual blocks and periodic features, and rate of column dropout
+        (`attnknn.encoders.learned_table.TableLayers`). None uses the values of `network`.
     max_categories : int, default=64
         As in `TableEncoder`.
     candidates : {"sampled", "nearest"}, default="sampled"
@@ -131,9 +136,10 @@ class LearnedTableEncoder(Encoder):
     refresh : int, default=1
         Epochs between two searches for the nearest candidates.
     training : TrainConfig, optional
-        Defaults: batches of 256, weight decay 1e-4, a warmup of 0.05, a moving average of 0.99, a
-        learning rate of 8e-3 ("waves") or 4e-3, as many epochs as make 1,200 steps (12 to 60), and
-        a patience of a fifth of the epochs.
+        Settings of the training. Defaults: batches of 256 rows, weight decay of 1e-4, a learning
+        rate of 8e-3 ("waves") or 4e-3 that rises in the first 5 % of the steps (warmup), a moving
+        average of the weights with a decay of 0.99 per step, the number of epochs that gives about
+        1,200 steps (at least 12, at most 60), and a patience of a fifth of the epochs (at least 3).
     holdout : float, default=0.15
         Share of the rows that are not trained on.
 
@@ -142,9 +148,9 @@ class LearnedTableEncoder(Encoder):
     table_ : TableEncoder
         The fitted encoder of the columns.
     module_ : TableNet
-        The network.
-    network_ : str
-        Name of the network.
+        The network, a `torch.nn.Module`.
+    network_ : {"waves", "deep", "sparing"}
+        Name of the network in use, which "auto" has chosen.
 
     Examples
     --------

@@ -234,35 +234,39 @@ def _ranks(numbers: Floats, knots: Floats) -> Floats:
 class TableEncoder(Encoder):
     """Encode tables: scaled numbers and dates, one-hot categories. Labels are not used.
 
-    - *Numbers* (and dates, in days) are scaled to mean 0 and variance 1. A missing value becomes
-      the median; if values were missing in training, a further 0/1 column marks them.
-    - *Categories* (text, categories, booleans) are one-hot encoded. The `max_categories` most
-      frequent have a column each, the rest and unseen ones share one (without rare categories,
-      unseen ones are all zeros). Missing is a category of its own.
-    - Columns that are *constant* or entirely missing are dropped, see `dropped_`.
+    - *Numbers* (and dates, in days) are scaled to mean 0 and variance 1. A missing value is
+      replaced by the median. If values were missing in training, another 0/1 column marks them.
+    - *Categories* (texts, categories, booleans) are one-hot encoded. Each of the `max_categories`
+      most frequent categories has a column. All other categories share one more column; if `fit`
+      saw no others, an unseen category is encoded as zeros. If values were missing in training,
+      missing is a category of its own; otherwise it is encoded as an unseen category.
+    - Columns that are *constant* or entirely missing are dropped; see `dropped_`.
 
-    Two rows with different categories are at a squared distance of 2 in that column. Two random
-    rows have the same expected squared distance in a numeric column (twice its variance), and so
-    do a missing and a present number (1 + x²). So all columns have about the same weight.
+    The scaling gives all columns about the same weight in the distance of two rows. Each column
+    adds to the squared distance:
 
-    A DataFrame is matched by column name: the order does not matter, further columns are ignored,
-    a missing column is an error. An array is matched by position.
+    - categories: 2 if they differ, and 0 if they are equal;
+    - numbers: 2 on average over random pairs of rows, which is twice the variance;
+    - a missing and a present number with the scaled value x: about 1 + x², which is 2 on average.
+
+    Columns of a DataFrame are matched by name: the order does not matter, additional columns are
+    ignored, and a missing column raises an error. Columns of an array are matched by position.
 
     Parameters
     ----------
     scaling : {'standard', 'quantile', 'normal'}, default='standard'
-        'quantile' replaces a number by its rank before scaling, which limits outliers; 'normal'
-        then maps the ranks to a normal distribution.
+        'quantile' replaces a number by its rank before scaling, which limits the effect of
+        outliers. 'normal' maps the ranks to quantiles of the normal distribution (normal scores).
     max_categories : int, default=32
-        Maximum number of columns per category; more keeps rare categories apart and makes
-        embeddings wider.
+        Maximum number of categories per column that get a one-hot column of their own; the others
+        share one. Larger values keep rare categories apart and make embeddings wider.
 
     Attributes
     ----------
     columns_ : list
         The columns in use, in the order of the embedding.
     dropped_ : dict of str to str
-        Reason by name of each column that is not in use.
+        Why a column is not used, by column name.
 
     Examples
     --------

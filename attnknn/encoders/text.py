@@ -138,10 +138,10 @@ STORED = ("batch_size", "normalize", "device", "cache", "verbose")
 
 @register("encoder", "text")
 class TextEncoder(TextRows):
-    """Embeddings of texts by a pretrained sentence-transformers model; nothing is trained.
+    """Embed texts with a pretrained sentence-transformers model, which is not trained further.
 
-    Rows are a list, an array or a Series of texts, or a table of one column. A model ignores what
-    exceeds its maximum length (often 256 or 512 tokens). Needs the extra `text`.
+    Rows are a list, an array or a Series of texts, or a table of one column. A model ignores
+    the part of a text beyond its maximum length (often 256 or 512 tokens). Needs the extra `text`.
 
     Parameters
     ----------

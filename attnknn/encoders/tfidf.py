@@ -21,7 +21,7 @@ N_ITERATIONS = 2  # of the randomized SVD; more did not help on held-out rows of
 
 @register("encoder", "tfidf")
 class TfidfEncoder(TextRows):
-    """Embeddings of texts by TF-IDF and a truncated SVD (latent semantic analysis).
+    """Embed texts by TF-IDF and a truncated SVD (latent semantic analysis).
 
     Words, word bigrams and character n-grams (2 to 4) are hashed into features and weighted by
     (1 + log count) · idf. Their projection on the main axes of the training texts has unit

@@ -25,27 +25,28 @@ class FitReport:
     attention : str
         Short name of the attention in use.
     reason : str
-        Why it was chosen.
+        Why this attention was chosen.
     n_neighbors : int
         Number of neighbors in use.
     n_rows : int
         Held-out rows on which the numbers below were computed.
     effective_neighbors : float
-        Mean number of equal votes that the weights correspond to.
+        Mean effective number of voters, 1 / Σ weight², with the prior as one of them. It is the
+        number of voters with equal weights that would be as concentrated.
     oracle_accuracy : float
         Share of rows with at least one neighbor of their label: the accuracy that the best weights
         of these neighbors could reach, without the prior.
     accuracy, log_loss : float
         Accuracy and log-loss of the observed labels.
     label_noise : float
-        Estimated share of wrong labels.
+        Estimated share of wrong labels; 0 if no label noise is modeled.
     exponent : float
-        Exponent γ of the probability map.
+        Exponent γ of the probability map: probabilities are vote shares to this power, normalized.
     duplicates : float
         Share of rows with an exact duplicate among the other entries.
     value_head : str, default=""
-        How the value head compares with the vote, to which the numbers above belong; empty without
-        a value head.
+        Comparison of the value head (a network in place of the vote) with the vote. All other
+        attributes describe the vote. Empty without a value head.
 
     Examples
     --------

@@ -73,7 +73,7 @@ class DriftReport:
     alarms : tuple of Alarm
         All alarms of the stream, those of earlier calls included.
     bound : float
-        Martingale that raises an alarm.
+        Value of a martingale at which an alarm is raised.
 
     Examples
     --------
@@ -145,7 +145,7 @@ class DriftMonitor:
         Rows and labels (or None) to rank among in place of the held-out entries. They must not be
         entries of the memory.
     random_state : int, RandomState instance or None, default=None
-        Breaks ties between equal scores.
+        Seed of the random numbers that break ties between equal scores.
 
     Attributes
     ----------
@@ -195,7 +195,7 @@ class DriftMonitor:
 
     @property
     def bound(self) -> float:
-        """The martingale that raises an alarm."""
+        """Value of a martingale at which an alarm is raised."""
         return N_STREAMS / self.false_alarm_rate
 
     def watch(self, X: Any, y: Any = None) -> DriftReport:
@@ -262,7 +262,7 @@ class DriftMonitor:
         clf : AttnKNNClassifier
             The classifier that was monitored, or one loaded from its folder.
         state : dict
-            What `to_dict` returned.
+            State that `to_dict` returned.
 
         Returns
         -------

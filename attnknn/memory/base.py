@@ -144,8 +144,8 @@ class Memory(ABC, BaseEstimator):
         k : int
             Number of neighbors. A memory with fewer entries returns them all.
         exclude : ndarray of shape (n_queries,), default=None
-            Positions of the entries that the queries are. Each query's own entry and the entries
-            of its group are left out.
+            If the queries are entries of this memory, the position of each one. Its own entry and
+            the entries of its group are left out.
 
         Returns
         -------

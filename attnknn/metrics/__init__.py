@@ -6,11 +6,11 @@
   `ece_by_class`, `reliability_bins` for a diagram, `brier_parts` for the decomposition.
 - Abstention and sets: `risk_coverage`, `aurc`, `set_coverage`, `set_size`.
 
-Every metric takes `(y_true, probabilities)`: the true labels as codes 0..C-1 in the order of the
-columns (or any labels, with `classes=` naming the columns), and one row of probabilities per label.
-`set_coverage` and `set_size` take sets instead. Probabilities must be finite, within 0..1 up to
-1e-6, and sum to one up to 1e-3, as float32 and float16 inputs do; rounding errors are clipped. The
-predicted class is the first of the most probable ones.
+Every metric takes `(y_true, probabilities)`: the true labels as integer codes from 0 in the order
+of the columns (or any labels, with `classes=` naming the columns), and one row of probabilities per
+label. `set_coverage` and `set_size` take sets instead. Probabilities must be finite, within 0..1 up
+to 1e-6, and sum to one up to 1e-3, as float32 and float16 inputs do; rounding errors are clipped.
+The predicted class is the most probable one, the first if several are equal.
 """
 
 from attnknn.metrics.calibration import (

@@ -79,26 +79,26 @@ def ece(
 ) -> float:
     """Compute the expected calibration error Σ_b (n_b/n)·|accuracy_b − confidence_b|.
 
-    Biased upward: the noise of a bin cannot be negative, so that even perfect probabilities score
-    above zero. `debiased_ece` removes the bias.
+    The error is biased upward: sampling noise makes the gap of a bin positive even if the
+    probabilities are perfect. `debiased_ece` removes the bias.
 
     Parameters
     ----------
     y_true : array-like of shape (n_rows,)
-        True labels: codes 0..C-1 in the order of the columns, or labels of `classes`.
+        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
     probabilities : array-like of shape (n_rows, n_classes)
         Class probabilities.
     n_bins : int, default=15
-        Number of bins. More bins see finer errors and have more noise.
+        Number of bins. More bins resolve finer errors and have more noise.
     bins : {"width", "mass"}, default="width"
         "width" cuts 0..1 into bins of equal width, "mass" into bins with about as many rows each.
     classes : sequence, default=None
-        Label of each column; None if `y_true` holds codes.
+        Label of each column; None if `y_true` contains integer codes.
 
     Returns
     -------
     float
-        Error, 0..1; lower is better.
+        Error between 0 and 1; lower is better.
 
     Examples
     --------
@@ -136,20 +136,20 @@ def debiased_ece(
     Parameters
     ----------
     y_true : array-like of shape (n_rows,)
-        True labels: codes 0..C-1 in the order of the columns, or labels of `classes`.
+        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
     probabilities : array-like of shape (n_rows, n_classes)
         Class probabilities.
     n_bins : int, default=15
-        Number of bins. More bins see finer errors and have more noise.
+        Number of bins. More bins resolve finer errors and have more noise.
     bins : {"width", "mass"}, default="mass"
         "width" cuts 0..1 into bins of equal width, "mass" into bins with about as many rows each.
     classes : sequence, default=None
-        Label of each column; None if `y_true` holds codes.
+        Label of each column; None if `y_true` contains integer codes.
 
     Returns
     -------
     float
-        Error, 0..1; lower is better.
+        Error between 0 and 1; lower is better.
 
     Examples
     --------
@@ -184,20 +184,20 @@ def mce(
     Parameters
     ----------
     y_true : array-like of shape (n_rows,)
-        True labels: codes 0..C-1 in the order of the columns, or labels of `classes`.
+        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
     probabilities : array-like of shape (n_rows, n_classes)
         Class probabilities.
     n_bins : int, default=15
-        Number of bins. More bins see finer errors and have more noise.
+        Number of bins. More bins resolve finer errors and have more noise.
     bins : {"width", "mass"}, default="width"
         "width" cuts 0..1 into bins of equal width, "mass" into bins with about as many rows each.
     classes : sequence, default=None
-        Label of each column; None if `y_true` holds codes.
+        Label of each column; None if `y_true` contains integer codes.
 
     Returns
     -------
     float
-        Error, 0..1; lower is better.
+        Error between 0 and 1; lower is better.
 
     Examples
     --------
@@ -218,24 +218,25 @@ def ece_by_class(
 ) -> Floats:
     """Compute the calibration error of the probabilities of each class.
 
-    Σ_b (n_b/n)·|share_b − mean probability_b| over bins of equal width of the probability of that
-    class, over all rows.
+    For each class, all rows are put into bins of equal width by the probability p of that class.
+    The error is Σ_b (n_b/n)·|o_b − p_b|, with n_b the number of rows, p_b the mean probability and
+    o_b the observed frequency of the class in bin b.
 
     Parameters
     ----------
     y_true : array-like of shape (n_rows,)
-        True labels: codes 0..C-1 in the order of the columns, or labels of `classes`.
+        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
     probabilities : array-like of shape (n_rows, n_classes)
         Class probabilities.
     n_bins : int, default=15
-        Number of bins. More bins see finer errors and have more noise.
+        Number of bins. More bins resolve finer errors and have more noise.
     classes : sequence, default=None
-        Label of each column; None if `y_true` holds codes.
+        Label of each column; None if `y_true` contains integer codes.
 
     Returns
     -------
     ndarray of shape (n_classes,)
-        Errors, 0..1; lower is better. Their mean is the static calibration error.
+        Errors between 0 and 1; lower is better. Their mean is the static calibration error.
 
     Examples
     --------
@@ -269,15 +270,15 @@ def reliability_bins(
     Parameters
     ----------
     y_true : array-like of shape (n_rows,)
-        True labels: codes 0..C-1 in the order of the columns, or labels of `classes`.
+        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
     probabilities : array-like of shape (n_rows, n_classes)
         Class probabilities.
     n_bins : int, default=15
-        Number of bins. More bins see finer errors and have more noise.
+        Number of bins. More bins resolve finer errors and have more noise.
     bins : {"width", "mass"}, default="width"
         "width" cuts 0..1 into bins of equal width, "mass" into bins with about as many rows each.
     classes : sequence, default=None
-        Label of each column; None if `y_true` holds codes.
+        Label of each column; None if `y_true` contains integer codes.
 
     Returns
     -------
@@ -311,16 +312,16 @@ def smooth_ece(
     Parameters
     ----------
     y_true : array-like of shape (n_rows,)
-        True labels: codes 0..C-1 in the order of the columns, or labels of `classes`.
+        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
     probabilities : array-like of shape (n_rows, n_classes)
         Class probabilities.
     classes : sequence, default=None
-        Label of each column; None if `y_true` holds codes.
+        Label of each column; None if `y_true` contains integer codes.
 
     Returns
     -------
     float
-        Error, 0..1; lower is better.
+        Error between 0 and 1; lower is better.
 
     Examples
     --------
@@ -335,19 +336,25 @@ def smooth_ece(
 
 @dataclass(frozen=True)
 class BrierParts:
-    """The Brier score as reliability − resolution + uncertainty + within, summed over the classes.
+    """The result of `brier_parts`: the Brier score in four parts.
+
+    The Brier score is reliability − resolution + uncertainty + within. For each class, the rows are
+    put into bins of equal width by the predicted probability of that class; the parts are averages
+    over the rows and sums over the classes.
 
     Attributes
     ----------
     reliability : float
-        Squared distance of probabilities from observed frequencies; lower is better.
+        Squared difference between the mean probability and the observed frequency of the class in
+        a bin; lower is better.
     resolution : float
-        Squared distance of the frequencies of the bins from the overall one; higher is better.
+        Squared difference between the observed frequency of the class in a bin and its overall
+        frequency; higher is better.
     uncertainty : float
-        Score of the class frequencies alone; a property of the labels.
+        Brier score of always predicting the overall frequencies. It depends on the labels only.
     within : float
-        Variance of probabilities inside bins, minus twice their covariance with the labels; zero
-        where every bin holds a single probability.
+        Variance of the probabilities inside bins, minus twice their covariance with the labels. It
+        is zero if all probabilities in a bin are equal.
 
     Examples
     --------
@@ -375,8 +382,9 @@ def brier_parts(
 ) -> BrierParts:
     """Decompose the Brier score (Murphy 1973; within bins, Stephenson et al. 2008).
 
-    For each class, rows are put into bins of equal width by its probability p. With o the share of
-    rows of the class, and n_b, p_b and o_b the values of bin b:
+    For each class, rows are put into bins of equal width by its predicted probability p. Let o be
+    the overall frequency of the class, and n_b, p_b and o_b the number of rows, the mean
+    probability and the observed frequency of the class in bin b:
 
     - reliability = Σ_b (n_b/n)·(p_b − o_b)², resolution = Σ_b (n_b/n)·(o_b − o)²,
     - uncertainty = o·(1 − o), within = mean of (p − p_b)² − 2·(p − p_b)·([true] − o_b).
@@ -384,13 +392,13 @@ def brier_parts(
     Parameters
     ----------
     y_true : array-like of shape (n_rows,)
-        True labels: codes 0..C-1 in the order of the columns, or labels of `classes`.
+        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
     probabilities : array-like of shape (n_rows, n_classes)
         Class probabilities.
     n_bins : int, default=15
-        Number of bins. More bins see finer errors and have more noise.
+        Number of bins. More bins resolve finer errors and have more noise.
     classes : sequence, default=None
-        Label of each column; None if `y_true` holds codes.
+        Label of each column; None if `y_true` contains integer codes.
 
     Returns
     -------

@@ -71,11 +71,11 @@ def score_all(
     Parameters
     ----------
     y_true : array-like of shape (n_rows,)
-        True labels: codes 0..C-1 in the order of the columns, or labels of `classes`.
+        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
     probabilities : array-like of shape (n_rows, n_classes)
         Class probabilities.
     classes : sequence, default=None
-        Label of each column; None if `y_true` holds codes.
+        Label of each column; None if `y_true` contains integer codes.
 
     Returns
     -------
@@ -108,16 +108,16 @@ def accuracy(
     Parameters
     ----------
     y_true : array-like of shape (n_rows,)
-        True labels: codes 0..C-1 in the order of the columns, or labels of `classes`.
+        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
     probabilities : array-like of shape (n_rows, n_classes)
         Class probabilities.
     classes : sequence, default=None
-        Label of each column; None if `y_true` holds codes.
+        Label of each column; None if `y_true` contains integer codes.
 
     Returns
     -------
     float
-        Accuracy, 0..1; higher is better.
+        Accuracy between 0 and 1; higher is better.
 
     Examples
     --------
@@ -135,16 +135,16 @@ def balanced_accuracy(
     Parameters
     ----------
     y_true : array-like of shape (n_rows,)
-        True labels: codes 0..C-1 in the order of the columns, or labels of `classes`.
+        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
     probabilities : array-like of shape (n_rows, n_classes)
         Class probabilities.
     classes : sequence, default=None
-        Label of each column; None if `y_true` holds codes.
+        Label of each column; None if `y_true` contains integer codes.
 
     Returns
     -------
     float
-        Balanced accuracy, 0..1; higher is better.
+        Balanced accuracy between 0 and 1; higher is better.
 
     Examples
     --------
@@ -166,16 +166,16 @@ def macro_f1(
     Parameters
     ----------
     y_true : array-like of shape (n_rows,)
-        True labels: codes 0..C-1 in the order of the columns, or labels of `classes`.
+        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
     probabilities : array-like of shape (n_rows, n_classes)
         Class probabilities.
     classes : sequence, default=None
-        Label of each column; None if `y_true` holds codes.
+        Label of each column; None if `y_true` contains integer codes.
 
     Returns
     -------
     float
-        Macro F1, 0..1; higher is better.
+        Macro F1 between 0 and 1; higher is better.
 
     Examples
     --------
@@ -191,21 +191,21 @@ def macro_f1(
 def confusion_matrix(
     y_true: ArrayLike, probabilities: ArrayLike, *, classes: Sequence[Any] | None = None
 ) -> Integers:
-    """Count rows by true class (down) and predicted class (across).
+    """Count rows by true class and predicted class.
 
     Parameters
     ----------
     y_true : array-like of shape (n_rows,)
-        True labels: codes 0..C-1 in the order of the columns, or labels of `classes`.
+        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
     probabilities : array-like of shape (n_rows, n_classes)
         Class probabilities.
     classes : sequence, default=None
-        Label of each column; None if `y_true` holds codes.
+        Label of each column; None if `y_true` contains integer codes.
 
     Returns
     -------
     ndarray of shape (n_classes, n_classes)
-        Counts.
+        Counts, with true classes in rows and predicted classes in columns.
 
     Examples
     --------
@@ -230,16 +230,16 @@ def nll(
     Parameters
     ----------
     y_true : array-like of shape (n_rows,)
-        True labels: codes 0..C-1 in the order of the columns, or labels of `classes`.
+        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
     probabilities : array-like of shape (n_rows, n_classes)
         Class probabilities.
     classes : sequence, default=None
-        Label of each column; None if `y_true` holds codes.
+        Label of each column; None if `y_true` contains integer codes.
 
     Returns
     -------
     float
-        Log-loss in nats, 0..36.04; lower is better.
+        Log-loss in nats, between 0 and 36.04; lower is better.
 
     Examples
     --------
@@ -257,16 +257,17 @@ def brier(
     Parameters
     ----------
     y_true : array-like of shape (n_rows,)
-        True labels: codes 0..C-1 in the order of the columns, or labels of `classes`.
+        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
     probabilities : array-like of shape (n_rows, n_classes)
         Class probabilities.
     classes : sequence, default=None
-        Label of each column; None if `y_true` holds codes.
+        Label of each column; None if `y_true` contains integer codes.
 
     Returns
     -------
     float
-        Brier score, 0..2; lower is better.
+        Brier score between 0 and 2; lower is better. For two classes it is twice the usual score,
+        which counts one class only.
 
     Examples
     --------
@@ -284,11 +285,11 @@ def row_correct(
     Parameters
     ----------
     y_true : array-like of shape (n_rows,)
-        True labels: codes 0..C-1 in the order of the columns, or labels of `classes`.
+        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
     probabilities : array-like of shape (n_rows, n_classes)
         Class probabilities.
     classes : sequence, default=None
-        Label of each column; None if `y_true` holds codes.
+        Label of each column; None if `y_true` contains integer codes.
 
     Returns
     -------
@@ -312,11 +313,11 @@ def row_nll(
     Parameters
     ----------
     y_true : array-like of shape (n_rows,)
-        True labels: codes 0..C-1 in the order of the columns, or labels of `classes`.
+        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
     probabilities : array-like of shape (n_rows, n_classes)
         Class probabilities.
     classes : sequence, default=None
-        Label of each column; None if `y_true` holds codes.
+        Label of each column; None if `y_true` contains integer codes.
 
     Returns
     -------
@@ -340,16 +341,16 @@ def row_brier(
     Parameters
     ----------
     y_true : array-like of shape (n_rows,)
-        True labels: codes 0..C-1 in the order of the columns, or labels of `classes`.
+        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
     probabilities : array-like of shape (n_rows, n_classes)
         Class probabilities.
     classes : sequence, default=None
-        Label of each column; None if `y_true` holds codes.
+        Label of each column; None if `y_true` contains integer codes.
 
     Returns
     -------
     ndarray of shape (n_rows,)
-        Brier scores, 0..2; lower is better.
+        Brier scores between 0 and 2; lower is better.
 
     Examples
     --------

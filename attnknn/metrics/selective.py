@@ -16,16 +16,16 @@ from attnknn.records import Booleans, Floats, Integers
 
 @dataclass(frozen=True)
 class RiskCoverage:
-    """Risk and coverage if only rows of at least some confidence are answered.
+    """The result of `risk_coverage`: coverage and risk at each confidence threshold.
 
     Attributes
     ----------
     threshold : ndarray of shape (n_thresholds,)
-        The distinct confidences, falling.
+        The distinct confidences, in descending order.
     coverage : ndarray of shape (n_thresholds,)
-        Share of rows with at least that confidence.
+        Share of rows whose confidence is at least the threshold.
     risk : ndarray of shape (n_thresholds,)
-        Share of wrong predictions among them.
+        Share of wrong predictions among these rows.
 
     Examples
     --------
@@ -41,16 +41,20 @@ class RiskCoverage:
 def risk_coverage(
     y_true: ArrayLike, probabilities: ArrayLike, *, classes: Sequence[Any] | None = None
 ) -> RiskCoverage:
-    """Compute coverage and risk at every confidence that occurs.
+    """Compute coverage and risk at every distinct confidence.
+
+    A classifier that abstains below a confidence threshold answers only the rows whose largest
+    probability is at least the threshold. Coverage is the share of rows that it answers, and risk
+    is the error rate on these rows.
 
     Parameters
     ----------
     y_true : array-like of shape (n_rows,)
-        True labels: codes 0..C-1 in the order of the columns, or labels of `classes`.
+        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
     probabilities : array-like of shape (n_rows, n_classes)
         Class probabilities.
     classes : sequence, default=None
-        Label of each column; None if `y_true` holds codes.
+        Label of each column; None if `y_true` contains integer codes.
 
     Returns
     -------
@@ -79,22 +83,22 @@ def aurc(
 ) -> float:
     """Compute the area under the risk-coverage curve.
 
-    The mean over k = 1..n of the share of wrong predictions among the k most confident (Geifman and
-    El-Yaniv 2017). Rows of equal confidence may come in any order: their errors count evenly.
+    It is the mean over k = 1..n of the share of wrong predictions among the k most confident rows
+    (Geifman and El-Yaniv 2017). The order of rows of equal confidence does not matter.
 
     Parameters
     ----------
     y_true : array-like of shape (n_rows,)
-        True labels: codes 0..C-1 in the order of the columns, or labels of `classes`.
+        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
     probabilities : array-like of shape (n_rows, n_classes)
         Class probabilities.
     classes : sequence, default=None
-        Label of each column; None if `y_true` holds codes.
+        Label of each column; None if `y_true` contains integer codes.
 
     Returns
     -------
     float
-        Area, 0..1; lower is better.
+        Area between 0 and 1; lower is better.
 
     Examples
     --------
@@ -123,16 +127,16 @@ def set_coverage(
     Parameters
     ----------
     y_true : array-like of shape (n_rows,)
-        True labels: codes 0..C-1 in the order of the columns, or labels of `classes`.
+        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
     sets : array-like of shape (n_rows, n_classes)
         True where a class is in the set of a row.
     classes : sequence, default=None
-        Label of each column; None if `y_true` holds codes.
+        Label of each column; None if `y_true` contains integer codes.
 
     Returns
     -------
     float
-        Coverage, 0..1; the closer to the nominal coverage the better.
+        Coverage between 0 and 1; the closer to the nominal coverage the better.
 
     Examples
     --------
@@ -155,7 +159,7 @@ def set_size(sets: ArrayLike) -> float:
     Returns
     -------
     float
-        Size, 0..C; lower is better at the same coverage.
+        Mean size between 0 and the number of classes; at the same coverage, lower is better.
 
     Examples
     --------

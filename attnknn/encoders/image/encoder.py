@@ -39,7 +39,7 @@ MAX_SIDE = 4096
 
 @register("encoder", "image")
 class ImageEncoder(Encoder):
-    """Embeddings of small images by a network that is trained for the vote.
+    """Embed small images with a network that is trained for the vote.
 
     `fit` reads the size and colors of the images and initializes the network; the classifier then
     trains it. Rows are uint8 arrays (n, H, W), (n, H, W, 3) or (n, 3, H, W), or a list of PIL

@@ -47,6 +47,9 @@ def make_layer(
 ) -> nn.Module:
     """Build an attention layer by its name in `LAYERS`.
 
+    If a setting is given more than once, `settings` takes precedence over `from_model`, which takes
+    precedence over `common`.
+
     Parameters
     ----------
     name : str
@@ -56,12 +59,12 @@ def make_layer(
     num_heads : int
         Number of heads.
     from_model : Mapping[str, Any], default=None
-        Properties of the model: `grid_size`, `num_prefix_tokens` and the `seed` of samples. The
-        layer takes those that it needs.
+        Properties of the model: `grid_size`, `num_prefix_tokens`, and the `seed` of layers that
+        sample tokens. The layer gets those that it needs; the others are ignored.
     settings : Mapping[str, Any], default=None
-        Settings of this layer; they override `from_model`.
+        Settings of this layer, such as `n_neighbors`. An unknown one is an error.
     **common : Any
-        Settings that every layer has, such as `qkv_bias` and `attn_drop`.
+        Settings that all layers have, such as `qkv_bias` and `attn_drop`.
 
     Returns
     -------
