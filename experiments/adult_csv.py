@@ -1,8 +1,8 @@
-"""`python -m experiments.adult_csv`: the Adult table as a user has it, by the command line alone.
+"""`python -m experiments.adult_csv`: the Adult table by the command line alone.
 
 Writes the two CSV files with a header line, without the dots behind the test labels, runs
 `attnknn fit adult-train.csv --target income` and `attnknn evaluate`, and prints what they print.
-Times are of the machine as it was: run nothing beside it.
+Run nothing else meanwhile: it measures time.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def main() -> int:
         )
         seconds = time.perf_counter() - started
         print(f"{'fit took':<17} {seconds:.0f} s", flush=True)
-        told = subprocess.run(
+        output = subprocess.run(
             [*attnknn, "evaluate", "adult-train-model", "adult-test.csv", "--format", "json"],
             cwd=folder,
             check=True,
             capture_output=True,
             text=True,
         ).stdout
-    metrics = json.loads(told)["scores"]
+    metrics = json.loads(output)["scores"]
     scores = {name: metrics[name] for name in ("accuracy", "nll")}
     for name, value in metrics.items():
         print(f"{name:<17} {value:.4f}")

@@ -1,10 +1,10 @@
 """`python -m experiments.audit` measures the audit on labels that were made wrong on purpose.
 
-A share of the training labels is replaced at random before anything is fitted, and nobody is told.
-Then the probabilities that labels are wrong are compared with what was done. Runs are resumable: a
-report that exists is not made again. `python -m experiments.audit bars` prints the bars, `page`
-writes the table of docs/audit.md. Data is looked for in ATTNKNN_DATA. Where cleanlab is installed
-(2.9 or later), it ranks the same entries by the same probabilities.
+A share of the training labels is replaced at random before anything is fitted. Then the
+probabilities that labels are wrong are compared with which ones are. Runs are resumable.
+`python -m experiments.audit bars` prints the thresholds, `page` writes the table of docs/audit.md.
+Data is looked for in ATTNKNN_DATA. If cleanlab is installed (2.9 or later), it ranks the same
+entries by the same probabilities.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def cleanlab_scores(
 
 
 def bars(reports: list[dict[str, Any]]) -> Iterator[Bar]:
-    """What each report is held to."""
+    """The thresholds of each report."""
     for report in reports:
         found = report["all"]
         where = (
@@ -141,7 +141,7 @@ def bars(reports: list[dict[str, Any]]) -> Iterator[Bar]:
 
 
 def table(reports: list[dict[str, Any]]) -> str:
-    """What was expected, how honest that is and how well it ranks; means over seeds, Markdown."""
+    """Expected errors, calibration and ranking as Markdown; means over seeds."""
     head = [
         "data, attention",
         "seeds",
@@ -181,7 +181,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("command", nargs="?", choices=["run", "bars", "page"], default="run")
     parser.add_argument("--only", metavar="DATASET", choices=datasets.names())
     parser.add_argument("--rate", type=float, help=f"one of {RATES}, or another")
-    parser.add_argument("--seeds", type=int, default=3, help="so many, from 0")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds, from 0")
     parser.add_argument("--attention", choices=ATTENTIONS, help="one of the two")
     parser.add_argument("--folder", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)

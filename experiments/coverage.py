@@ -1,12 +1,12 @@
 """`python -m experiments.coverage` measures prediction sets on test rows, before and after edits.
 
-Some training rows are kept back and 100 get a wrong label before anything is fitted. Then the
+Some training rows are held back and 100 get a wrong label before anything is fitted. Then the
 classifier is edited a thousand times: 500 rows are added, 400 entries are forgotten, the 100 wrong
 labels are corrected (`--wrong` for another number). Test rows keep their labels, so coverage is
-that of true labels. Of clinc150 the test rows are unlike the training rows, so it is measured a
+that of true labels. The test rows of clinc150 differ from its training rows, so it is measured a
 second time with both shuffled, and a third time with its own validation rows and `method="split"`.
-Runs are resumable: a report that exists is not made again. `python -m experiments.coverage bars`
-prints the bars, `page` writes the table of docs/sets.md. Data is looked for in ATTNKNN_DATA.
+Runs are resumable. `python -m experiments.coverage bars` prints
+the thresholds, `page` writes the table of docs/sets.md. Data is looked for in ATTNKNN_DATA.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def below_quantile(is_held: Booleans, y: Integers, asked: float) -> Booleans:
 
 
 def bars(reports: list[dict[str, Any]]) -> Iterator[Bar]:
-    """What each report is held to."""
+    """The thresholds of each report."""
     for report in reports:
         for state in STATES:
             wrong = f"{report['edits']['relabel']} wrong labels"
@@ -281,7 +281,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m experiments.coverage", description=__doc__)
     parser.add_argument("command", nargs="?", choices=["run", "bars", "page"], default="run")
     parser.add_argument("--only", metavar="DATASET", help="one data set, known or of the list")
-    parser.add_argument("--seeds", type=int, default=2, help="so many, from 0")
+    parser.add_argument("--seeds", type=int, default=2, help="number of seeds, from 0")
     parser.add_argument("--wrong", type=int, default=N_WRONG, help="labels to correct")
     parser.add_argument("--attention", default="auto", help="what the classifier takes")
     parser.add_argument("--folder", type=Path, default=RESULTS)

@@ -1,11 +1,11 @@
 """`python -m experiments.drift` measures the drift monitor, with and without drift.
 
-Rows are split at random into remembered ones and a stream, so that without a change nothing drifts.
+Rows are split at random into entries and a stream, so that nothing drifts unless it is changed.
 Each stream is watched in several orders for false alarms, and once for each kind of change, which
-comes after 300 rows. Normal rows, without a classifier, tell what it costs to rank among entries
-that judge each other and not among rows of one's own. Runs are resumable: a report that exists is
-not made again. `python -m experiments.drift table` prints the tables and writes them into
-docs/drift.md. Data is looked for in ATTNKNN_DATA.
+comes after 300 rows. Normally distributed rows, without a classifier, show the effect of ranking
+among leave-one-out scores of entries instead of scores of separate rows. Runs are resumable.
+`python -m experiments.drift table` prints the tables and writes them into docs/drift.md. Data is
+looked for in ATTNKNN_DATA.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _new_classes(
 
 
 def measure_normal(n_columns: int, n_entries: int, trials: int) -> dict[str, Any]:
-    """The maximum of the martingale, ranked among entries and among rows of one's own."""
+    """The maximum of the martingale, ranked among entries and among separate rows."""
     most: dict[str, list[float]] = {"entries": [], "own rows": []}
     for seed in range(trials):
         generator = np.random.default_rng([seed, n_columns, n_entries])
@@ -235,7 +235,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m experiments.drift", description=__doc__)
     parser.add_argument("command", nargs="?", choices=["run", "table"], default="run")
     parser.add_argument("--only", metavar="DATASET", choices=[*ENTRIES, "normal"])
-    parser.add_argument("--seeds", type=int, help="so many, from 0")
+    parser.add_argument("--seeds", type=int, help="number of seeds, from 0")
     parser.add_argument("--folder", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
     if options.command == "run" and not run_or_report_error(lambda: _run(options)):

@@ -1,13 +1,12 @@
-"""What forgetting costs: budgets of 50, 25 and 10 % by three ways to choose who stays.
+"""What forgetting costs: budgets of 50, 25 and 10 % with three policies.
 
     python -m experiments.forgetting                 measure what has no report yet
     python -m experiments.forgetting page            write the table into docs/forgetting.md
 
-The classifier is fitted on all training rows, in an order that the seed shuffles; then entries go
-until the budget is kept, least valuable first, oldest first or at random, each budget from the one
-before, and the test rows are asked, as the fitted parts are and after a `refit`. Rows here do not
-change with time, so that the newest are as good as any. Distance attention, so that all of it takes
-minutes.
+The classifier is fitted on all training rows, shuffled by the seed. Then entries are removed down
+to each budget in turn: least valuable first, oldest first or at random. Test rows are predicted
+without and with a `refit`. Rows here do not change with time, so that the newest are as good as any
+others. Distance attention is used, so that all of it takes minutes.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ def measure(dataset: datasets.Dataset, seed: int) -> dict[str, Any]:
 
 
 def policies(generator: np.random.Generator) -> dict[str, Policy]:
-    """The ways to choose who stays."""
+    """The policies that choose which entries stay."""
 
     def at_random(clf: AttnKNNClassifier, n: int) -> Any:
         return keep_newest(clf, n, times=generator.permutation(len(clf.memory_)))
@@ -97,7 +96,7 @@ def scores_of(clf: AttnKNNClassifier, asked: tuple[Any, Any]) -> dict[str, float
 
 def table(reports: Reports) -> str:
     """Markdown: what is left of accuracy and log-loss, a line for each data set and policy."""
-    head = ["data", "who goes first", "all", *(f"{budget:.0%}" for budget in BUDGETS)]
+    head = ["data", "removed first", "all", *(f"{budget:.0%}" for budget in BUDGETS)]
     lines = [head, ["---", "---", *["--:"] * (len(head) - 2)]]
     for name in dict.fromkeys(report["dataset"] for report in reports):
         chosen = [report for report in reports if report["dataset"] == name]
@@ -133,7 +132,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("command", nargs="?", choices=["run", "page"], default="run")
     parser.add_argument("--only", metavar="DATASET", choices=datasets.names())
-    parser.add_argument("--seeds", type=int, default=3, help="so many, from 0")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds, from 0")
     parser.add_argument("--folder", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
     return run_command(options, _run, (PAGE, "forgetting"), table)

@@ -31,7 +31,7 @@ def light_gbm(seed: int) -> Any:
 
 
 class CatBoost(ClassifierMixin, BaseEstimator):
-    """CatBoost's 1,000 trees, told which columns are texts."""
+    """CatBoost's 1,000 trees, with the names of text columns."""
 
     def __init__(self, random_state: int = 0) -> None:
         self.random_state = random_state

@@ -1,8 +1,8 @@
-"""New classes by inserting rows: how soon they are known, and what the old ones lose.
+"""New classes by adding rows: their accuracy, and what the old classes lose.
 
     python -m experiments.new_classes                measure what has no report yet
     python -m experiments.new_classes page           write the table into docs/new-classes.md
-    python -m experiments.new_classes bars           each bar with the figure measured
+    python -m experiments.new_classes bars           each threshold with the measured figure
 
 A classifier is fitted on the training rows of 130 classes of CLINC150, as it is by default. Then 5
 and 10 training rows of each of the other 20 classes are added, and nothing is fitted again. All 150
@@ -126,7 +126,7 @@ def figures(reports: Reports, attention: str) -> dict[str, Interval]:
 
 
 def bars(reports: Reports) -> Iterator[Bar]:
-    """What the means over all seeds are held to."""
+    """Thresholds of the means over all seeds."""
     few, more = (f"{shots} examples" for shots in SHOTS)
     for attention in _attentions(reports):
         found = figures(reports, attention)
@@ -176,8 +176,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("command", nargs="?", choices=["run", "bars", "page"], default="run")
     parser.add_argument("--only", metavar="DATASET", choices=datasets.names(), default=DATASET)
-    parser.add_argument("--new", type=int, default=N_NEW, help="so many classes are new")
-    parser.add_argument("--seeds", type=int, default=5, help="so many, from 0")
+    parser.add_argument("--new", type=int, default=N_NEW, help="number of new classes")
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds, from 0")
     parser.add_argument("--attention", choices=ATTENTIONS, help="one of the two")
     parser.add_argument("--folder", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)

@@ -1,11 +1,11 @@
-"""`python -m experiments.out_of_scope` measures who tells strangers: rows of no remembered class.
+"""`python -m experiments.out_of_scope` measures novelty detection.
 
-CLINC150 has questions that belong to none of its 150 intents. Each measure ranks rows; its AUROC is
-the chance that an out-of-scope row looks stranger than one in scope. What might replace the
-distance to the nearest entry is compared without the test rows: on training rows, where whole
-classes are kept out of memory and are the strangers, and on the calibration part of the data with
-its hundred out-of-scope rows. Data is looked for in ATTNKNN_DATA. Runs are resumable;
-`python -m experiments.out_of_scope bars` prints the bars, `page` writes the table of docs/sets.md.
+CLINC150 has questions that belong to none of its 150 intents. Each score ranks rows; its AUROC is
+the probability that an out-of-scope row ranks above one in scope. Alternatives to the distance to
+the nearest entry are compared without the test rows: on training rows, with whole classes held out
+of the memory as novel ones, and on the calibration part with its hundred out-of-scope rows. Data is
+looked for in ATTNKNN_DATA. Runs are resumable; `python -m experiments.out_of_scope bars` prints the
+bars, `page` writes the table of docs/sets.md.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def measure(dataset: datasets.Dataset, seed: int) -> dict[str, Any]:
 
 
 def on_training_rows(X: Any, y: Integers, seed: int) -> dict[str, list[float]]:
-    """AUROCs where some classes are strangers and a fifth of the other rows are not remembered.
+    """AUROCs with some classes as novel ones and a fifth of the other rows as known queries.
 
     By distance attention: distances do not depend on the attention, and confidence little.
     """
@@ -128,7 +128,7 @@ def on_training_rows(X: Any, y: Integers, seed: int) -> dict[str, list[float]]:
 
 
 def bars(reports: list[dict[str, Any]]) -> Iterator[Bar]:
-    """What each report is held to."""
+    """The thresholds of each report."""
     for report in reports:
         where = f"{report['dataset']}, out-of-scope rows, seed {report['seed']}"
         for name in ("nearest distance", "mean of 2 distances"):
@@ -152,7 +152,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Parse, run, print."""
     parser = argparse.ArgumentParser(prog="python -m experiments.out_of_scope", description=__doc__)
     parser.add_argument("command", nargs="?", choices=["run", "bars", "page"], default="run")
-    parser.add_argument("--seeds", type=int, default=1, help="so many, from 0")
+    parser.add_argument("--seeds", type=int, default=1, help="number of seeds, from 0")
     parser.add_argument("--folder", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
     return run_command(options, _run, (ROOT / "docs" / "sets.md", "out-of-scope"), table, bars)

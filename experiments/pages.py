@@ -86,13 +86,16 @@ def run_command(
     table: Callable[[list[Report]], str],
     bars: Callable[[list[Report]], Iterable[object]] | None = None,
 ) -> int:
-    """Measure what is missing and tell what was found, or only tell, or write the page.
+    """Run an experiment of one file, print its results, or write its page.
 
     Parameters
     ----------
-    options : `command` ('run', 'bars' or 'page') and `folder`, beside those that `run` reads
-    place : the page, and the name of the comments between which the table stands
-    bars : what is told; by default the table
+    options : Namespace
+        `command` ('run', 'bars' or 'page'), `folder`, and options of `run`.
+    place : tuple of Path and str
+        The page, and the name of the comments around its table.
+    bars : callable, optional
+        Gives the lines to print; by default the table is printed.
     """
     if options.command == "run" and not run_or_report_error(lambda: run(options)):
         return 1
@@ -106,7 +109,7 @@ def run_command(
 
 
 def read_reports(folder: Path) -> list[Report]:
-    """The reports that runs left in the file of a folder, by name."""
+    """The reports in a folder, sorted by name."""
     path = folder / REPORTS
     found = json.loads(path.read_text()) if path.exists() else {}
     return [found[name] for name in sorted(found)]
@@ -115,15 +118,16 @@ def read_reports(folder: Path) -> list[Report]:
 def add_report(folder: Path, name: str, make: Callable[[], Report]) -> None:
     """Make a report and add it to the file of `folder`, unless it is there already."""
     path = folder / REPORTS
-    found = json.loads(path.read_text()) if path.exists() else {}
-    if name in found:
+    if path.exists() and name in json.loads(path.read_text()):
         return
     print(name, file=sys.stderr, flush=True)
-    write_json(path, {**found, name: make()})
+    report = make()
+    found = json.loads(path.read_text()) if path.exists() else {}  # others may have run meanwhile
+    write_json(path, {**found, name: report})
 
 
 def run_or_report_error(run: Callable[[], None]) -> bool:
-    """Whether a run ended well; what went wrong is told in one line."""
+    """Run, and print an error in one line; gives whether there was none."""
     from attnknn.errors import AttnKNNError
 
     try:

@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--corruption", choices=list(CORRUPTIONS), default="none")
     parser.add_argument("--epochs", type=int, help="other than the settings say")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--rows", type=int, help="only so many training rows, for a try")
+    parser.add_argument("--rows", type=int, help="number of training rows, for a quick try")
     parser.add_argument("--results", type=Path, default=RESULTS)
     chosen = parser.parse_args(arguments)
     if chosen.corruption == "worst" and chosen.data != "cifar10":

@@ -1,1 +1,1 @@
-"""Every table of the research measured again, and a page that says what came of each claim."""
+"""Studies that test the claims of the research, and the page of their outcomes."""
