@@ -180,7 +180,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             Weights of the rows: a neighbor of weight 2 votes with the weight of two. Rows of
             weight 0 are left out.
         ids : array-like of shape (n_rows,), default=None
-            Distinct integers or strings; None is 0 to n_rows − 1.
+            Distinct integers or strings; None numbers the rows from 0.
         groups : array-like of shape (n_rows,), default=None
             Integers; rows of one group never vote for each other in leave-one-out.
         payloads : sequence of length n_rows, default=None
@@ -298,9 +298,9 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_queries, n_features), default=None
-            Rows; None is all entries, each without itself and its group.
+            Rows. None searches for all entries, and leaves out each entry itself and its group.
         n_neighbors : int, default=None
-            Number of neighbors; None is `n_neighbors_`.
+            Number of neighbors; None uses `n_neighbors_`.
         return_distance : bool, default=True
             Whether to return the distances too.
 
@@ -336,8 +336,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         Returns
         -------
         list of Evidence
-            One per row. With a value head it shows the inputs of the head, and says so
-            (`is_exact`).
+            One per row. With a value head it shows the inputs of the head, and `is_exact` is False.
         """
         from attnknn.evidence import evidence_of
 
@@ -392,8 +391,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             'jackknife+' answers again without each held-out entry. Guarantee: at least
             1 − 2 (1 − `coverage`), in practice about `coverage`, for observed labels.
         score : {'lac', 'aps', 'raps'} or SetScore, default='lac'
-            'lac' makes the smallest sets, 'aps' larger ones where the classifier is unsure, 'raps'
-            fewer long ones.
+            'lac' gives the smallest sets, 'aps' larger sets where the classifier is unsure, 'raps'
+            fewer large sets than 'aps'.
         calibration_rows : tuple (X, y), default=None
             Rows and labels for 'split', none of which may be in the memory.
         random_state : int or None, default=None
@@ -597,7 +596,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def refit(self) -> Self:
-        """Fit attention, calibration and value head again on the present entries.
+        """Fit attention, calibration and value head again on the current entries.
 
         The encoder stays: the rows that it was fitted on are not kept, only their embeddings.
 
@@ -631,12 +630,12 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def edit(self, change: Callable[[FittedModel], FittedModel]) -> Self:
-        """Replace the fitted model by what a function of `attnknn.editing` makes of it.
+        """Replace the fitted model by the result of a function, such as one of `attnknn.editing`.
 
         Parameters
         ----------
         change : callable
-            Takes the present `FittedModel` and returns the next one.
+            Takes the current `FittedModel` and returns the new one.
 
         Returns
         -------
@@ -650,14 +649,14 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     def save(self, path: str | Path, *, discard_history: bool = False) -> None:
         """Write the classifier to a folder of JSON, npy and safetensors files, without pickle.
 
-        An older model there is replaced whole or not at all.
+        An older model in the folder is replaced atomically: as a whole or not at all.
 
         Parameters
         ----------
         path : str or Path
             The folder.
         discard_history : bool, default=False
-            Replace also a model that has a log of edits or snapshots, which are lost.
+            Whether to replace a model that has a log of edits or snapshots, which are then lost.
         """
         from attnknn.storage import save_classifier
 
@@ -666,7 +665,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a classifier from a folder that `save` wrote; runs no code from it.
+        """Read a classifier from a folder that `save` wrote, without running code from it.
 
         Parameters
         ----------

@@ -182,7 +182,7 @@ class Evidence:
         Parameters
         ----------
         ax : matplotlib.axes.Axes, default=None
-            Axes to draw on; None makes new ones.
+            Axes to draw on; None creates new axes.
 
         Returns
         -------

@@ -99,8 +99,8 @@ class KEnsembleAttention(SeveralSizesAttention):
     Parameters
     ----------
     sizes : tuple of int, default=None
-        Number of neighbors of each vote, increasing, at most `n_neighbors`. None is a sixteenth, a
-        quarter and all of `n_neighbors`.
+        Number of neighbors of each vote, increasing, at most `n_neighbors`. None uses a sixteenth,
+        a quarter and all of `n_neighbors`.
     weighting : {'equal', 'fitted'}, default='equal'
         'fitted' weighs the sizes, equally for all queries, by their leave-one-out likelihood.
 

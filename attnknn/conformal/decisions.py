@@ -102,7 +102,7 @@ class Decisions:
         Parameters
         ----------
         ax : matplotlib.axes.Axes, default=None
-            Axes to draw on; None makes new ones.
+            Axes to draw on; None creates new axes.
 
         Returns
         -------

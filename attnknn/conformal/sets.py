@@ -89,7 +89,7 @@ class PredictionSets:
         Parameters
         ----------
         ax : matplotlib.axes.Axes, default=None
-            Axes to draw on; None makes new ones.
+            Axes to draw on; None creates new axes.
 
         Returns
         -------

@@ -181,7 +181,7 @@ class Audit:
         Parameters
         ----------
         ax : matplotlib.axes.Axes, default=None
-            Axes to draw on; None makes new ones.
+            Axes to draw on; None creates new axes.
 
         Returns
         -------

@@ -172,7 +172,7 @@ class WhatIf:
         Parameters
         ----------
         ax : matplotlib.axes.Axes, default=None
-            Axes to draw on; None makes new ones.
+            Axes to draw on; None creates new axes.
 
         Returns
         -------

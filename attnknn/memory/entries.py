@@ -115,7 +115,7 @@ NOBODY = ""
 
 @dataclass(frozen=True)
 class Entries:
-    """Entries of a memory: one row of every array each.
+    """Entries of a memory, as arrays with one row per entry.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ class Entries:
     ids : ndarray of shape (n_entries,)
         Distinct integers or strings.
     groups : ndarray of shape (n_entries,)
-        Entries of one group are left out of each other's leave-one-out search; -1 is no group.
+        Entries of one group are left out of each other's leave-one-out search; -1 means no group.
     sample_weight : ndarray of shape (n_entries,)
         Positive weights; a neighbor's log weight is added to its score.
     held_out : ndarray of shape (n_entries,)
@@ -134,9 +134,9 @@ class Entries:
     payloads : ndarray of shape (n_entries,), default=None
         Objects shown with the evidence.
     subjects : ndarray of shape (n_entries,), default=None
-        Data subject (person) of each entry as a string; "" is nobody.
+        Data subject (person) of each entry as a string; "" means no subject.
     decay : ndarray of shape (n_entries,), default=None
-        Factor of the sample weight, above 0, up to 1; None is no decay.
+        Factor of the sample weight, above 0, up to 1; None means no decay.
 
     Examples
     --------
