@@ -34,7 +34,7 @@ def main() -> None:
     rows = drawn(n, WIDTH)
     clf = AttnKNNClassifier(K, attention="distance", calibration=None, random_state=0)
     clf.fit(rows, np.arange(n) % 50)
-    clf._others()  # built by the first question about all entries; from then on it is kept
+    clf.model_.neighbor_graph  # noqa: B018  (built when first needed; edits then update it)
     report: dict[str, Any] = {"machine": machine(), "repeats": repeats}
     report[f"one edit of {n:,} rows"] = show(
         "One edit", single(clf, rows, repeats), "one scan, NumPy"
@@ -69,7 +69,7 @@ def durable(clf: AttnKNNClassifier, repeats: int) -> dict[str, float]:
     with TemporaryDirectory() as folder:
         clf.save(f"{folder}/model")
         with open_for_editing(f"{folder}/model") as model:
-            model.classifier._others()
+            model.classifier.model_.neighbor_graph  # noqa: B018
             for turn in range(repeats + 1):
                 for name, thing in (("in memory", clf), ("on the disk", model)):
                     row = new[2 * turn : 2 * turn + 1]

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from sklearn.neighbors import KNeighborsClassifier
 
-from attnknn import AttnKNNClassifier, LearnedAttention, datasets
+from attnknn import AttnKNNClassifier, LearnedAttention
 from attnknn.errors import MissingDataError
+from attnknn.research import datasets
 from attnknn.training import TrainConfig
 from benchmarks.search import Work, drawn, flat, machine, on_threads, show, timed
 
