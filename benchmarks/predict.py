@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ def batch(n: int, width: int = 256, k: int = 16) -> Work:
     rows, labels, queries = drawn(n, width), labels_of(n), drawn(1000, width, seed=1)
     index = flat(rows)
     distance = AttnKNNClassifier(k, attention="distance", random_state=0).fit(rows, labels)
-    distance.n_neighbors_ = k  # the fit may choose fewer, which would be faster
+    distance.model_ = replace(distance.model_, n_neighbors=k)  # the fit may choose fewer
     quick = LearnedAttention(max_rows=2000, training=TrainConfig(epochs=1))
     learned = AttnKNNClassifier(k, attention=quick, random_state=0).fit(rows, labels)
     learned.predict_proba(queries[:1])  # trust and projections are computed on the first call
@@ -71,7 +72,7 @@ def single(n: int, width: int = 256, k: int = 16) -> Work:
     """Ten queries, one after the other."""
     rows, queries = drawn(n, width), drawn(10, width, seed=1)
     model = AttnKNNClassifier(k, attention="distance", random_state=0).fit(rows, labels_of(n))
-    model.n_neighbors_ = k
+    model.model_ = replace(model.model_, n_neighbors=k)
     index = flat(rows)
     each = [queries[i : i + 1] for i in range(len(queries))]
     return {
