@@ -61,8 +61,18 @@ def _seeds(_context: click.Context, _option: click.Parameter, text: str | None) 
     return numbers
 
 
+def _encoder(_context: click.Context, _option: click.Parameter, name: str) -> str:
+    """The name of an encoder that needs no training."""
+    from attnknn.registry import registered
+
+    usable = [n for n, cls in registered("encoder").items() if not getattr(cls, "is_trained", 0)]
+    if name not in ("auto", *usable):
+        raise click.BadParameter(f"{name!r} is not one of {', '.join(['auto', *usable])}.")
+    return name
+
+
 @command()
-@click.argument("claim", type=click.Choice(CLAIMS))
+@click.argument("claim", type=click.Choice(CLAIMS), metavar="STUDY")
 @section(
     "Data and model",
     option("--dataset", default="digits", help="Name of a data set, see `attnknn datasets`."),
@@ -78,15 +88,24 @@ def _seeds(_context: click.Context, _option: click.Parameter, text: str | None) 
         type=click.Choice(["narrow", "wide", "none"]),
         help="Image network; 'none' uses vectors as they are.  [default: narrow]",
     ),
-    option("--encoder", default="auto", help="Encoder of tables and vectors."),
-    option("--preset", type=click.Choice(PRESETS), help="Settings of a published experiment."),
+    option(
+        "--encoder",
+        default="auto",
+        callback=_encoder,
+        help="Encoder of tables and vectors: auto, identity, tabular, text or tfidf.",
+    ),
+    option(
+        "--preset",
+        type=click.Choice(PRESETS),
+        help="Settings of an experiment of the research documents.",
+    ),
     option(
         "--full",
         is_flag=True,
         parameter="is_full",
         help="With --preset, use its full-size network instead of a small one.",
     ),
-    option("--settings", type=FILE, help="TOML file with further settings of the claim."),
+    option("--settings", type=FILE, help="TOML file with further settings of the study."),
 )
 @section(
     "Output",
@@ -108,11 +127,23 @@ def experiment(
     settings: Path | None,
     page: bool,
 ) -> None:
-    """Measure a research claim on a data set.
+    """Run a study of the research on a data set.
 
     Every method gets the same rows, labels and seeds. Results are added to a report.json seed by
-    seed; an interrupted command continues where it stopped. Claims: main (all methods), k-sweep,
-    noise, imbalance, shots, shift, ablation, index, theory, overhead.
+    seed; an interrupted command continues where it stopped.
+
+    \b
+    STUDY is one of:
+      main       all methods on the same embeddings
+      k-sweep    several numbers of neighbors
+      noise      wrong training labels
+      imbalance  classes that are rare in training
+      shots      few training rows per class
+      shift      corrupted test images
+      ablation   learned attention without single parts of it
+      index      time, recall and size of indexes for neighbor search
+      theory     bounds of the theory compared with measured values
+      overhead   time per prediction of each kind of attention
     """
     from attnknn.research.experiments.study import Study, measure
 
@@ -183,7 +214,7 @@ def _lines(outcome: Outcome) -> list[str]:
 @command()
 @click.argument("folder", type=FILE)
 @option("-o", "--out", type=FILE, help="Folder for the page.  [default: FOLDER-report]")
-@option("--ours", help="Method that others are compared with.  [default: attnknn]")
+@option("--reference", "ours", help="Method that the others are compared with.  [default: attnknn]")
 @option("--title", help="Title of the page.  [default: the name of FOLDER]")
 def report(folder: Path, out: Path | None, ours: str | None, title: str | None) -> None:
     """Make an HTML page from results of experiments.
@@ -193,6 +224,8 @@ def report(folder: Path, out: Path | None, ours: str | None, title: str | None) 
     """
     from attnknn.research.evaluation.report import check_folder
 
+    if not folder.exists():
+        raise click.ClickException(f"The folder {folder} does not exist.")
     out = out or Path(f"{folder.resolve().name}-report")
     check_folder(out)
     with progress("Drawing figures"):
@@ -285,7 +318,7 @@ def _check_ours(found: Collected, asked: str | None) -> None:
     methods = list(dict.fromkeys(m for table in found.tables.values() for m in table.methods))
     if asked is not None and found.tables and asked not in methods:
         known = ", ".join(map(repr, methods))
-        raise click.UsageError(f"--ours must be one of {known}; got {asked!r}.")
+        raise click.UsageError(f"--reference must be one of {known}; got {asked!r}.")
 
 
 def _ours(methods: list[str], asked: str | None) -> str:
@@ -314,11 +347,11 @@ def datasets(style: str) -> None:
 
 
 def _listed(rows: list[CatalogRow]) -> Iterator[str]:
-    yield f"{'name':<{NAME_WIDTH}} {'kind':<8} {'rows':>7} {'classes':>8}  here  source"
+    yield f"{'name':<{NAME_WIDTH}} {'kind':<8} {'rows':>7} {'classes':>8}  available  source"
     for row in rows:
-        here = "no" if row.missing else "yes"
+        available = "no" if row.missing else "yes"
         size = f"{row.n_rows:>7,} {row.n_classes:>8}"
-        yield f"{row.name:<{NAME_WIDTH}} {row.kind:<8} {size}  {here:<4}  {row.source}"
+        yield f"{row.name:<{NAME_WIDTH}} {row.kind:<8} {size}  {available:<9}  {row.source}"
 
 
 def _missing(rows: list[CatalogRow]) -> Iterator[str]:

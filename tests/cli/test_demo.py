@@ -48,6 +48,8 @@ def test_the_demo_leaves_a_report_with_figures_and_a_model(short: None, tmp_path
     result = run("demo", "--out", tmp_path / "demo")
     assert result.exit_code == 0, result.output
     assert "3. Find label errors" in result.stdout
+    assert "AttnKNN chose distance attention" in result.stdout
+    assert f"  #{story.FLIPPED}  a " in result.stdout  # a line of the table of evidence
     check_report(tmp_path / "demo")
     assert len(AttnKNNClassifier.load(tmp_path / "demo" / "model").memory_) == 1436
     assert run("demo", "--out", tmp_path / "demo").exit_code == 0  # again over its own folder

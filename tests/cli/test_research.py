@@ -105,7 +105,8 @@ def test_numbers_are_printed_and_drawn(tmp_path):
         (["main", "--dataset", "iris", "--preset", "experiment-4"], 1, "trains an image encoder"),
         (["main", "--settings", "nowhere.toml"], 1, "nowhere.toml: No such file"),
         (["main", "--preset", "experiment-4", "--network", "wide"], 2, "network of its own"),
-        (["main", "--dataset", "iris", "--network", "none"], 2, "Networks are for images"),
+        (["main", "--dataset", "iris", "--network", "none"], 2, "iris is a table; omit --network."),
+        (["main", "--encoder", "foo"], 2, "'foo' is not one of auto, identity, tabular"),
         (["shift", "--dataset", "iris"], 1, "Only images that a network is trained on"),
         (["main", "--dataset", "iris", "--rows", "1000"], 1, "at most the 120 training rows"),
     ],
@@ -173,9 +174,12 @@ def test_experiments_become_a_page(results, tmp_path):
 
 
 def test_bad_arguments_of_report_are_one_line(results, tmp_path):
-    done = run("report", results, "--ours", "nobody", "-o", tmp_path / "page")
+    done = run("report", results, "--reference", "nobody", "-o", tmp_path / "page")
     assert done.exit_code == 2
-    assert "--ours must be one of 'uniform', 'attnknn'" in done.output
+    assert "--reference must be one of 'uniform', 'attnknn'" in done.output
+    done = run("report", tmp_path / "nowhere")
+    assert done.exit_code == 1
+    assert "nowhere does not exist" in done.output
     done = run("report", tmp_path)
     assert done.exit_code == 1
     assert "There is no report.json below" in done.output

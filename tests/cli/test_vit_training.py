@@ -157,8 +157,8 @@ def test_options_that_no_layer_reads_are_reported(data: Path, tmp_path: Path) ->
     flags = "--layer KvtAttention --K 4 --key_drop 0.5 --branch_ratio 0.2 --num_epochs 1"
     done = vit(f"train {SMALL} --data_path {data} --output_dir {tmp_path} {flags}")
     assert done.exit_code == 0
-    assert "--branch_ratio is not used by KvtAttention." in words(done)
-    assert "--key_drop is not used by KvtAttention." in words(done)
+    assert "--branch-ratio is not used by KvtAttention." in words(done)
+    assert "--key-drop is not used by KvtAttention." in words(done)
     assert "--K is not read" not in words(done)
 
 
@@ -186,7 +186,7 @@ def test_a_model_is_not_tested_as_another_one(data: Path, tmp_path: Path) -> Non
     assert vit(f"{command} --num_epochs 1").exit_code == 0
     same = vit(f"{command} --layer Attention --test_only")
     assert same.exit_code == 0, words(same)
-    for other in ("--layer KvtAttention", "--d_hidden 24", "--resize 64"):
+    for other in ("--layer KvtAttention", "--d-hidden 24", "--resize 64"):
         done = vit(f"{command} {other} --test_only")
         assert done.exit_code == 2
         assert "which was trained with " + other.split()[0] in words(done)
@@ -198,7 +198,7 @@ def test_a_model_is_not_tested_as_another_one(data: Path, tmp_path: Path) -> Non
         ("--layer NeighborhoodAttention --K 100", "--K times `dilation` must be at most"),
         ("--layer KvtAttention --K 18", "--K must be at most"),
         ("--resize 30", "--resize"),
-        ("--d_hidden 13", "--d_hidden"),
+        ("--d_hidden 13", "--d-hidden"),
         ("--validation 0", "0<x<1"),
         ("--momentum 1", "0<=x<1"),
     ],
@@ -215,7 +215,7 @@ def test_samples_without_effect_are_reported(data: Path, tmp_path: Path) -> None
     command = f"train {SMALL} --num_epochs 1 --data_path {data} --layer ConvNNAttention --K 3"
     done = vit(f"{command} --num_samples 5 --output_dir {tmp_path / 'out'}")
     assert done.exit_code == 0
-    assert "--num_samples has no effect with --sampling_type all." in words(done)
+    assert "--num-samples has no effect with --sampling-type all." in words(done)
 
 
 def test_only_the_settings_that_differ_are_named_when_resuming(begun: tuple[str, Path]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from attnknn import __version__
 from attnknn._optional import require
-from attnknn.cli.demo.story import METRICS, OURS, Story, cells_of
+from attnknn.cli.demo.story import METRICS, OURS, Story, cells_of, choice_of
 from attnknn.errors import InvalidInputError, MissingExtraError
 from attnknn.metrics import ReliabilityBins
 from attnknn.metrics.calibration import bins_of_confidence
@@ -80,6 +80,7 @@ def _markdown(
         head, *lines = cells_of(table)
         rule = ["---", *["--:"] * (len(head) - 1)]
         parts.append("\n".join(f"| {' | '.join(cells)} |" for cells in [head, rule, *lines]))
+        parts.append(choice_of(table))
     for chapter in story.chapters:
         words, _, block = chapter.text.partition("\n\n")
         parts += [f"## {chapter.title}", words, *([f"```\n{block}\n```"] if block else [])]
@@ -90,7 +91,8 @@ def _markdown(
 def _html(intro: str, tables: list[Table], story: Story, figures: dict[str, str], note: str) -> str:
     parts = [f"<h1>AttnKNN: a demonstration</h1><p>{_safe(intro)}</p>"]
     parts.append(f"<h2>{HEADING}</h2>")
-    parts += [_html_table(cells_of(table)) for table in tables]
+    for table in tables:
+        parts.append(f"{_html_table(cells_of(table))}<p>{_safe(choice_of(table))}</p>")
     parts += [_html_figure(name, figures) for name in ("comparison.png", "reliability.png")]
     for chapter in story.chapters:
         words, _, block = chapter.text.partition("\n\n")
@@ -132,7 +134,7 @@ def draw_all(folder: Path, tables: list[Table], story: Story) -> dict[str, str]:
             _reliability(tables),
         ),
         "evidence.png": (
-            "A test row, the neighbors with the highest weights, and the one with the wrong label.",
+            "A test row and the neighbors with the highest weights; one has the wrong label.",
             _evidence(story),
         ),
     }

@@ -125,7 +125,7 @@ def _root(folder: Path, names: tuple[str, ...]) -> Path:
                 return root / name
     raise MissingDataError(
         f"{folder} must have a folder {names[0]!r} with a subfolder for each class. Give the "
-        "folder above it with --data_path."
+        "folder above it with --data-path."
     )
 
 

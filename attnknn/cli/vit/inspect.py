@@ -26,7 +26,7 @@ from attnknn.cli.vit.train import MODEL, REPORT, read_args, scores_record, test_
 @option("workers", 0, "Threads that read files ahead.", type=COUNT)
 @choice("format", ("text", "json"), "text", "Format of the output.")
 def test(folder: Path, **options: Any) -> None:
-    """Test the model of `attnknn vit train` in FOLDER."""
+    """Test the model that `attnknn vit train` saved in FOLDER."""
     test_folder(folder, options)
 
 
@@ -69,7 +69,7 @@ def open_model(folder: Path, device: Any) -> Any:
     path = folder / MODEL
     if not path.is_file():
         raise click.ClickException(
-            f"{folder} has no trained model. Train one with `attnknn vit train --output_dir "
+            f"{folder} has no trained model. Train one with `attnknn vit train --output-dir "
             f"{folder}`."
         )
     return load_vit(path, device)
@@ -104,7 +104,7 @@ def _read_data(
 )
 @option("blocks", None, "Blocks to show, as 1,6,12.  [default: all]")
 @option("head", None, "Attention head, from 0.  [default: mean of all]", type=COUNT)
-@option("most", 9, "Tokens shown of a layer that attends to all.", type=WHOLE)
+@option("most", 9, "For layers that attend to all tokens, show only this many.", type=WHOLE)
 def show(
     folder: Path,
     image: Path,

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from attnknn.cli.commands import Decorator, section
-from attnknn.cli.commands import option as plain_option
+from attnknn.cli.commands import Decorator, Option, section
 from attnknn.cli.options import COUNT, FILE, NOT_NEGATIVE, POSITIVE, PROPORTION, WHOLE
 
 if TYPE_CHECKING:
@@ -65,13 +64,30 @@ class _Layers(click.ParamType[tuple[str, ...]]):
         return names
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002
-        return f"[{'|'.join(LAYERS)}]"
+        return "NAME[,NAME...]"
+
+
+def flag_of(name: str) -> str:
+    """The option of a parameter, as help and messages write it.
+
+    >>> flag_of("num_layers")
+    '--num-layers'
+    """
+    return f"--{name.replace('_', '-')}"
+
+
+class _VitOption(Option):
+    """An option that may also be written with underscores, which help and messages omit."""
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        shown, self.opts = self.opts, [*self.opts, f"--{self.name}"]
+        super().add_to_parser(parser, ctx)
+        self.opts = shown
 
 
 def option(name: str, default: Any = None, help: str = "", **more: Any) -> Decorator:
-    """An option that may be written with underscores or dashes."""
-    flags = dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}"))
-    return plain_option(*flags, name, default=default, help=help, **more)
+    """An option with dashes; the underscores of the research's command lines work too."""
+    return click.option(flag_of(name), name, cls=_VitOption, default=default, help=help, **more)
 
 
 def switch(name: str, help: str) -> Decorator:
@@ -95,7 +111,15 @@ def names_in(*decorators: Decorator) -> frozenset[str]:
 model_options = section(
     "Model",
     option(
-        "layer", "Attention", "Attention layer; or a,b,c with one for each block.", type=_Layers()
+        "layer",
+        "Attention",
+        "Layer of all blocks, or one for each block, separated by commas: Attention (all tokens), "
+        "ConvNNAttention (convolution over the K most similar tokens), KvtAttention (the K highest "
+        "scores), LocalAttention and NeighborhoodAttention (a window of the sequence), "
+        "NeighborhoodAttention2D (a square of K patches), SparseAttention (a fixed pattern), "
+        "BranchConv and BranchAttention (ConvNNAttention on some channels, convolution or "
+        "attention on the others).",
+        type=_Layers(),
     ),
     option("patch_size", 16, "Side of a patch in pixels.", type=WHOLE),
     option("num_layers", 12, "Number of blocks.", type=WHOLE, parameter="depth"),
@@ -127,8 +151,19 @@ layer_options = section(
         type=WHOLE,
         parameter="n_neighbors",
     ),
-    choice("sampling_type", ("all", "random", "spatial"), "all", "Candidate neighbors."),
-    option("num_samples", -1, "Candidates: 32 of random, 8 for an 8x8 grid; -1 is all.", type=int),
+    choice(
+        "sampling_type",
+        ("all", "random", "spatial"),
+        "all",
+        "Tokens that may be neighbors: all, a random sample, or a grid.",
+    ),
+    option(
+        "num_samples",
+        -1,
+        "Number of candidates: with --sampling-type random, of tokens (32); with spatial, along "
+        "each side of a grid of tokens (8 is 8x8). -1 is all.",
+        type=int,
+    ),
     option("sample_padding", 0, "Border of the candidate grid to omit.", type=COUNT),
     choice("magnitude_type", ("cosine", "euclidean", "matmul"), "matmul", "Similarity of tokens."),
     choice("similarity_type", FEATURES, "Col", "Compare features, positions, or both."),
@@ -187,15 +222,15 @@ training_options = section(
     option(
         "validation", 0.1, "Share of training rows that select the best epoch.", type=PROPORTION
     ),
-    choice("device", DEVICES, "cuda", "Device."),
+    choice("device", DEVICES, "auto", "Device; auto uses a GPU if there is one."),
     option("seed", 0, "Random seed.", type=COUNT),
 )
 output_options = section(
     "Output",
     option("output_dir", Path("./Output/VGG/ConvNN"), "Folder for model and reports.", type=FILE),
-    switch("test_only", "Test the model of --output_dir without training."),
+    switch("test_only", "Test the model of --output-dir without training."),
     switch("resume", "Continue an interrupted training."),
-    switch("force", "Replace what is in --output_dir."),
+    switch("force", "Replace what is in --output-dir."),
 )
 
 NEAREST = frozenset(
@@ -234,7 +269,7 @@ def model_settings(options: dict[str, Any], *, in_chans: int, num_classes: int) 
     depth = options["num_layers"]
     if len(names) not in (1, depth):
         raise click.UsageError(
-            f"--layer has {len(names)} layers but --num_layers is {depth}: give one layer, or one "
+            f"--layer has {len(names)} layers but --num-layers is {depth}: give one layer, or one "
             "for each block."
         )
     settings = [layer_settings(name, options) for name in names]
@@ -301,7 +336,7 @@ def options_without_effect(options: dict[str, Any]) -> list[str]:
     """Messages about options that other options leave without effect.
 
     >>> options_without_effect({"sampling_type": "all", "num_samples": 5, "sample_padding": 0})
-    ['--num_samples has no effect with --sampling_type all.']
+    ['--num-samples has no effect with --sampling-type all.']
     """
     kind = options["sampling_type"]
     unused = {
@@ -309,7 +344,7 @@ def options_without_effect(options: dict[str, Any]) -> list[str]:
         "sample_padding": kind != "spatial" and options["sample_padding"] != 0,
     }
     return [
-        f"--{name} has no effect with --sampling_type {kind}."
+        f"{flag_of(name)} has no effect with --sampling-type {kind}."
         for name, is_unused in unused.items()
         if is_unused
     ]

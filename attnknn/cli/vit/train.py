@@ -40,9 +40,9 @@ MODEL_OPTIONS |= {"resize"}
 def train(ctx: click.Context, /, **options: Any) -> None:
     """Train a Vision Transformer and test it.
 
-    Options may be written with dashes or underscores. --output_dir receives the model of the epoch
-    with the highest validation accuracy, args.txt, model.txt, train_eval_results.txt, report.json
-    and curves.png. Test images are used for the final test only.
+    --output-dir receives the model of the epoch with the highest validation accuracy, args.txt,
+    model.txt, train_eval_results.txt, report.json and curves.png. Test images are used for the
+    final test only.
     """
     from attnknn.cli.vit.inspect import test_folder
     from attnknn.training.devices import device_of
@@ -66,15 +66,15 @@ def train(ctx: click.Context, /, **options: Any) -> None:
 
 
 def _check_as_trained(folder: Path, given: dict[str, Any]) -> None:
-    """--test_only accepts model options only with the values of the training."""
+    """--test-only accepts model options only with the values of the training."""
     if not (folder / REPORT).exists():
         return
     trained = read_args(folder)
     for name, value in given.items():
         if trained.get(name, value) != value:
             raise click.UsageError(
-                f"--test_only tests the model of {folder}, which was trained with --{name} "
-                f"{trained[name]}, not {value}."
+                f"--test-only tests the model of {folder}, which was trained with "
+                f"{vit_options.flag_of(name)} {trained[name]}, not {value}."
             )
 
 
@@ -153,7 +153,9 @@ def _layer_errors(layers: Sequence[str]) -> Iterator[None]:
 
 def _report_unused_options(options: dict[str, Any], given: set[str]) -> None:
     for name in vit_options.unread_options(options["layer"], given):
-        click.echo(f"--{name} is not used by {', '.join(options['layer'])}.", err=True)
+        click.echo(
+            f"{vit_options.flag_of(name)} is not used by {', '.join(options['layer'])}.", err=True
+        )
     for line in vit_options.options_without_effect(options):
         click.echo(line, err=True)
 
@@ -278,8 +280,8 @@ def check_free(folder: Path, *, resume: bool, force: bool) -> None:
         )
     if has_model:
         raise click.UsageError(
-            f"{folder} has a trained model. Test it with --test_only, replace it with --force, or "
-            "choose another --output_dir."
+            f"{folder} has a trained model. Test it with --test-only, replace it with --force, or "
+            "choose another --output-dir."
         )
 
 

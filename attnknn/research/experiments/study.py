@@ -24,6 +24,7 @@ from attnknn.research.experiments.running import run_cells, run_measurements
 PRESETS: dict[str, dict[str, Any]] = tomllib.loads(
     (files("attnknn.research.experiments") / "presets.toml").read_text(encoding="utf-8")
 )
+KINDS = {"table": "a table", "vectors": "a set of vectors", "images": "a set of images"}
 SEEDS = (0, 1, 2, 3, 4)
 
 
@@ -185,9 +186,7 @@ def check_options(study: Study) -> None:
         )
     source = datasets.SOURCES.get(study.dataset)
     if source is not None and not has_images(source):
-        raise InvalidSettingError(
-            f"Networks are for images, and {study.dataset!r} has none; leave out {study.network!r}."
-        )
+        raise InvalidSettingError(f"{study.dataset} is {KINDS[source.kind]}; omit `network`.")
 
 
 def _set_up(study: Study, progress: Progress) -> tuple[Setup, MethodSettings, Sequence[int]]:

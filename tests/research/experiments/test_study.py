@@ -359,7 +359,7 @@ def test_pixels_can_be_taken_as_they_are(tmp_path):
         ),
         ({"preset": "experiment-7"}, "No preset is called 'experiment-7'"),
         ({"preset": "experiment-5", "network": "wide"}, "has a network of its own"),
-        ({"dataset": "iris", "network": "none"}, "Networks are for images"),
+        ({"dataset": "iris", "network": "none"}, "iris is a table; omit `network`"),
         ({"is_full": True}, "name a preset"),
         ({"claim": "shift", "dataset": "iris"}, "Only images that a network is trained on"),
         ({"claim": "shift", "network": "none"}, "Only images that a network is trained on"),
