@@ -296,3 +296,10 @@ def test_whatif_refuses_what_it_cannot_read(model: Path, rows: Path) -> None:
     assert run("whatif", model, rows, "--relabel", "bird").exit_code == 2
     assert "does not name an entry" in refused("whatif", model, rows, "--relabel", "nobody=bird")
     assert "not a class of this model" in refused("whatif", model, rows, "--relabel", "id-0-000=x")
+
+
+def test_a_table_without_decisions_says_which_columns_it_needs(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "other.csv").write_text("id,label\nid-0-000,cat\n")
+    line = refused("relabel", model, tmp_path / "other.csv")
+    assert "has no column 'decision'" in line
+    assert "needs the columns `id` and `decision`, as written by `attnknn audit -o`" in line
