@@ -201,7 +201,7 @@ def test_a_wrong_label_is_outvoted_leave_one_out():
     assert clf.leave_one_out_proba()[0].argmax() == y[0]
 
 
-def test_rows_of_one_group_do_not_judge_each_other(rng):
+def test_rows_of_one_group_do_not_vote_for_each_other(rng):
     X, _ = blobs(60)
     y = rng.integers(0, 2, 60)
     twice = np.repeat(np.arange(60), 2)
@@ -450,7 +450,7 @@ def test_labels_that_cannot_be_used_are_refused(labels, message):
 
 
 @pytest.mark.parametrize("attention", ["uniform", "distance"])
-def test_sample_weight_two_has_the_say_of_two_copies(attention):
+def test_sample_weight_two_counts_like_two_copies(attention):
     X, y = blobs(30)
     made = DistanceAttention(1.0, -3.0) if attention == "distance" else UniformAttention()
     settings = {"attention": made, "calibration": None}

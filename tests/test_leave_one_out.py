@@ -43,7 +43,7 @@ def without(memory, gone):
     return smaller, np.bincount(smaller.entries.labels, minlength=3)
 
 
-def test_an_entry_is_judged_as_if_it_had_never_been():
+def test_an_entry_is_predicted_as_if_it_had_never_been_added():
     memory, counts = remembered()
     attention = first_look()
     left_out = leave_one_out_batch(memory, counts, 13)
@@ -54,7 +54,7 @@ def test_an_entry_is_judged_as_if_it_had_never_been():
         assert np.allclose(answers[row], alone[0], atol=1e-12)
 
 
-def test_others_that_may_not_judge_are_as_if_they_had_never_been():
+def test_neighbors_that_are_not_allowed_are_as_if_never_added():
     memory, counts = remembered()
     attention = first_look()
     may_judge = np.arange(14) % 3 > 0
@@ -106,7 +106,7 @@ def test_trust_is_the_leave_one_out_share_of_the_own_label():
     assert np.allclose(Trust(everyone, first_look()).of_entries, expected, atol=1e-12)
 
 
-def test_a_group_does_not_vouch_for_the_judges_of_its_members():
+def test_a_group_does_not_raise_the_trust_of_its_neighbors():
     groups = np.r_[[7, 7, 7], np.full(11, -1)]
     memory, counts = remembered(groups=groups)
     everyone = leave_one_out_batch(memory, counts, 99)
@@ -151,7 +151,7 @@ def test_an_entry_with_nobody_to_ask_gets_the_prior():
     assert np.allclose(clf.model_.answer_left_out(left_out).shares, left_out.prior)
 
 
-def test_parts_of_the_judged_keep_in_step():
+def test_parts_of_a_batch_stay_aligned():
     memory, counts = remembered(groups=np.arange(14) // 2)
     everyone = leave_one_out_batch(memory, counts, 5)
     part = everyone.part(np.array([3, 1]))

@@ -110,7 +110,7 @@ def test_distances_are_true_and_not_squared():
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine", "inner_product"])
-def test_smaller_is_closer_and_closer_has_more_say(metric, rng):
+def test_smaller_is_closer_and_closer_weighs_more(metric, rng):
     X, y = rng.normal(size=(60, 5)), np.arange(60) % 2
     clf = AttnKNNClassifier(9, attention=DistanceAttention(1.0, -3.0), metric=metric).fit(X, y)
     for evidence in clf.explain(rng.normal(size=(9, 5))):

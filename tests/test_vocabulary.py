@@ -67,12 +67,7 @@ BANNED_IN_NAMES = {
 ALLOWED_NAMES: set[str] = set()
 
 # Areas: a package of `attnknn` or `tests`, a module at the top of one, or a page.
-NOT_CLEAN_YET = {
-    "tests/insight",
-    "tests/test_classifier.py",
-    "tests/test_leave_one_out.py",
-    "tests/test_regressions.py",
-}
+NOT_CLEAN_YET: set[str] = set()
 
 
 def area_of(path: Path) -> str:

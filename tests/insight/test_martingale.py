@@ -129,7 +129,7 @@ def test_bets_one_by_one_are_bets_at_once(rng):
 
 
 @pytest.mark.parametrize(("small", "share"), [(True, 0.9), (False, 0.1)])
-def test_the_stakes_say_which_side_won(small, share, rng):
+def test_the_stakes_show_which_side_won(small, share, rng):
     p_values = rng.random(60) * 0.2 if small else 1 - rng.random(60) * 0.2
     _, on_small = Martingale().bet(p_values)
     assert (on_small[-1] > share) == small
