@@ -1,7 +1,6 @@
 """Words that the project does not use: in names, docstrings, messages, help texts and pages.
 
-`NOT_CLEAN_YET` lists areas that still break the rule. It may only shrink: an area without a
-violation must leave the list. Run `python tests/test_vocabulary.py [AREA]` to see what is left.
+`python tests/test_vocabulary.py [AREA]` lists what breaks the rule.
 """
 
 from __future__ import annotations
@@ -65,9 +64,6 @@ BANNED_IN_NAMES = {
     "exam", "teach", "teaches", "taught", "teaching", "course", "fewest",
 }  # fmt: skip
 ALLOWED_NAMES: set[str] = set()
-
-# Areas: a package of `attnknn` or `tests`, a module at the top of one, or a page.
-NOT_CLEAN_YET: set[str] = set()
 
 
 def area_of(path: Path) -> str:
@@ -158,19 +154,12 @@ def violations_by_area() -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.parametrize("area", sorted(set(violations_by_area()) - NOT_CLEAN_YET))
+@pytest.mark.parametrize("area", sorted(violations_by_area()))
 def test_area_uses_the_words_of_the_field(area):
     violations = violations_by_area()[area]
     assert not violations, "\n" + "\n".join(violations)
 
 
-@pytest.mark.parametrize("area", sorted(NOT_CLEAN_YET))
-def test_list_of_areas_that_are_not_clean_is_minimal(area):
-    violations = violations_by_area().get(area)
-    assert violations, f"`{area}` is clean now: take it out of `NOT_CLEAN_YET`"
-
-
-@pytest.mark.skipif("attnknn/cli" in NOT_CLEAN_YET, reason="`attnknn/cli` is not clean yet")
 def test_command_line_help_uses_the_words_of_the_field():
     from attnknn.cli import main
 
