@@ -65,7 +65,7 @@ def test_toys_are_reached_from_the_command_line(environment, tmp_path):
     stored = json.loads((model / "settings.json").read_text())["params"]
     assert stored["encoder"] == {"name": "toy", "params": {"factor": 3.0}}
     assert stored["attention"] == {"name": "toy", "params": {"power": 1.2}}
-    explained = run(environment, "-m", "attnknn", "explain", model, rows, "--rows", "0")
+    explained = run(environment, "-m", "attnknn", "explain", model, rows, "--row-numbers", "0")
     assert "distance" in explained
 
 
