@@ -90,7 +90,7 @@ def _refuse_text(X: Any) -> None:
         array = np.asarray(X)
         for position in range(array.shape[1] if array.ndim == 2 else 0):
             values = pd.Series(array[:, position])
-            if any(isinstance(value, str) for value in values):
+            if array.dtype.kind in "mM" or any(isinstance(value, str) for value in values):
                 raise _text_error(str(position), values)
 
 

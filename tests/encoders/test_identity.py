@@ -76,3 +76,10 @@ def test_another_width_or_no_fit_is_an_error():
 def test_damaged_settings_are_an_error_of_the_folder():
     with pytest.raises(ModelFolderError, match="'identity' cannot be read"):
         encoder_from_settings({"encoder": "identity"}, {})
+
+
+@pytest.mark.parametrize("dtype", ["datetime64[D]", "timedelta64[s]"])
+def test_arrays_of_dates_are_refused(dtype):
+    rows = np.arange(6).reshape(3, 2).astype(dtype)
+    with pytest.raises(InvalidInputError, match="Column 0 must be numeric"):
+        IdentityEncoder().fit(rows)
