@@ -6,9 +6,6 @@ class must have an example.
 
     python -m tools.check_docstrings                    # what `make check` demands
     python -m tools.check_docstrings attnknn.memory     # every problem below one name
-
-`tools/docstrings_todo.txt` lists the modules that are not clean yet. The list may only shrink: a
-listed module without problems, or one that no longer exists, is an error too.
 """
 
 from __future__ import annotations
@@ -21,13 +18,11 @@ import pkgutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from numpydoc.docscrape import get_doc_object
 from numpydoc.validate import validate
 
-TODO = Path(__file__).with_name("docstrings_todo.txt")
 # Codes of numpydoc. Left out: matters of taste (capitals, blank lines, "See Also").
 CHECKS = {
     *("GL03", "GL05", "GL06", "GL07", "GL08", "GL10"),  # docstring exists, sections are well formed
@@ -137,46 +132,20 @@ def _inherits_docstring(cls: Any, name: str) -> bool:
     return any(getattr(vars(base).get(name), "__doc__", None) for base in cls.__mro__[1:])
 
 
-def todo_modules() -> list[str]:
-    """The modules that may still have problems."""
-    lines = (line.split("#")[0].strip() for line in TODO.read_text().splitlines())
-    return [line for line in lines if line]
-
-
 def is_below(name: str, prefix: str) -> bool:
     """Whether a dotted name is `prefix` or inside it."""
     return name == prefix or name.startswith(f"{prefix}.")
 
 
-def problems(objects: list[Public], todo: list[str]) -> list[str]:
-    """Problems outside the listed modules, and listed modules that have none."""
-    failing: set[str] = set()
-    found = []
-    for public in objects:
-        excused_by = [module for module in todo if is_below(public.module, module)]
-        if excused_by and failing.issuperset(excused_by):
-            continue
-        here = public.problems()
-        if excused_by and here:
-            failing.update(excused_by)
-        elif not excused_by:
-            found += here
-    clean = [module for module in todo if module not in failing]
-    return found + [f"{module} is clean: remove it from {TODO.name}." for module in clean]
-
-
 def main(prefixes: list[str]) -> int:
     """Print the problems; 1 if there are any."""
-    objects = public_objects()
-    if prefixes:
-        chosen = [
-            public
-            for public in objects
-            if any(is_below(n, p) for p in prefixes for n in (public.name, public.module))
-        ]
-        lines = problems(chosen, [])
-    else:
-        lines = problems(objects, todo_modules())
+    objects = [
+        public
+        for public in public_objects()
+        if not prefixes
+        or any(is_below(n, p) for p in prefixes for n in (public.name, public.module))
+    ]
+    lines = [problem for public in objects for problem in public.problems()]
     print("\n".join(lines) or f"{len(objects)} public docstrings: no problems.")
     return int(bool(lines))
 
