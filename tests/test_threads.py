@@ -86,29 +86,40 @@ def test_evidence_beside_edits_shows_the_labels_of_one_state(settings):
     assert beside(read, edit) > 10
 
 
+def explained(clf: AttnKNNClassifier) -> np.ndarray:
+    """Ids, labels and weights of the evidence, each label checked to be that of its entry."""
+    found = clf.explain(QUERIES)
+    for evidence in found:
+        assert (evidence.labels == NAMES[Y[evidence.ids.astype(int)]]).all()
+    return np.concatenate([np.r_[evidence.ids, evidence.weights] for evidence in found])
+
+
 @pytest.mark.parametrize(
     "read",
     [
+        explained,
         lambda clf: clf.predict_proba(QUERIES),
         lambda clf: clf.kneighbors(QUERIES)[1],
         lambda clf: clf.leave_one_out_proba(),
         lambda clf: clf.predict_set(QUERIES, 0.8).members,
-        lambda clf: clf.decide(QUERIES, min_confidence=0.5).confidence,
+        lambda clf: clf.decide(QUERIES, novelty_level=0.05).confidence,
     ],
-    ids=["predict_proba", "kneighbors", "leave_one_out_proba", "predict_set", "decide"],
+    ids=["explain", "predict_proba", "kneighbors", "leave_one_out_proba", "predict_set", "decide"],
 )
 def test_answers_beside_edits_are_those_of_a_whole_state(read):
-    clf = fitted()
-    known = {read(clf).tobytes()}
-    clf.add(X[:30] + 0.05, NAMES[Y[:30]], ids=np.arange(1000, 1030))
-    known.add(read(clf).tobytes())
-    clf.forget(np.arange(1000, 1030))
+    """Forgetting the first entries moves the positions of all others."""
+    clf, first = fitted(), np.arange(40)
 
     def edit(version):
         if version % 2:
-            clf.add(X[:30] + 0.05, NAMES[Y[:30]], ids=np.arange(1000, 1030))
+            clf.forget(first)
         else:
-            clf.forget(np.arange(1000, 1030))
+            clf.add(X[:40], NAMES[Y[:40]], ids=first)
+
+    known = {read(clf).tobytes()}
+    for version in (1, 2):
+        edit(version)
+        known.add(read(clf).tobytes())
 
     def check():
         assert read(clf).tobytes() in known
