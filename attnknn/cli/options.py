@@ -29,11 +29,6 @@ def _separator(_: click.Context, __: click.Parameter, value: str | None) -> str 
     return separator
 
 
-def names_callback(_: click.Context, __: click.Parameter, value: str | None) -> Any:
-    """The value a,b,c as a tuple of names."""
-    return None if value is None else tuple(name.strip() for name in value.split(","))
-
-
 model_argument = click.argument("model", type=FILE)
 rows_argument = click.argument("rows", type=FILE)
 
