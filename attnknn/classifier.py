@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from threading import RLock
@@ -616,14 +615,12 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
                     stacklevel=2,
                 )
             is_mixed = model.has_trained_encoder and 2 <= held_out.sum() < len(held_out)
-            memory = copy(model.memory)
             fitted = self._fit_parts(
-                model.encoder, memory, model.classes, held_out if is_mixed else None
+                model.encoder, model.memory, model.classes, held_out if is_mixed else None
             )
             if model.has_trained_encoder:
-                memory.entries = replace(
-                    memory.entries, held_out=memory.entries.held_out & held_out
-                )
+                entries = fitted.memory.entries
+                fitted.memory.entries = replace(entries, held_out=entries.held_out & held_out)
             self.model_ = replace(
                 fitted, views_factor=model.views_factor, min_next_id=model.min_next_id
             )

@@ -142,8 +142,9 @@ class PowerDistanceAttention(DistanceAttention):
             return
         sample = problem.sample(ROWS_TO_CHOOSE_POWER, NEIGHBORS_TO_CHOOSE_POWER)
         fits = {}
-        for self.power_ in POWERS:
-            fits[self.power_] = sample.fit_scalars()
+        for power in POWERS:
+            self.power_ = power
+            fits[power] = sample.fit_scalars()
         best = min(fits, key=lambda power: fits[power].loss)
         self.power_ = best if problem.is_better(fits[1.0], fits[best]) else 1.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -75,7 +76,7 @@ def fit_model(
     encoder : Encoder
         Fitted; it becomes part of the model.
     memory : Memory
-        Holds the entries; the fit writes into it which entries are held out.
+        Holds the entries; it is left as it is.
     classes : ndarray of shape (C,)
     attention : str or Attention
         'auto' learns weights and keeps them only if they are better on held-out rows.
@@ -92,8 +93,9 @@ def fit_model(
     fitted = fitting.run(attention)
     if settings.value_head:
         fitted = _with_value_head(fitted, settings)
+    memory = copy(memory)  # the given one may belong to another model
     memory.entries = replace(memory.entries, held_out=fitted.held_out)
-    return replace(fitted.model, report=fitted.report)
+    return replace(fitted.model, memory=memory, report=fitted.report)
 
 
 @dataclass(frozen=True)
