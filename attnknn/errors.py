@@ -2,6 +2,7 @@
 
 AttnKNNError
 ├── InvalidInputError (ValueError)      rows, labels or files that cannot be used
+├── TooLargeError (MemoryError)         something that needs more memory than there is
 ├── InvalidSettingError (ValueError)    a setting outside its range, or an unknown name
 ├── NotFittedYetError (NotFittedError)  a method called before `fit`
 ├── UnknownEntryError (KeyError)        an id that is not in the memory
@@ -47,6 +48,10 @@ class AttnKNNError(Exception):
 
 class InvalidInputError(AttnKNNError, ValueError):
     """Rows, labels or files that cannot be used."""
+
+
+class TooLargeError(AttnKNNError, MemoryError):
+    """Something that needs more memory than this process may use."""
 
 
 class InvalidSettingError(AttnKNNError, ValueError):
