@@ -94,18 +94,17 @@ def explained(clf: AttnKNNClassifier) -> np.ndarray:
     return np.concatenate([np.r_[evidence.ids, evidence.weights] for evidence in found])
 
 
-@pytest.mark.parametrize(
-    "read",
-    [
-        explained,
-        lambda clf: clf.predict_proba(QUERIES),
-        lambda clf: clf.kneighbors(QUERIES)[1],
-        lambda clf: clf.leave_one_out_proba(),
-        lambda clf: clf.predict_set(QUERIES, 0.8).members,
-        lambda clf: clf.decide(QUERIES, novelty_level=0.05).confidence,
-    ],
-    ids=["explain", "predict_proba", "kneighbors", "leave_one_out_proba", "predict_set", "decide"],
-)
+READS = {
+    "explain": explained,
+    "predict_proba": lambda clf: clf.predict_proba(QUERIES),
+    "kneighbors": lambda clf: clf.kneighbors(QUERIES)[1],
+    "leave_one_out_proba": lambda clf: clf.leave_one_out_proba(),
+    "predict_set": lambda clf: clf.predict_set(QUERIES, 0.8).members,
+    "decide": lambda clf: clf.decide(QUERIES, novelty_level=0.05).confidence,
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_answers_beside_edits_are_those_of_a_whole_state(read):
     """Forgetting the first entries moves the positions of all others."""
     clf, first = fitted(), np.arange(40)
@@ -157,6 +156,52 @@ def test_readers_of_a_stored_model_see_whole_states_too(tmp_path):
             stored.relabel(everyone, [label_of(name, version) for name in everyone])
 
         assert beside(read, edit) > 10
+
+
+EDITS = (
+    lambda model: model.forget(np.arange(40)),
+    lambda model: model.relabel([50, 60, 70], NAMES[(Y[[50, 60, 70]] + 1) % 3]),
+    lambda model: model.add(X[:40], NAMES[Y[:40]], ids=np.arange(40)),
+    lambda model: model.relabel([50, 60, 70], NAMES[Y[[50, 60, 70]]]),
+    lambda model: model.forget([100]),
+    lambda model: model.add(X[100:101], NAMES[Y[100:101]], ids=[100]),
+)
+
+
+def readings(clf: AttnKNNClassifier) -> dict[str, bytes]:
+    """What every kind of reader sees in the current state."""
+    reads = {**READS, "explain": lambda clf: [str(e) for e in clf.explain(QUERIES)]}
+    return {name: np.asarray(read(clf)).tobytes() for name, read in reads.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_stored", [False, True], ids=["in memory", "stored"])
+def test_half_a_minute_of_all_readers_beside_all_edits_mixes_no_states(tmp_path, is_stored):
+    """The edits are a cycle of six states: every answer must be that of one of them."""
+    clf = fitted()
+    stored = None
+    if is_stored:
+        clf.save(tmp_path / "model")
+        stored = open_for_editing(tmp_path / "model")
+    editor = stored or clf
+    known = {name: set() for name in READS}
+
+    def current() -> AttnKNNClassifier:
+        return stored.classifier if stored else clf
+
+    for version in range(3 * len(EDITS)):  # the order of entries repeats after the first cycle
+        EDITS[version % len(EDITS)](editor)
+        for name, seen in readings(current()).items():
+            known[name].add(seen)
+
+    def check():
+        for name, seen in readings(current()).items():
+            assert seen in known[name], f"{name} shows no whole state"
+
+    n_read = beside(check, lambda version: EDITS[(version - 1) % len(EDITS)](editor), seconds=30)
+    if stored:
+        stored.close()
+    assert n_read > 50
 
 
 def test_a_fitted_model_refuses_assignment():
