@@ -25,28 +25,19 @@ class NumpyScorer:
     """A trained module as arrays, with everything done that is the same for all queries.
 
     Parts that the module does not have are None. Neighbors are not mixed among themselves.
-
-    Parameters
-    ----------
-    projection : (D, H E)
-    slope, temperature : (H, 1)
-    bends : (H, 1, knots) of the distance bias
-    support, trust : (H, 1)
-    prototypes : directions (D, C) of the classes, and what the cosine with them counts (H, 1)
-    prior : (H,)
-    query_prior : (D, H) and (H,)
     """
 
     unit: float
-    projection: NDArray[np.float32]
-    slope: Floats
+    projection: NDArray[np.float32]  # (D, H E)
+    slope: Floats  # (H, 1)
     temperature: Floats
-    bends: Floats | None
+    bends: Floats | None  # (H, 1, knots) of the distance bias
     support: Floats | None
     trust: Floats | None
+    # directions (D, C) of the classes, and the factor (H, 1) of the cosine with them
     prototypes: tuple[Floats, Floats] | None
-    prior: Floats
-    query_prior: tuple[Floats, Floats] | None
+    prior: Floats  # (H,)
+    query_prior: tuple[Floats, Floats] | None  # (D, H) and (H,)
 
     def scores(self, batch: NeighborBatch, support: Floats, entries: NDArray[np.float32]) -> Scores:
         """Scores of the neighbors, given their support (B, K) and projected entries (N, H, E)."""

@@ -64,22 +64,13 @@ class Shape:
 
 @dataclass(frozen=True)
 class Features:
-    """What is known of the K neighbors of B queries, as tensors.
+    """What is known of the K neighbors of B queries, as tensors."""
 
-    Parameters
-    ----------
-    queries : (B, D)
-    squared : (B, K) squared distances
-    labels : (B, K)
-    support : (B, K) share of the other neighbors that carry the same label
-    trust : (B, K)
-    """
-
-    queries: Tensor
-    squared: Tensor
-    labels: Tensor
+    queries: Tensor  # (B, D)
+    squared: Tensor  # (B, K) squared distances
+    labels: Tensor  # (B, K)
     mask: Tensor
-    support: Tensor
+    support: Tensor  # (B, K) share of the other neighbors that carry the same label
     trust: Tensor
 
 

@@ -296,18 +296,11 @@ class _Map:
 
 @dataclass(frozen=True)
 class _Votes:
-    """A vote and its intermediate results.
+    """A vote and its intermediate results."""
 
-    Parameters
-    ----------
-    scaled : (B, H, K) scores over temperature
-    heads : weights (B, H, K) and (B, H), before the mean over heads
-    shares : (B, C)
-    """
-
-    scaled: Floats
-    heads: tuple[Floats, Floats]
-    shares: Floats
+    scaled: Floats  # (B, H, K) scores over temperature
+    heads: tuple[Floats, Floats]  # weights (B, H, K) and (B, H), before the mean over heads
+    shares: Floats  # (B, C)
 
 
 @dataclass(frozen=True)

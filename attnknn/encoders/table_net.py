@@ -14,29 +14,18 @@ MIN_FREQUENCY = 0.02  # lowest initial frequency, relative to the highest
 
 @dataclass(frozen=True)
 class NetShape:
-    """The sizes of a `TableNet`.
+    """The sizes of a `TableNet`."""
 
-    Parameters
-    ----------
-    n_numbers : number of numeric columns
-    places : width of each of the other columns (one-hot, or indicator of missing values)
-    n_frequencies : periodic features per numeric column; 0 takes numbers as they are
-    number_dim : size of the embedding of each numeric column
-    width, n_blocks : size of the residual network
-    embed_dim : size of the embedding
-    dropout : dropout rate inside residual blocks
-    column_dropout : share of columns that each row loses in each training step
-    """
-
-    n_numbers: int
+    n_numbers: int  # number of numeric columns
+    # width of each of the other columns (one-hot, or indicator of missing values)
     places: tuple[int, ...]
-    n_frequencies: int
-    number_dim: int
-    width: int
+    n_frequencies: int  # periodic features per numeric column; 0 takes numbers as they are
+    number_dim: int  # size of the embedding of each numeric column
+    width: int  # size of the residual network
     n_blocks: int
-    embed_dim: int
-    dropout: float
-    column_dropout: float
+    embed_dim: int  # size of the embedding
+    dropout: float  # dropout rate inside residual blocks
+    column_dropout: float  # share of columns that each row loses in each training step
 
     @property
     def n_inputs(self) -> int:

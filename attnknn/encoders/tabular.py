@@ -27,29 +27,18 @@ N_FINE_KNOTS = 1025  # the normal distribution needs a finer resolution in its t
 
 @dataclass(frozen=True)
 class NumericColumn:
-    """A number, or a date in days, scaled to mean 0 and variance 1.
-
-    Parameters
-    ----------
-    name : name of the column
-    kind : "number" or "date"
-    fill : median of the training rows, which replaces missing values
-    center, scale : mean and standard deviation, of the ranks if there are `knots`
-    is_constant : whether all present values were equal, so that only the indicator is used
-    has_indicator : whether values were missing in training; then a second output marks them
-    knots : quantiles of the training rows, which map a value to its rank from 0 to 1
-    is_bell : whether ranks are mapped to quantiles of the normal distribution
-    """
+    """A number, or a date in days, scaled to mean 0 and variance 1."""
 
     name: str
-    kind: Kind
-    fill: float
-    center: float
+    kind: Kind  # "number" or "date"
+    fill: float  # median of the training rows, which replaces missing values
+    center: float  # mean of the training rows, of their ranks if there are `knots`
     scale: float
-    is_constant: bool
-    has_indicator: bool
+    is_constant: bool  # whether all present values were equal, so that only the indicator is used
+    has_indicator: bool  # whether values were missing in training; then a second output marks them
+    # quantiles of the training rows, which map a value to its rank from 0 to 1
     knots: Floats | None = None
-    is_bell: bool = False
+    is_bell: bool = False  # whether ranks are mapped to quantiles of the normal distribution
 
     def encode(self, values: pd.Series[Any]) -> Floats:
         """Numbers of shape (n, 1 or 2)."""
@@ -74,21 +63,15 @@ class NumericColumn:
 
 @dataclass(frozen=True)
 class CategoryColumn:
-    """A one-hot encoded category.
-
-    Parameters
-    ----------
-    name : name of the column
-    categories : the most frequent categories, most frequent first
-    has_other : whether there were more; then one output is shared by rare and unseen categories.
-        Without it unseen categories are all zeros
-    has_missing : whether values were missing in training; then missing is a category of its own.
-        Without it a missing value is encoded as an unseen category
-    """
+    """A one-hot encoded category."""
 
     name: str
-    categories: tuple[str, ...]
+    categories: tuple[str, ...]  # the most frequent categories, most frequent first
+    # whether there were more; then one output is shared by rare and unseen categories; without it
+    # unseen categories are all zeros
     has_other: bool
+    # whether values were missing in training; then missing is a category of its own; without it a
+    # missing value is encoded as an unseen category
     has_missing: bool
 
     def encode(self, values: pd.Series[Any]) -> Floats:

@@ -47,20 +47,13 @@ EXTRA = {
 
 @dataclass(frozen=True)
 class TextModel:
-    """Identity of a model: enough to find it again and to check that it is the same.
+    """Identity of a model: enough to find it again and to check that it is the same."""
 
-    Parameters
-    ----------
-    given : folder or hub name, as the user wrote it
-    source : 'folder' on this machine or 'hub', a name on the Hugging Face hub
-    revision : commit on the hub; None for a folder
-    fingerprint : sha256 of names and contents of the files
-    """
-
-    given: str
+    given: str  # folder or hub name, as the user wrote it
+    # 'folder' on this machine or 'hub', a name on the Hugging Face hub
     source: Literal["folder", "hub"]
-    revision: str | None
-    fingerprint: str
+    revision: str | None  # commit on the hub; None for a folder
+    fingerprint: str  # sha256 of names and contents of the files
 
     @classmethod
     def find(cls, given: str) -> TextModel:

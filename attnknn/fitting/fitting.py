@@ -44,21 +44,15 @@ CalibrationName = Literal["auto", "scores"]
 
 @dataclass(frozen=True)
 class FitSettings:
-    """What the user chose, beside the attention.
+    """What the user chose, beside the attention."""
 
-    Parameters
-    ----------
-    n_neighbors : the largest K
-    calibration : 'auto' fits scalars and map, 'scores' leaves the map out, None fits nothing
-    value_head : whether one is trained after everything else
-    """
-
-    n_neighbors: int
+    n_neighbors: int  # the largest K
+    # 'auto' fits scalars and map, 'scores' leaves the map out, None fits nothing
     calibration: CalibrationName | None
     label_noise: LabelNoise | None
     random_state: int
     verbose: int = 0
-    value_head: bool = False
+    value_head: bool = False  # whether one is trained after everything else
 
 
 def fit_model(

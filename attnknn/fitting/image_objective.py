@@ -46,19 +46,12 @@ class Batch:
 
 @dataclass(frozen=True)
 class ImageData:
-    """The rows of a training.
+    """The rows of a training."""
 
-    Parameters
-    ----------
-    rows : where images are read from
-    codes, groups : (n,) of all rows; group -1 is none
-    trained, validation : positions of the training and the validation rows
-    """
-
-    rows: ImageRows
-    codes: Integers
+    rows: ImageRows  # where images are read from
+    codes: Integers  # (n,) of all rows, as `groups`, where -1 is none
     groups: Integers
-    trained: Integers
+    trained: Integers  # positions of the training rows
     validation: Integers
     n_classes: int
 

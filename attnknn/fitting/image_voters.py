@@ -20,18 +20,12 @@ N_NEIGHBORS = 16  # nearest rows that agree or disagree with a label
 
 @dataclass(frozen=True)
 class Voters:
-    """Embedded images that may vote.
+    """Embedded images that may vote."""
 
-    Parameters
-    ----------
-    embeddings : (M, D) of unit length
-    labels : class probabilities (M, C)
-    sources : (M, S) numbers of what each image was made of; images that share one do not vote on
-        each other. S is 2 where images are mixed of two
-    """
-
-    embeddings: Tensor
-    labels: Tensor
+    embeddings: Tensor  # (M, D) of unit length
+    labels: Tensor  # class probabilities (M, C)
+    # (M, S) numbers of what each image was made of; images that share one do not vote on each
+    # other; S is 2 where images are mixed of two
     sources: Tensor
 
     def __len__(self) -> int:

@@ -301,16 +301,10 @@ class DriftMonitor:
 
 @dataclass(frozen=True)
 class DriftScores:
-    """Distance to the nearest entry, and one minus the probability of the label, of n rows.
+    """Distance to the nearest entry, and one minus the probability of the label, of n rows."""
 
-    Parameters
-    ----------
-    rows : (n,)
-    labels : (n,) NaN for a row without a label; 1 for a label that is not in `classes_`
-    """
-
-    rows: Floats
-    labels: Floats
+    rows: Floats  # (n,)
+    labels: Floats  # (n,) NaN for a row without a label; 1 for a label that is not in `classes_`
 
 
 def _calibration_scores(clf: AttnKNNClassifier, rows: tuple[Any, Any] | None) -> DriftScores:

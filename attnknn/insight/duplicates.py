@@ -17,18 +17,11 @@ ROUNDING = 1e-9  # relative error that a squared distance may have
 
 @dataclass(frozen=True)
 class Duplicates:
-    """Groups of duplicates: the group number of each entry, -1 for entries without a duplicate.
+    """Groups of duplicates: the group number of each entry, -1 for entries without a duplicate."""
 
-    Parameters
-    ----------
-    exact : (N,) entries with equal embeddings
-    near : (N,) entries linked by distances of at most `near_distance`
-    near_distance : largest distance between near duplicates
-    """
-
-    exact: Integers
-    near: Integers
-    near_distance: float
+    exact: Integers  # (N,) entries with equal embeddings
+    near: Integers  # (N,) entries linked by distances of at most `near_distance`
+    near_distance: float  # largest distance between near duplicates
 
 
 def find_duplicates(memory: Memory, neighbors: Neighbors, near: float) -> Duplicates:

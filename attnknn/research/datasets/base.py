@@ -25,21 +25,14 @@ KNOWN: dict[str, dict[str, Any]] = tomllib.loads(  # checksums and class names
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Training and test rows with their labels, as a source reads them.
+    """Training and test rows with their labels, as a source reads them."""
 
-    Parameters
-    ----------
-    X_train, X_test : pandas DataFrames for tables, (n, D) vectors, or uint8 images
-    y_train, y_test : label codes, places in `classes`
-    classes : the name of each class
-    extras : further arrays that only this data set has
-    """
-
-    X_train: Any
-    y_train: Integers
+    X_train: Any  # a pandas DataFrame for tables, (n, D) vectors, or uint8 images
+    y_train: Integers  # label codes, places in `classes`
     X_test: Any
     y_test: Integers
-    classes: tuple[str, ...]
+    classes: tuple[str, ...]  # the name of each class
+    # further arrays that only this data set has
     extras: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
 
@@ -167,37 +160,24 @@ def read_npz(path: Path) -> Mapping[str, NDArray[Any]]:
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file that a data set is read from.
+    """A file that a data set is read from."""
 
-    Parameters
-    ----------
-    path : below a data folder; the bare file name is looked for too
-    sha256 : of the file, or None where `arrays` are checked instead
-    unpacked_sha256 : of the content of a gzipped file, which may have been packed again
-    arrays : sha256 of the raw bytes of named arrays inside the file; empty where none are known
-    others : files and folders below a data folder that hold the same arrays
-    md5 : of those `others`, and of files in them, whose publisher states one
-    read : the named arrays of the file, or of one of the others
-    """
-
-    path: str
-    sha256: str | None = None
+    path: str  # below a data folder; the bare file name is looked for too
+    sha256: str | None = None  # of the file, or None where `arrays` are checked instead
+    # sha256 of the raw bytes of named arrays inside the file; empty where none are known
     arrays: Mapping[str, str] = field(default_factory=dict)
-    others: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()  # files and folders below a data folder that hold the same arrays
+    # of those `others`, and of files in them, whose publisher states one
     md5: Mapping[str, str] = field(default_factory=dict)
+    # of the content of a gzipped file, which may have been packed again
     unpacked_sha256: str | None = None
+    # the named arrays of the file, or of one of the others
     read: Callable[[Path], Mapping[str, NDArray[Any]]] = read_npz
 
 
 @dataclass(frozen=True)
 class Source:
-    """Everything known about a data set before it is read.
-
-    Parameters
-    ----------
-    read : turns the found files, in the order of `files`, into rows
-    files : none for data that come with scikit-learn
-    """
+    """Everything known about a data set before it is read."""
 
     name: str
     kind: Kind
@@ -205,8 +185,8 @@ class Source:
     n_classes: int
     origin: str
     license: str
-    read: Callable[[list[Path]], Rows]
-    files: tuple[DataFile, ...] = ()
+    read: Callable[[list[Path]], Rows]  # turns the found files, in the order of `files`, into rows
+    files: tuple[DataFile, ...] = ()  # none for data that come with scikit-learn
 
 
 def split(X: Any, y: Integers, classes: tuple[str, ...]) -> Rows:

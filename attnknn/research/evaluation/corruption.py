@@ -217,16 +217,13 @@ KINDS = ("none", "symmetric", "asymmetric", "imbalance", "shots")
 class Corruption:
     """Corruption of the training rows, before anything is fitted.
 
-    Parameters
-    ----------
-    kind : 'symmetric' or 'asymmetric' label noise, 'imbalance', few 'shots', or 'none'
-    level : the rate of the noise; how much rarer the last class is; rows that stay of each class
-
     >>> Corruption("symmetric", 0.3).description
     '30 % symmetric noise'
     """
 
+    # 'symmetric' or 'asymmetric' label noise, 'imbalance', few 'shots', or 'none'
     kind: Kind = "none"
+    # the rate of the noise; how much rarer the last class is; rows that stay of each class
     level: float = 0.0
 
     def __post_init__(self) -> None:
@@ -292,17 +289,12 @@ class Corruption:
 class Shift:
     """Corruption of the test images, after everything was fitted on clean images.
 
-    Parameters
-    ----------
-    kind : 'noise', 'blur' or 'contrast'
-    severity : 1 to 5; 0 leaves images as they are
-
     >>> Shift("blur", 3).description
     'test images with blur 3 of 5'
     """
 
-    kind: str = "noise"
-    severity: int = 0
+    kind: str = "noise"  # 'noise', 'blur' or 'contrast'
+    severity: int = 0  # 1 to 5; 0 leaves images as they are
 
     def __post_init__(self) -> None:
         check_choice("kind of shift", self.kind, SHIFTS)

@@ -65,21 +65,13 @@ def _rounded(weight: float) -> str:
 
 @dataclass(frozen=True, eq=False)
 class ErrorAnalysis:
-    """The errors of one method on one seed.
-
-    Parameters
-    ----------
-    confusions : ndarray of shape (n_classes, n_classes)
-        Number of rows by true and predicted class.
-    mistakes : tuple of Mistake
-        The most confident ones.
-    """
+    """The errors of one method on one seed."""
 
     method: str
     seed: int
     classes: tuple[str, ...]
-    confusions: Integers
-    mistakes: tuple[Mistake, ...]
+    confusions: Integers  # (n_classes, n_classes), number of rows by true and predicted class
+    mistakes: tuple[Mistake, ...]  # the most confident ones
 
     def to_dict(self) -> dict[str, Any]:
         """The analysis as JSON stores it."""

@@ -20,18 +20,10 @@ TINY = 1e-12  # avoids a division by zero
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with its confidence interval.
+    """A mean with its confidence interval."""
 
-    Parameters
-    ----------
-    mean : float
-        Over all rows and seeds.
-    lower, upper : float
-        Percentiles of the resampled means.
-    """
-
-    mean: float
-    lower: float
+    mean: float  # over all rows and seeds
+    lower: float  # and `upper`: percentiles of the resampled means
     upper: float
 
     def excludes_zero(self) -> bool:
@@ -121,17 +113,10 @@ def paired_interval(
 
 @dataclass(frozen=True, eq=False)
 class CalibrationError:
-    """An estimate of a calibration error without sampling noise.
+    """An estimate of a calibration error without sampling noise."""
 
-    Parameters
-    ----------
-    estimate : float
-        Mean over seeds.
-    plausible : ndarray of shape (n_draws,)
-        Draws of errors that are consistent with rows and seeds; methods share the draws.
-    """
-
-    estimate: float
+    estimate: float  # mean over seeds
+    # (n_draws,) errors that are consistent with rows and seeds; methods share the draws
     plausible: Floats
 
     def interval(self, level: float = 0.95) -> Interval:

@@ -15,32 +15,18 @@ Row = dict[str, float | str]
 
 @dataclass(frozen=True, eq=False)
 class Measurements:
-    """The measurements of one claim on one data set and seed.
-
-    Parameters
-    ----------
-    settings : dict
-        Settings of the claim and of the encoder, as JSON stores them.
-    versions : dict of str to str
-        Versions of Python and packages, and the number of threads.
-    rows : tuple of dict
-        Each has a name in the column `what`, and numbers in the others.
-    notes : tuple of str
-        What the columns mean, and how they were measured.
-    seconds : float
-        Time of the measurements, without the training of an encoder.
-    """
+    """The measurements of one claim on one data set and seed."""
 
     claim: str
     dataset: str
     checksum: str
     encoder: str
     seed: int
-    settings: dict[str, Any]
-    versions: dict[str, str]
-    rows: tuple[Row, ...]
-    notes: tuple[str, ...] = ()
-    seconds: float = 0.0
+    settings: dict[str, Any]  # settings of the claim and of the encoder, as JSON stores them
+    versions: dict[str, str]  # versions of Python and packages, and the number of threads
+    rows: tuple[Row, ...]  # each has a name in the column `what`, and numbers in the others
+    notes: tuple[str, ...] = ()  # what the columns mean, and how they were measured
+    seconds: float = 0.0  # time of the measurements, without the training of an encoder
 
     @property
     def columns(self) -> list[str]:

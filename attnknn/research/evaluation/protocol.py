@@ -63,28 +63,17 @@ class Method:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What a method predicted for the test rows.
-
-    Parameters
-    ----------
-    probabilities : ndarray of shape (n_test, n_classes)
-    chosen : mapping
-        What the fit chose, such as `n_neighbors_`.
-    fit_seconds, predict_seconds : float
-        Without training an encoder and embedding rows where methods share these.
-    settings : mapping
-        Settings of the method, written out.
-    answer : Answer, optional
-        The vote behind the probabilities, if it was a single one.
-    """
+    """What a method predicted for the test rows."""
 
     method: str
-    probabilities: Floats
+    probabilities: Floats  # (n_test, n_classes)
+    # what the fit chose, such as `n_neighbors_`
     chosen: Mapping[str, Any] = field(default_factory=dict)
+    # times without training an encoder and embedding rows where methods share these
     fit_seconds: float = 0.0
     predict_seconds: float = 0.0
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    answer: Answer | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)  # settings of the method, written out
+    answer: Answer | None = None  # the vote behind the probabilities, if it was a single one
 
 
 @dataclass(frozen=True, eq=False)

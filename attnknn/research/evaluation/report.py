@@ -42,24 +42,16 @@ Codes = NDArray[np.unsignedinteger[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What a study has measured so far.
+    """What a study has measured so far."""
 
-    Parameters
-    ----------
-    tables : dict of str to Table
-        The table of each cell, with all of its seeds. The name of a cell is '' where a study has
-        only one.
-    trainings : dict of str to dict of int to dict
-        How the encoder was trained, by cell and seed.
-    error_analyses : dict of str to dict of int to ErrorAnalysis
-        Confusions and mistakes, by cell and seed.
-    measurements : dict of int to Measurements
-        Times, recalls and other numbers that are not predictions, by seed.
-    """
-
+    # the table of each cell, with all of its seeds; the name of a cell is '' where a study has only
+    # one
     tables: Mapping[str, Table] = field(default_factory=dict)
+    # how the encoder was trained, by cell and seed
     trainings: Mapping[str, Mapping[int, dict[str, Any]]] = field(default_factory=dict)
+    # confusions and mistakes, by cell and seed
     error_analyses: Mapping[str, Mapping[int, ErrorAnalysis]] = field(default_factory=dict)
+    # times, recalls and other numbers that are not predictions, by seed
     measurements: Mapping[int, Measurements] = field(default_factory=dict)
 
     def table(self, cell: str, seed: int) -> Table | None:

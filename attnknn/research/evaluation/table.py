@@ -26,56 +26,33 @@ ROW_FIELDS = ("row_nll", "row_correct", "row_confidence")
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One method on one seed.
-
-    Parameters
-    ----------
-    row_nll, row_correct, row_confidence : ndarray of shape (n_test,)
-        Log-loss, correctness and confidence of each test row.
-    settings : dict of str to str
-        Parameters of the estimator, as `repr` writes them.
-    chosen : dict
-        Fitted numbers and names, such as `n_neighbors_`.
-    """
+    """One method on one seed."""
 
     method: str
     seed: int
     scores: Scores
-    row_nll: Floats
+    row_nll: Floats  # (n_test,) as the next two
     row_correct: Booleans
     row_confidence: Floats
     fit_seconds: float
     predict_seconds: float
-    settings: dict[str, str]
-    chosen: dict[str, Any]
+    settings: dict[str, str]  # parameters of the estimator, as `repr` writes them
+    chosen: dict[str, Any]  # fitted numbers and names, such as `n_neighbors_`
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """All runs of one experiment on one data set, with the settings to repeat them.
-
-    Parameters
-    ----------
-    dataset, checksum : str
-        Name and checksum of the data set.
-    corruption : str
-        Description of the corruption of labels, rows or images; "" for none.
-    encoder : str
-        Description of the encoder whose embeddings all methods got.
-    versions : dict of str to str
-        Versions of Python and packages.
-    settings : dict
-        Settings of the experiment beside those of its methods, as JSON stores them.
-    """
+    """All runs of one experiment on one data set, with the settings to repeat them."""
 
     dataset: str
     checksum: str
     n_train: int
     n_test: int
-    corruption: str
-    encoder: str
-    versions: dict[str, str]
+    corruption: str  # description of the corruption of labels, rows or images; "" for none
+    encoder: str  # description of the encoder whose embeddings all methods got
+    versions: dict[str, str]  # versions of Python and packages
     runs: tuple[Run, ...]
+    # settings of the experiment beside those of its methods, as JSON stores them
     settings: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

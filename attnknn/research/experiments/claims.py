@@ -152,21 +152,11 @@ class MethodSpec:
 
 @dataclass(frozen=True)
 class Cell:
-    """One table of a claim.
+    """One table of a claim."""
 
-    Parameters
-    ----------
-    name : str
-        Name in the report; '' where the claim has one table only.
-    place : float or None
-        Position on the axis of a sweep.
-    corruption, shift : Corruption, Shift
-        Of the training rows and of the test images.
-    """
-
-    name: str
-    place: float | None
-    corruption: Corruption
+    name: str  # name in the report; '' where the claim has one table only
+    place: float | None  # position on the axis of a sweep
+    corruption: Corruption  # of the training rows; `shift` is that of the test images
     specs: tuple[MethodSpec, ...]
     shift: Shift = NO_SHIFT
 

@@ -65,39 +65,22 @@ Views = NDArray[np.float32]  # (V, n, D): the embeddings of n rows in each of V 
 
 @dataclass(frozen=True, eq=False)
 class EmbeddedDataset:
-    """A data set that was corrupted and embedded from one seed: what all methods get.
-
-    Parameters
-    ----------
-    corruption : str
-        Description of what was done to training rows and test images.
-    encoder : str
-        Description of the encoder.
-    entries, codes : ndarray of shape (N, D) and (N,)
-        Embeddings and label codes of the training rows.
-    held_out : ndarray of bool of shape (N,) or None
-        Rows that the encoder was not trained on. None if it was not trained at all.
-    queries : ndarray of shape (V, n, D)
-        The test rows in each view; the first view is the row itself.
-    held_out_views : ndarray of shape (V, n_held_out, D)
-        The held-out rows likewise; empty without a trained encoder.
-    head_predictions : tuple of Predictions
-        Those of the CNN head of the same training, if there is one.
-    training : TrainResult, optional
-        Of the encoder.
-    """
+    """A data set that was corrupted and embedded from one seed: what all methods get."""
 
     data: Dataset
     seed: int
-    corruption: str
-    encoder: str
-    entries: NDArray[np.float32]
-    codes: Integers
+    corruption: str  # description of what was done to training rows and test images
+    encoder: str  # description of the encoder
+    entries: NDArray[np.float32]  # (N, D) embeddings of the training rows
+    codes: Integers  # (N,) their labels
+    # (N,) rows that the encoder was not trained on; None if it was not trained at all
     held_out: Booleans | None
-    queries: Views
+    queries: Views  # (V, n, D) the test rows in each view; the first view is the row itself
+    # (V, n_held_out, D) the held-out rows likewise; empty without a trained encoder
     held_out_views: Views
+    # those of the CNN head of the same training, if there is one
     head_predictions: tuple[Predictions, ...] = ()
-    training: TrainResult | None = None
+    training: TrainResult | None = None  # of the encoder
 
     @property
     def n_classes(self) -> int:
@@ -221,28 +204,16 @@ def _with_rows(words: str, n_rows: int | None) -> str:
 
 @dataclass(frozen=True)
 class Setup:
-    """A data set, the encoder of its rows, and the folder of reports.
-
-    Parameters
-    ----------
-    folder : Path
-        Of all claims. Trained encoders are in its subfolder `trainings`, which claims share.
-    network : Network, optional
-        The image encoder that is trained; None embeds rows without training.
-    n_rows : int, optional
-        Size of a stratified subset of the training rows.
-    encoder : str, default="auto"
-        Of tables and vectors.
-    preset : str, optional
-        Name of the preset that this setup comes from.
-    """
+    """A data set, the encoder of its rows, and the folder of reports."""
 
     data: Dataset
+    # of all claims; trained encoders are in its subfolder `trainings`, which claims share
     folder: Path
+    # the image encoder that is trained; None embeds rows without training
     network: Network | None = None
-    n_rows: int | None = None
-    encoder: str = "auto"
-    preset: str | None = None
+    n_rows: int | None = None  # size of a stratified subset of the training rows
+    encoder: str = "auto"  # of tables and vectors
+    preset: str | None = None  # name of the preset that this setup comes from
     progress: Progress = field(default=lambda _: None)
 
     @cached_property

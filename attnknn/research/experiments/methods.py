@@ -95,20 +95,11 @@ MAX_NEIGHBORS, MAX_NEIGHBORS_TRAINED = (
 
 @dataclass(frozen=True)
 class MethodSettings:
-    """What an experiment sets for its methods.
+    """What an experiment sets for its methods."""
 
-    Parameters
-    ----------
-    n_neighbors : int, optional
-        K of every method; None lets each choose its own.
-    sizes : tuple of int, optional
-        Of the k-ensemble; None takes fractions of the largest K.
-    attention : mapping
-        Settings of learned attention that differ from its defaults.
-    """
-
-    n_neighbors: int | None = None
-    sizes: tuple[int, ...] | None = None
+    n_neighbors: int | None = None  # K of every method; None lets each choose its own
+    sizes: tuple[int, ...] | None = None  # of the k-ensemble; None takes fractions of the largest K
+    # settings of learned attention that differ from its defaults
     attention: Mapping[str, Any] = field(default_factory=dict)
 
 

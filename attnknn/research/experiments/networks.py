@@ -30,32 +30,21 @@ KNOWN = tomllib.loads(
 
 @dataclass(frozen=True)
 class Network:
-    """An image encoder and its training.
+    """An image encoder and its training."""
 
-    Parameters
-    ----------
-    name : of the network among those of its data set: 'narrow' or 'wide'
-    backbone : what `ImageEncoder` calls its network
-    widths, embed_dim, image_size : as in `ImageEncoder`
-    held_out : rows that are not trained on, at most a fifth
-    flip, crop : of the augmentation; mirror images are views only where they are trained on
-    mixing : as in `learning.mixing.Mixing`
-    training : further settings of `ImageTraining`
-    cut : what was made smaller than somebody else's set-up; said in the report
-    """
-
-    name: str
+    name: str  # of the network among those of its data set: 'narrow' or 'wide'
     epochs: int
-    backbone: str = "resnet9"
-    widths: tuple[int, ...] | None = None
+    backbone: str = "resnet9"  # what `ImageEncoder` calls its network
+    widths: tuple[int, ...] | None = None  # as in `ImageEncoder`, like the next two
     embed_dim: int | None = None
     image_size: int | None = None
-    held_out: int = 2000
+    held_out: int = 2000  # rows that are not trained on, at most a fifth
+    # flip and crop of the augmentation; mirror images are views only where they are trained on
     flip: Literal["none", "random", "alternating"] = "alternating"
     crop: int = 2
-    mixing: Mapping[str, float] = field(default_factory=dict)
-    training: Mapping[str, Any] = field(default_factory=dict)
-    cut: str = ""
+    mixing: Mapping[str, float] = field(default_factory=dict)  # as in `Mixing`
+    training: Mapping[str, Any] = field(default_factory=dict)  # further settings of `ImageTraining`
+    cut: str = ""  # what was made smaller than somebody else's set-up; said in the report
 
     @property
     def description(self) -> str:

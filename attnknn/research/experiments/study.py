@@ -30,22 +30,14 @@ SEEDS = (0, 1, 2, 3, 4)
 
 @dataclass(frozen=True)
 class Preset:
-    """The setup of an experiment of the research.
-
-    Parameters
-    ----------
-    claims : tuple of str
-        The claims that it measured.
-    n_rows : int or None
-        Number of training rows; None takes all.
-    """
+    """The setup of an experiment of the research."""
 
     name: str
     options: MethodSettings
     network: Network
-    n_rows: int | None
+    n_rows: int | None  # number of training rows; None takes all
     seeds: tuple[int, ...]
-    claims: tuple[str, ...]
+    claims: tuple[str, ...]  # the claims that it measured
 
 
 def preset_of(name: str, *, is_full: bool = False) -> Preset:
@@ -95,41 +87,19 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Study:
-    """One claim on one data set, to be measured.
+    """One claim on one data set, to be measured."""
 
-    Parameters
-    ----------
-    claim : str
-        One of `claims.CLAIMS`.
-    dataset : str, default="digits"
-        A name that `datasets.load` takes.
-    folder : Path, default=Path("attnknn-experiments")
-        For reports and trained encoders.
-    seeds : sequence of int, optional
-        None takes five, or those of the preset.
-    preset : str, optional
-        An experiment of the research, whose setup is used.
-    is_full : bool, default=False
-        Use the original network of the preset, not one for two cores.
-    network : {"narrow", "wide", "none"}, optional
-        Image encoder; "none" takes raw pixels. None is "narrow" for images.
-    n_rows : int, optional
-        Size of a stratified subset of the training rows.
-    encoder : str, default="auto"
-        Encoder of tables and vectors, as `make_encoder` takes it.
-    changes : mapping
-        Settings of the claim that differ from `claims.toml`.
-    """
-
-    claim: str
-    dataset: str = "digits"
-    folder: Path = Path("attnknn-experiments")
-    seeds: Sequence[int] | None = None
-    preset: str | None = None
-    is_full: bool = False
+    claim: str  # one of `claims.CLAIMS`
+    dataset: str = "digits"  # a name that `datasets.load` takes
+    folder: Path = Path("attnknn-experiments")  # for reports and trained encoders
+    seeds: Sequence[int] | None = None  # None takes five, or those of the preset
+    preset: str | None = None  # an experiment of the research, whose setup is used
+    is_full: bool = False  # use the original network of the preset, not one for two cores
+    # image encoder; "none" takes raw pixels; None is "narrow" for images
     network: str | None = None
-    n_rows: int | None = None
-    encoder: str = "auto"
+    n_rows: int | None = None  # size of a stratified subset of the training rows
+    encoder: str = "auto"  # encoder of tables and vectors, as `make_encoder` takes it
+    # settings of the claim that differ from `claims.toml`
     changes: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -20,22 +20,17 @@ ON_AXIS = re.compile(r"(?P<word>(.*/)?[A-Za-z]+)-(?P<place>\d+(\.\d+)?)")
 
 @dataclass(frozen=True, eq=False)
 class Collected:
-    """The content of all reports, by path below the folder.
-
-    Parameters
-    ----------
-    sweeps : tables by their place on an axis; the path ends in the word for the axis
-    trainings : of the tables whose encoders were trained, by path and seed
-    error_analyses : of the tables that have them, one for each seed
-    unread : what could not be read, and why
-    """
+    """The content of all reports, by path below the folder."""
 
     tables: Mapping[str, Table] = field(default_factory=dict)
+    # tables by their place on an axis; the path ends in the word for the axis
     sweeps: Mapping[str, Mapping[float, Table]] = field(default_factory=dict)
     measurements: Mapping[str, MeasurementSet] = field(default_factory=dict)
+    # of the tables whose encoders were trained, by path and seed
     trainings: Mapping[str, TrainResult] = field(default_factory=dict)
+    # of the tables that have them, one for each seed
     error_analyses: Mapping[str, list[ErrorAnalysis]] = field(default_factory=dict)
-    unread: Sequence[str] = ()
+    unread: Sequence[str] = ()  # what could not be read, and why
 
     def __len__(self) -> int:
         return len(self.tables) + len(self.sweeps) + len(self.measurements)
