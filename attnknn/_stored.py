@@ -104,6 +104,11 @@ class Fields:
         return ModelFolderError(f"The stored `{self._where}.{name}` must be {wanted}, got {value}.")
 
 
+def fitted_fields(values: Any) -> Fields:
+    """The fitted values of an attention."""
+    return Fields(values, "settings.attention.fitted")
+
+
 def _short(value: Any) -> str:
     return repr(value)[:60]
 

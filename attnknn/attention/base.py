@@ -16,7 +16,7 @@ from attnknn.records import Booleans, Floats, Integers, Neighbors, Weights
 from attnknn.registry import Option
 
 if TYPE_CHECKING:
-    from attnknn._stored import Fields, Tensors
+    from attnknn._stored import Tensors
 
 
 @dataclass(frozen=True)
@@ -322,13 +322,13 @@ class Attention(ABC, BaseEstimator):
         """
         return {}, {}
 
-    def restore(self, stored: Fields, tensors: Tensors, dim: int, n_classes: int) -> None:
+    def restore(self, values: dict[str, Any], tensors: Tensors, dim: int, n_classes: int) -> None:
         """Set what `state` returned.
 
         Parameters
         ----------
-        stored : attnknn._stored.Fields
-            The values, whose types are checked when they are read.
+        values : dict
+            The values as JSON gives them back; they may come from a hostile file.
         tensors : dict of str to Tensor
             The tensors.
         dim : int
@@ -338,8 +338,8 @@ class Attention(ABC, BaseEstimator):
 
         Raises
         ------
-        ModelFolderError
-            If a value is missing or impossible.
+        KeyError, TypeError, ValueError
+            If a value is missing or impossible. The model folder is then refused as damaged.
         """
 
     def admit_class(self, embeddings: NDArray[np.float32]) -> None:

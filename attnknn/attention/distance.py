@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from attnknn._stored import Tensors, fitted_fields
 from attnknn._validation import Limits, check_limits
 from attnknn.attention.base import Attention, NeighborBatch, ScalarFit, Scores
 from attnknn.errors import InvalidSettingError
 from attnknn.registry import register
-
-if TYPE_CHECKING:
-    from attnknn._stored import Fields, Tensors
 
 LIMITS = {
     "temperature": Limits(above=0, may_be_none=True),
@@ -151,5 +149,5 @@ class PowerDistanceAttention(DistanceAttention):
     def state(self) -> tuple[dict[str, Any], Tensors]:
         return {"power": float(self.power_)}, {}
 
-    def restore(self, stored: Fields, tensors: Tensors, dim: int, n_classes: int) -> None:  # noqa: ARG002
-        self.power_ = stored.number("power", least=1e-3)
+    def restore(self, values: dict[str, Any], tensors: Tensors, dim: int, n_classes: int) -> None:  # noqa: ARG002
+        self.power_ = fitted_fields(values).number("power", least=1e-3)

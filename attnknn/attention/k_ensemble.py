@@ -8,19 +8,17 @@ averaging.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from attnknn._stored import Fields, Tensors, fitted_fields
 from attnknn._validation import check_at_least, check_choice
 from attnknn.attention.base import Attention, NeighborBatch, ScalarFit, Scores
 from attnknn.errors import InvalidSettingError, ModelFolderError
 from attnknn.records import Floats, Integers
 from attnknn.registry import register
 from attnknn.vote import vote
-
-if TYPE_CHECKING:
-    from attnknn._stored import Fields, Tensors
 
 DIVISORS = (16, 4, 1)  # the default sizes are the largest K divided by these
 N_THRESHOLDS = 64  # candidates for the entropy threshold
@@ -79,7 +77,8 @@ class SeveralSizesAttention(Attention):
         mixing = {name: np.asarray(v).tolist() for name, v in fitted.items() if v is not None}
         return {"sizes": [int(size) for size in self.sizes_], "mixing": mixing}, {}
 
-    def restore(self, stored: Fields, tensors: Tensors, dim: int, n_classes: int) -> None:  # noqa: ARG002
+    def restore(self, values: dict[str, Any], tensors: Tensors, dim: int, n_classes: int) -> None:  # noqa: ARG002
+        stored = fitted_fields(values)
         sizes = stored.anything("sizes")
         are_sizes = isinstance(sizes, list) and all(type(s) is int and s > 0 for s in sizes)
         if not are_sizes or not 0 < len(sizes) < 1000 or sizes != sorted(set(sizes)):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from attnknn._stored import Fields, Tensors, check_tensors, load_tensors, state_tensors
+from attnknn._stored import Tensors, check_tensors, fitted_fields, load_tensors, state_tensors
 from attnknn._validation import Limits, check_limits
 from attnknn.attention.base import Attention, NeighborBatch, Scores
 from attnknn.attention.distance import DistanceAttention
@@ -190,9 +190,10 @@ class LearnedAttention(Attention):
         shape = asdict(self.module_.shape)
         return {"first_look": scalars, "shape": shape}, state_tensors(self.module_)
 
-    def restore(self, stored: Fields, tensors: Tensors, dim: int, n_classes: int) -> None:
+    def restore(self, values: dict[str, Any], tensors: Tensors, dim: int, n_classes: int) -> None:
         from attnknn.attention.scores import NeighborScores, Shape
 
+        stored = fitted_fields(values)
         scalars = stored.of("first_look")
         self.first_look_ = DistanceAttention()
         self.first_look_.temperature_ = scalars.number("temperature", least=1e-300)

@@ -128,7 +128,12 @@ def attention_from_plain(stored: Fields, tensors: Tensors, dim: int, n_classes: 
     attention: Attention = part_from_plain("attention", stored.anything("part"))
     attention.temperature_ = stored.number("temperature", least=1e-300)
     attention.prior_score_ = stored.number("prior_score")
-    attention.restore(stored.of("fitted"), tensors, dim, n_classes)
+    try:
+        attention.restore(stored.of("fitted").to_dict(), tensors, dim, n_classes)
+    except ModelFolderError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelFolderError(f"The stored attention cannot be read: {error!r}.") from error
     return attention
 
 

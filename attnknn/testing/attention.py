@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from dataclasses import replace
 from typing import Any
@@ -128,6 +129,11 @@ def _check_copies(
         _must(_same(twin.weigh(batch), weights), f"{name} must have the same weights")
     fitted.copy().admit_class(batch.queries[:2])
     _must(_same(fitted.weigh(batch), weights), "a change of a copy must not change the original")
+    values, tensors = fitted.state()
+    restored = clone(given)
+    restored.temperature_, restored.prior_score_ = fitted.temperature_, fitted.prior_score_
+    restored.restore(json.loads(json.dumps(values)), tensors, WIDTH, N_CLASSES)
+    _must(_same(restored.weigh(batch), weights), "`restore` must set what `state` returned")
 
 
 def _same(left: Weights, right: Weights) -> bool:

@@ -73,6 +73,17 @@ class Headless(DistanceAttention):
         return Scores(plain.neighbors, np.zeros((len(plain.prior), 2)))
 
 
+class Amnesiac(DistanceAttention):
+    factor_ = 1.0
+
+    def fit_parameters(self, problem):
+        self.factor_ = 2.0
+
+    def scores(self, batch):
+        plain = super().scores(batch)
+        return Scores(self.factor_ * plain.neighbors, plain.prior)
+
+
 @pytest.mark.parametrize(
     ("broken", "rule"),
     [
@@ -80,6 +91,7 @@ class Headless(DistanceAttention):
         (Forgetful(), "weight 0"),
         (Sociable(), "order of the queries"),
         (Headless(), r"\(B, H, K\)"),
+        (Amnesiac(), "`restore` must set what `state` returned"),
     ],
 )
 def test_the_contract_notices_a_broken_rule(broken, rule):

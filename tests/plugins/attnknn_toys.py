@@ -114,7 +114,9 @@ class ToyMemory(Memory):
 
 
 class ToyAttention(Attention):
-    """Scores fall with a fixed power of the distance."""
+    """Scores fall with a fixed power of the distance, in units of the typical one."""
+
+    unit_ = 1.0
 
     options: ClassVar[tuple[Option, ...]] = (
         Option("--toy-power", "power", "Power of the toy attention.", float),
@@ -123,6 +125,16 @@ class ToyAttention(Attention):
     def __init__(self, power: float = 1.5) -> None:
         self.power = power
 
+    def fit_parameters(self, problem):
+        self.unit_ = float(np.median(problem.batch.squared[problem.batch.neighbors.mask]))
+
+    def state(self):
+        return {"unit": self.unit_}, {}
+
+    def restore(self, values, tensors, dim, n_classes):
+        self.unit_ = float(values["unit"])
+
     def scores(self, batch):
-        neighbors = np.where(batch.neighbors.mask, -(batch.squared ** (self.power / 2)), -np.inf)
+        powers = (batch.squared / self.unit_) ** (self.power / 2)
+        neighbors = np.where(batch.neighbors.mask, -powers, -np.inf)
         return Scores(neighbors[:, None], np.zeros((len(neighbors), 1)))

@@ -12,6 +12,10 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_iris
 
+from attnknn._stored import Fields
+from attnknn.attention import PowerDistanceAttention
+from attnknn.errors import ModelFolderError
+from attnknn.storage.parts import attention_from_plain, attention_to_plain
 from attnknn.testing import check_attention, check_encoder, check_memory
 
 from . import attnknn_toys as toys
@@ -82,3 +86,11 @@ def test_the_toy_memory_keeps_the_contract():
 
 def test_the_toy_attention_keeps_the_contract():
     check_attention(toys.ToyAttention())
+
+
+@pytest.mark.parametrize("fitted", [{}, {"unit": "wide"}, {"unit": None}])
+def test_fitted_values_that_an_attention_cannot_read_are_damaged(fitted, monkeypatch):
+    monkeypatch.setattr(PowerDistanceAttention, "restore", toys.ToyAttention.restore)
+    stored, tensors = attention_to_plain(PowerDistanceAttention())
+    with pytest.raises(ModelFolderError, match="stored attention cannot be read"):
+        attention_from_plain(Fields({**stored, "fitted": fitted}, "attention"), tensors, 4, 3)
