@@ -125,7 +125,7 @@ class ImageObjective(nn.Module):
 
     def read_ahead(self, batches: Sequence[Tensor]) -> None:
         """Begin to read the images of these batches, where the encoder has workers for it."""
-        if self.encoder.workers:
+        if self.encoder.computing.workers:
             rows = [self.trained[self.drawn[positions]].numpy() for positions in batches]
             self.remaining = self.encoder.read(self.data.rows, rows)
 
@@ -184,7 +184,7 @@ class ImageObjective(nn.Module):
     def embeddings_of(self, rows: Integers) -> Tensor:
         """Embeddings (n, D) of rows, without augmentation and gradient."""
         self.eval()
-        size = max(self.encoder.batch_size, 1)
+        size = self.encoder.computing.batch_size
         with torch.no_grad():
             parts = [
                 self.network(self._images(rows[start : start + size]))

@@ -12,7 +12,7 @@ import numpy as np
 
 from attnknn._stored import Fields, Tensors, check_tensors, load_tensors, state_tensors
 from attnknn.attention import Attention
-from attnknn.encoders.image import ImageTraining
+from attnknn.encoders.image import ImageInference, ImageTraining
 from attnknn.errors import InvalidSettingError, ModelFolderError
 from attnknn.records import Integers
 from attnknn.registry import Kind, registered
@@ -22,7 +22,9 @@ from attnknn.value_head import ValueHead
 if TYPE_CHECKING:
     from attnknn.value_head.network import ValueShape
 
-RECORDS = ("ImageTraining", "TableLayers", "TrainConfig", "Views")  # settings that have settings
+RECORDS = (  # settings that have settings
+    *("ImageInference", "ImageTraining", "TableLayers", "TrainConfig", "Views"),
+)
 MAX_NUMBER = 1 << 63
 ATTENTION_FILE = "attention.safetensors"
 VALUE_HEAD = "a value head"
@@ -68,7 +70,8 @@ def to_plain(name: str, value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     if type(value).__name__ in RECORDS:
-        return {"class": type(value).__name__, **value.to_dict()}
+        settings = value.to_dict() if hasattr(value, "to_dict") else asdict(value)
+        return {"class": type(value).__name__, **settings}
     if isinstance(value, PurePath):
         return str(value)
     if value is None or isinstance(value, bool | int | str):
@@ -101,11 +104,13 @@ def _record(name: str, stored: dict[str, Any]) -> Any:
     from attnknn.training.views import Views
 
     records: dict[str, Any] = {
-        cls.__name__: cls for cls in (ImageTraining, TableLayers, TrainConfig, Views)
+        cls.__name__: cls
+        for cls in (ImageInference, ImageTraining, TableLayers, TrainConfig, Views)
     }
     try:
         settings = {key: value for key, value in stored.items() if key != "class"}
-        return records[stored["class"]].from_dict(settings)
+        record = records[stored["class"]]
+        return getattr(record, "from_dict", lambda given: record(**given))(settings)
     except (TypeError, ValueError, AttributeError, KeyError) as error:
         raise ModelFolderError(f"The stored {name} cannot be read: {error!r}.") from error
 

@@ -146,7 +146,7 @@ def test_the_settings_reach_the_encoder(tmp_path: Path) -> None:
     assert (encoder.training.config.epochs, encoder.training.config.batch_size) == (1, 16)
     assert encoder.views is not None
     assert (encoder.views.kinds, encoder.views.count) == (("original", "flip"), 2)
-    assert encoder.workers == 1
+    assert encoder.inference.workers == 1
     small = write_images(tmp_path / "rows", 4, flat=True)
     Image.new("RGB", (9, 7)).save(small / "other.png")
     assert len(answers_of(tmp_path / "model", small)) == 5

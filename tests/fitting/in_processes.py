@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 def main(path: Path) -> None:
     sys.path.insert(0, str(ROOT))
-    from attnknn.encoders.image import ImageEncoder, ImageTraining
+    from attnknn.encoders.image import ImageEncoder, ImageInference, ImageTraining
     from attnknn.fitting.images import train_images
     from attnknn.training.augmentation import Augmentation
     from tests.fitting.shapes import shapes
@@ -34,7 +34,9 @@ def main(path: Path) -> None:
         augmentation=Augmentation(),  # chance would be another one in each process
         device="cpu",
     )
-    encoder = ImageEncoder(widths=(8, 8, 8), training=training, device="cpu").fit(X)
+    encoder = ImageEncoder(
+        widths=(8, 8, 8), training=training, inference=ImageInference(device="cpu")
+    ).fit(X)
     result = train_images(
         encoder,
         X,

@@ -11,7 +11,13 @@ import pytest
 import torch
 from torch import nn
 
-from attnknn.encoders.image import ImageEncoder, ImageLoss, ImageTraining, ImageVoters
+from attnknn.encoders.image import (
+    ImageEncoder,
+    ImageInference,
+    ImageLoss,
+    ImageTraining,
+    ImageVoters,
+)
 from attnknn.errors import InvalidInputError
 from attnknn.fitting.images import train_images
 from attnknn.training import TrainConfig
@@ -40,7 +46,8 @@ def changed(**changes):
 
 def encoder_of(training=QUICK, X=IMAGES, **settings):
     settings = {"widths": (8, 16, 16)} | settings
-    return ImageEncoder(training=training, device="cpu", **settings).fit(X)
+    settings = {"inference": ImageInference(device="cpu"), **settings}
+    return ImageEncoder(training=training, **settings).fit(X)
 
 
 def trained_on(encoder, codes=CODES, groups=NO_GROUPS, X=IMAGES, seed=0):
@@ -392,7 +399,9 @@ def test_reading_ahead_changes_nothing_but_who_reads(monkeypatch):
     training = changed(epochs=1)
     found = []
     for workers in (0, 2):
-        encoder = encoder_of(training, X=list(IMAGES), workers=workers)
+        encoder = encoder_of(
+            training, X=list(IMAGES), inference=ImageInference(workers=workers, device="cpu")
+        )
         readers.clear()
         trained = trained_on(encoder, X=list(IMAGES))
         found.append((trained.result.train_losses, encoder.transform(list(IMAGES))))

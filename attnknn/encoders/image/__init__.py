@@ -1,16 +1,18 @@
 """Image encoders: rows and folders of images, networks for small images, pretrained ones.
 
-`ImageEncoder` encodes images, `ImageTraining` says how it is trained, and `read_image_folder`
-lists the images of a folder with one subfolder per class.
+`ImageEncoder` encodes images, `ImageTraining` says how it is trained, `ImageInference` how images
+are read and embedded, and `read_image_folder` lists the images of a folder with one subfolder per
+class.
 """
 
 from attnknn.encoders.image.encoder import ImageEncoder
 from attnknn.encoders.image.folder import ImageFolder, read_image_folder
-from attnknn.encoders.image.training import ImageLoss, ImageTraining, ImageVoters
+from attnknn.encoders.image.training import ImageInference, ImageLoss, ImageTraining, ImageVoters
 
 __all__ = [
     "ImageEncoder",
     "ImageFolder",
+    "ImageInference",
     "ImageLoss",
     "ImageTraining",
     "ImageVoters",

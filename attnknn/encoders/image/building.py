@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from attnknn.encoders.base import Arrays, Settings
 from attnknn.encoders.image.backbone import PREFIX, Backbone
 from attnknn.encoders.image.networks import NETWORKS, EmbeddingNetwork, ResNet9, build_network
 from attnknn.encoders.image.rows import ImageRows, ImageShape
-from attnknn.encoders.image.training import ImageTraining
+from attnknn.encoders.image.training import ImageInference, ImageTraining
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.training.devices import seeded
 from attnknn.training.views import Views
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 N_MEASURED = 5_000  # images from which normalization and whitening are computed
 STORED = (
     *("network", "widths", "activation", "embed_dim", "image_size", "backbone"),
-    *("holdout", "batch_size", "workers", "device", "random_state"),
+    *("holdout", "random_state"),
 )
 MAX_SIDE = 1 << 14
 
@@ -123,6 +124,7 @@ def settings_of(encoder: ImageEncoder) -> tuple[Settings, Arrays]:
         "settings": {name: _plain(getattr(encoder, name)) for name in STORED},
         "training": None if training is None else training.to_dict(),
         "views": None if encoder.views is None else encoder.views.to_dict(),
+        "inference": None if encoder.inference is None else asdict(encoder.inference),
         "shape": [shape.channels, shape.height, shape.width],
     }
     numbers = [value.detach().cpu().flatten() for value in _stored(encoder.module_).values()]
@@ -131,11 +133,12 @@ def settings_of(encoder: ImageEncoder) -> tuple[Settings, Arrays]:
 
 def restore(cls: type[_Encoder], settings: Settings, arrays: Arrays) -> _Encoder:
     """The fitted encoder; memory for weights is reserved after their number was checked."""
-    training, views = settings["training"], settings["views"]
+    training, views, inference = (settings[name] for name in ("training", "views", "inference"))
     encoder = cls(
         **{name: _tuple(settings["settings"][name]) for name in STORED},
         training=None if training is None else ImageTraining.from_dict(training),
         views=None if views is None else Views.from_dict(views),
+        inference=None if inference is None else ImageInference(**inference),
     )
     if not isinstance(encoder.network, str):
         raise ValueError("the network must be a name")

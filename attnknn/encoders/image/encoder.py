@@ -21,7 +21,7 @@ from attnknn.encoders.base import (
     damaged,
 )
 from attnknn.encoders.image.rows import ImageRows, ImageShape, image_rows
-from attnknn.encoders.image.training import ImageTraining
+from attnknn.encoders.image.training import ImageInference, ImageTraining
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.records import Integers
 from attnknn.registry import Option, register
@@ -73,12 +73,8 @@ class ImageEncoder(Encoder):
     holdout : float, default=0.1
         Share of the rows that are not trained on. They are used for validation and calibration,
         and become entries like the others.
-    batch_size : int, default=256
-        Images per step of `transform`.
-    workers : int, default=0
-        Threads that read image files ahead, also in training; 0 reads them when they are needed.
-    device : {'auto', 'cpu', 'cuda', 'mps'}, default='auto'
-        Device on which embeddings are computed.
+    inference : ImageInference, default=None
+        Batch size, reading threads and device; None takes the defaults.
     random_state : int, default=0
         Seed of the initial weights.
 
@@ -135,9 +131,7 @@ class ImageEncoder(Encoder):
         training: ImageTraining | None = None,
         views: Views | None = None,
         holdout: float = 0.1,
-        batch_size: int = 256,
-        workers: int = 0,
-        device: str = "auto",
+        inference: ImageInference | None = None,
         random_state: int = 0,
     ) -> None:
         self.network = network
@@ -150,9 +144,7 @@ class ImageEncoder(Encoder):
         self.training = training
         self.views = views
         self.holdout = holdout
-        self.batch_size = batch_size
-        self.workers = workers
-        self.device = device
+        self.inference = inference
         self.random_state = random_state
 
     module_: EmbeddingNetwork
@@ -181,6 +173,8 @@ class ImageEncoder(Encoder):
         training = {name: given.pop(name) for name in ("epochs", "batch_size") if name in given}
         if training:
             given["training"] = ImageTraining(TrainConfig(**training))
+        if "workers" in given:
+            given["inference"] = ImageInference(workers=given.pop("workers"))
         if "image_size" in given:
             given["image_size"] = _parse_size(given["image_size"])
         n_views = given.pop("n_views", None)
@@ -191,6 +185,11 @@ class ImageEncoder(Encoder):
         elif n_views is not None:
             raise InvalidSettingError("`n_views` says how many of `views` are used: set both.")
         return cls(**given)
+
+    @property
+    def computing(self) -> ImageInference:
+        """Batch size, reading threads and device in use."""
+        return self.inference or ImageInference()
 
     def transform(self, X: Any) -> NDArray[Any]:
         return self.embeddings(X)[0]
@@ -234,7 +233,7 @@ class ImageEncoder(Encoder):
         found = np.empty((len(views), len(rows), module.features_width), dtype=np.float32)
         module.eval()
         with torch.inference_mode():
-            blocks = list(_blocks(len(rows), self.batch_size))
+            blocks = list(_blocks(len(rows), self.computing.batch_size))
             for block, images in zip(blocks, self.read(rows, blocks), strict=True):
                 for place, view in enumerate(views_of(images, views)):
                     found[place, block] = module.features(view).float().cpu().numpy()
@@ -259,7 +258,7 @@ class ImageEncoder(Encoder):
         device, found = module.mean.device, np.empty((*features.shape[:2], self.width_), np.float32)
         with torch.inference_mode():
             for place, view in enumerate(features):
-                for block in _blocks(len(view), self.batch_size):
+                for block in _blocks(len(view), self.computing.batch_size):
                     part = torch.from_numpy(view[block]).to(device)
                     found[place, block] = module.embed(part).cpu().numpy()
         return found
@@ -280,7 +279,7 @@ class ImageEncoder(Encoder):
         self.check_fitted()
         from attnknn.training.devices import device_of
 
-        self.module_.to(device_of(self.device))
+        self.module_.to(device_of(self.computing.device))
         return image_rows(X)
 
     def read(
@@ -311,7 +310,7 @@ class ImageEncoder(Encoder):
         def pixels(chosen: NDArray[np.int64]) -> NDArray[np.uint8]:
             return rows.take(chosen, self.shape_, may_resize=may_resize)
 
-        n_workers = self.workers if workers is None else workers
+        n_workers = self.computing.workers if workers is None else workers
         for found in read_ahead(pixels, batches, n_workers):
             images = torch.from_numpy(np.ascontiguousarray(found)).to(self.module_.mean.device)
             yield images.float().div_(255).contiguous(memory_format=torch.channels_last)
@@ -351,7 +350,6 @@ class ImageEncoder(Encoder):
     def check_settings(self) -> None:
         """Raise for the first setting that is not valid."""
         from attnknn.encoders.image.networks import ACTIVATIONS
-        from attnknn.training.devices import DEVICES
 
         self._check_network()
         for width in self.widths or ():
@@ -361,18 +359,16 @@ class ImageEncoder(Encoder):
             check_at_least("embed_dim", self.embed_dim, 1)
         self._size()
         check_choice("backbone", self.backbone, BACKBONES)
-        if self.training is not None and not isinstance(self.training, ImageTraining):
-            raise InvalidSettingError(
-                f"`training` must be an `ImageTraining` or None, got {self.training!r}."
-            )
+        for name, record in (("training", ImageTraining), ("inference", ImageInference)):
+            if not isinstance(getattr(self, name), record | None):
+                raise InvalidSettingError(
+                    f"`{name}` must be an `{record.__name__}` or None, got {getattr(self, name)!r}."
+                )
         if self.views is not None and not hasattr(self.views, "kinds"):
             raise InvalidSettingError(
                 f"`views` must be an `attnknn.training.views.Views` or None, got {self.views!r}."
             )
         check_limits(self, {"holdout": Limits(above=0, below=1)})
-        check_at_least("batch_size", self.batch_size, 1)
-        check_at_least("workers", self.workers, 0)
-        check_choice("device", self.device, DEVICES)
         check_at_least("random_state", self.random_state, 0)
 
     def _check_network(self) -> None:

@@ -1,4 +1,4 @@
-"""Settings of the training of an image encoder."""
+"""Settings of an image encoder: how it computes embeddings, and how it is trained."""
 
 from __future__ import annotations
 
@@ -29,6 +29,36 @@ DEFAULTS = TrainConfig(
     average=0.0,
     lookahead=5,
 )
+
+
+@dataclass(frozen=True)
+class ImageInference:
+    """How images are read and embedded; the embeddings do not depend on it.
+
+    Parameters
+    ----------
+    batch_size : int, default=256
+        Images per step.
+    workers : int, default=0
+        Threads that read image files ahead, also in training; 0 reads them when they are needed.
+    device : {'auto', 'cpu', 'cuda', 'mps'}, default='auto'
+        Device on which embeddings are computed.
+
+    Examples
+    --------
+    >>> ImageInference(workers=2).batch_size
+    256
+    """
+
+    batch_size: int = 256
+    workers: int = 0
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        from attnknn.training.devices import DEVICES
+
+        check_limits(self, {"batch_size": WHOLE, "workers": COUNT})
+        check_choice("device", self.device, DEVICES)
 
 
 @dataclass(frozen=True)

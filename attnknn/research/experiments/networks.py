@@ -102,7 +102,7 @@ class Network:
 
     def encoder(self, checkpoint: Path, seed: int) -> ImageEncoder:
         """The untrained encoder."""
-        from attnknn.encoders.image import ImageEncoder
+        from attnknn.encoders.image import ImageEncoder, ImageInference
 
         return ImageEncoder(
             self.backbone,
@@ -111,7 +111,7 @@ class Network:
             image_size=self.image_size,
             training=self.image_training(checkpoint),
             random_state=seed,
-            batch_size=500,
+            inference=ImageInference(batch_size=500),
         )
 
 

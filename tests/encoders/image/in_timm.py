@@ -12,11 +12,12 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from attnknn.encoders.image import ImageEncoder, ImageTraining
+from attnknn.encoders.image import ImageEncoder, ImageInference, ImageTraining
 from attnknn.errors import InvalidInputError, InvalidSettingError, ModelFolderError
 from attnknn.fitting.images import train_images
 
 MODELS = ("test_resnet", "test_vit")
+ON_CPU = ImageInference(device="cpu")
 
 
 def shapes(n_rows: int) -> tuple[np.ndarray, np.ndarray]:
@@ -65,7 +66,7 @@ def check_model(name: str, folder: Path, X: np.ndarray, codes: np.ndarray) -> No
         lookahead=0,
         device="cpu",
     )
-    settings = {"weights": path, "training": training, "device": "cpu"}
+    settings = {"weights": path, "training": training, "inference": ON_CPU}
     encoder = ImageEncoder(f"timm:{name}", **settings).fit(X)
     bare = timm.create_model(name, num_classes=0)
     bare.load_state_dict(model.state_dict(), strict=False)
@@ -99,7 +100,7 @@ def check_errors(folder: Path, X: np.ndarray) -> None:
     assert "No timm model is called 'no_such_model'" in wrong
     other = ImageEncoder("timm:test_vit", weights=folder / "test_resnet.safetensors")
     assert "do not fit the timm model" in message_of(InvalidInputError, other, X)
-    encoder = ImageEncoder("timm:test_vit", weights=folder / "test_vit.pt", device="cpu").fit(X)
+    encoder = ImageEncoder("timm:test_vit", weights=folder / "test_vit.pt", inference=ON_CPU).fit(X)
     settings, arrays = encoder.to_settings()
     for network in ("timm:hf-hub:someone/model", "timm:no_such", "timm:local-dir:/etc"):
         settings["settings"]["network"] = network

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from torch import nn
 
 from attnknn.encoders import make_encoder
-from attnknn.encoders.image import ImageEncoder, ImageTraining
+from attnknn.encoders.image import ImageEncoder, ImageInference, ImageTraining
 from attnknn.encoders.image.networks import NETWORKS
 from attnknn.errors import (
     InvalidInputError,
@@ -69,9 +69,11 @@ def test_stored_encoders_give_the_same_bytes(network, images):
     assert again.n_features_in_ == encoder.n_features_in_ == 3 * 16 * 14
 
 
-def test_settings_of_the_training_come_back_whole(images):
+def test_settings_of_training_and_inference_come_back_whole(images):
     training = ImageTraining.of(augmentation=Augmentation(rotation=5.0), clip=1.0, average=0.9)
-    assert restored(small(training=training).fit(images)).training == training
+    inference = ImageInference(batch_size=3, workers=1, device="cpu")
+    again = restored(small(training=training, inference=inference).fit(images))
+    assert (again.training, again.inference) == (training, inference)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,6 @@ def test_settings_of_the_training_come_back_whole(images):
         {"widths": [4, 8]},
         {"widths": "wide"},
         {"embed_dim": 1 << 50},
-        {"device": "toaster"},
         {"image_size": [1 << 40]},
     ],
 )
@@ -92,6 +93,14 @@ def test_hostile_settings_are_refused_before_memory_is_reserved(change, images):
     settings, arrays = small().fit(images).to_settings()
     settings["settings"] |= change
     with pytest.raises((ModelFolderError, MissingExtraError)):
+        ImageEncoder.from_settings(settings, arrays)
+
+
+@pytest.mark.parametrize("inference", [{"device": "toaster"}, {"batch_size": 0}, {"x": 1}, 3])
+def test_hostile_settings_of_the_inference_are_refused(inference, images):
+    settings, arrays = small().fit(images).to_settings()
+    settings["inference"] = inference
+    with pytest.raises(ModelFolderError):
         ImageEncoder.from_settings(settings, arrays)
 
 
@@ -151,7 +160,7 @@ def test_images_of_one_color_can_be_fitted():
 
 
 def test_a_row_has_the_same_embedding_alone_and_in_a_batch(images):
-    encoder = small(batch_size=4).fit(images)
+    encoder = small(inference=ImageInference(batch_size=4)).fit(images)
     together = encoder.transform(images)
     alone = np.concatenate([encoder.transform(images[[row]]) for row in range(6)])
     assert np.allclose(alone, together, atol=1e-5)
@@ -190,14 +199,26 @@ def test_encoders_clone_and_pickle(images):
         ({"backbone": "frozen"}, "are for networks of timm"),
         ({"backbone": "cold"}, "No backbone is called 'cold'"),
         ({"training": {"epochs": 3}}, "must be an `ImageTraining`"),
-        ({"batch_size": 0}, "`batch_size` must be"),
-        ({"device": "tpu"}, "No device is called 'tpu'"),
+        ({"inference": {"batch_size": 4}}, "must be an `ImageInference`"),
         ({"random_state": None}, "`random_state` must be"),
     ],
 )
 def test_settings_that_cannot_be_used_are_named(settings, message, images):
     with pytest.raises(InvalidSettingError, match=message):
         ImageEncoder(**settings).fit(images)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"batch_size": 0}, "`batch_size` must be"),
+        ({"workers": -1}, "`workers` must be"),
+        ({"device": "tpu"}, "No device is called 'tpu'"),
+    ],
+)
+def test_settings_of_the_inference_that_cannot_be_used_are_named(settings, message):
+    with pytest.raises(InvalidSettingError, match=message):
+        ImageInference(**settings)
 
 
 def test_images_too_small_for_a_network_are_refused_and_enlarged(images):

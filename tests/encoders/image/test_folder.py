@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from attnknn.encoders.image import ImageEncoder, read_image_folder
+from attnknn.encoders.image import ImageEncoder, ImageInference, read_image_folder
 from attnknn.errors import InvalidInputError
 
 
@@ -69,6 +69,8 @@ def test_blocks_hold_every_row_once(folder):
 
 
 def test_files_and_arrays_have_the_same_embeddings(folder, images):
-    encoder = ImageEncoder(widths=(4, 8, 8), batch_size=4).fit(read_image_folder(folder).paths)
+    encoder = ImageEncoder(widths=(4, 8, 8), inference=ImageInference(batch_size=4)).fit(
+        read_image_folder(folder).paths
+    )
     by_file = encoder.transform(read_image_folder(folder).paths)
     assert np.array_equal(by_file, encoder.transform(images))
