@@ -192,12 +192,19 @@ class FittedModel:
         Answer
             Neighbors, weights, vote shares and probabilities.
         """
-        weights = self.attention.weigh(batch)
-        shares = vote(batch.neighbors.labels, weights, prior)
-        probabilities = self.calibration.probabilities(shares)
         head = self.value_head
-        if head is not None:
-            probabilities = head.probabilities(batch, weights, shares, probabilities)
+        with np.errstate(all="ignore"):  # what overflows is found below
+            weights = self.attention.weigh(batch)
+            shares = vote(batch.neighbors.labels, weights, prior)
+            probabilities = self.calibration.probabilities(shares)
+            if head is not None:
+                probabilities = head.probabilities(batch, weights, shares, probabilities)
+        if not np.isfinite(probabilities).all():
+            raise InvalidInputError(
+                "Probabilities must be finite, and some are NaN: numbers of the rows or of the "
+                "fitted model are too extreme for float32. Scale the columns and fit again; do "
+                "not use a model of unknown origin that raises this for ordinary rows."
+            )
         return Answer(batch.neighbors, weights, prior, shares, probabilities, head is None)
 
     def answers(self, queries: Queries) -> Iterator[Answer]:

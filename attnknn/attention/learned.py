@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 BLOCK = 1 << 23  # numbers of projected neighbors held at once
 WHAT = "learned attention"
+# Typical squared distances at which float32 holds those of near and of far neighbors, too.
+MIN_SQUARED, MAX_SQUARED = 1e-36, 1e34
 FEW = 1 << 18  # below so many of them numpy is done before torch has begun
 
 LIMITS = {
@@ -202,8 +204,12 @@ class LearnedAttention(Attention):
         if (shape.dim, shape.n_classes) != (dim, n_classes):
             raise ModelFolderError("The stored attention must fit the embeddings and the classes.")
         check_tensors(tensors, shape.large_tensors(), WHAT)
-        if not ("unit" in tensors and tensors["unit"].ndim == 0 and tensors["unit"] > 0):
-            raise ModelFolderError("The stored tensor `unit` must be a positive number.")
+        unit = float(tensors["unit"]) if "unit" in tensors and tensors["unit"].ndim == 0 else 0.0
+        if not 0.9 * MIN_SQUARED <= unit <= 1.1 * MAX_SQUARED:  # it was rounded
+            raise ModelFolderError(
+                f"The stored tensor `unit` must be from {MIN_SQUARED:g} to {MAX_SQUARED:g}, "
+                f"got {unit:g}."
+            )
         self.module_ = load_tensors(NeighborScores(shape), tensors, WHAT)
 
     def _scores_of_few(self, batch: NeighborBatch, entries: Any) -> Scores:
@@ -242,6 +248,25 @@ class LearnedAttention(Attention):
         state: dict[str, Any] = super().__getstate__()
         state.pop("_projection", None)
         return state
+
+
+def typical_squared(batch: NeighborBatch) -> float:
+    """The mean squared distance of the neighbors; 1 if all are at the same place."""
+    found = batch.neighbors.mask
+    typical = float(batch.squared[found].mean()) if found.any() else 1.0
+    return typical if typical > 0 else 1.0
+
+
+def reason_not_to_learn(batch: NeighborBatch) -> str:
+    """Why distances of this size cannot be learned from in float32; "" if they can."""
+    typical = typical_squared(batch)
+    if MIN_SQUARED <= typical <= MAX_SQUARED:
+        return ""
+    low, high = (f"{bound**0.5:g}" for bound in (MIN_SQUARED, MAX_SQUARED))
+    return (
+        f"learned attention needs typical distances from {low} to {high}, "
+        f"here they are {typical**0.5:.2g}"
+    )
 
 
 def train_config(attention: LearnedAttention) -> TrainConfig:

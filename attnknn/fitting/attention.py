@@ -16,6 +16,7 @@ from attnknn.attention.learned import (
     features_of,
     slice_features,
     train_config,
+    typical_squared,
 )
 from attnknn.attention.scores import NeighborScores, Shape, learned_distances
 from attnknn.calibration import Calibration
@@ -96,9 +97,7 @@ def _new_module(
     """An initialized module; it sees the labels of the `labeled` rows only."""
     entries = left_out.batch.entries
     module = NeighborScores(_shape(attention, left_out))
-    found = left_out.batch.neighbors.mask
-    typical = float(left_out.batch.squared[found].mean()) if found.any() else 1.0
-    unit = typical if typical > 0 else 1.0
+    unit = typical_squared(left_out.batch)
     start = attention.temperature or first_look.temperature_ / unit
     with torch.no_grad():
         module.unit.fill_(unit)

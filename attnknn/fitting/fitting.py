@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnknn.attention import Attention, DistanceAttention, LearnedAttention, make_attention
+from attnknn.attention.learned import reason_not_to_learn
 from attnknn.calibration import Calibration, CalibrationFit, fit
 from attnknn.calibration.fitting import (
     MAX_NEIGHBORS_FOR_NOISE,
@@ -193,6 +194,13 @@ class _Fitting:
             raise InvalidInputError("Learned attention needs at least 2 rows, got 1 sample.")
         wants_trust = self._wants_trust(attention)
         left_out = self._everyone(len(self.memory) if wants_trust else attention.max_rows)
+        reason = reason_not_to_learn(left_out.batch)
+        if reason and is_requested:
+            raise InvalidInputError(
+                f"{reason[0].upper()}{reason[1:]}. Scale the columns, or choose another attention."
+            )
+        if reason:
+            return self.by_scalars(DistanceAttention(), reason)
         distance, by_distance = self._fit_scalars(DistanceAttention(), self._unseen(left_out))
         first_look = self._first_look(self._unseen(left_out), distance)
         trust = Trust(left_out, first_look) if wants_trust else None

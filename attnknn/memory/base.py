@@ -19,6 +19,7 @@ from attnknn.memory.distances import (
     center_of,
     centered,
     refuse_infinite,
+    refuse_vanishing,
     unit_length,
 )
 from attnknn.memory.entries import Entries, Exclusion, IdLookup
@@ -108,6 +109,7 @@ class Memory(ABC, BaseEstimator):
             self.metric_ = cast(Metric, metric)
             self.center_ = center_of(entries.embeddings) if metric == "euclidean" else None
             self.replace_entries(self._prepared(entries))
+            refuse_vanishing(entries.embeddings, self.entries.embeddings)
             self.build_index()
         return self
 

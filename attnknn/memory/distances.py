@@ -19,6 +19,7 @@ from attnknn.records import Booleans, Floats, Integers
 Vectors = NDArray[np.float32]
 Ranking = tuple[Integers, Floats]  # positions and keys (B, k) of the nearest, sorted
 ROWS = 4096  # rows converted to float64 at a time: never the whole matrix
+SMALLEST = 1e-36  # float32 holds smaller numbers with few digits, or none
 BLOCK = 1 << 16  # numbers converted to float64 at once: they stay in the cache
 
 
@@ -33,11 +34,12 @@ def center_of(vectors: NDArray[Any]) -> Floats:
     """
     if not len(vectors):
         return np.zeros(vectors.shape[1])
-    middle = sum(part.sum(axis=0) for part in _float64_blocks(vectors)) / len(vectors)
-    squares = sum(np.square(part - middle).sum(axis=0) for part in _float64_blocks(vectors))
-    spread = np.sqrt(squares / len(vectors))
-    grid = np.exp2(np.floor(np.log2(np.where(spread > 0, spread, 1.0))))
-    return np.asarray(np.round(middle / grid) * grid)
+    with np.errstate(over="ignore", invalid="ignore"):  # `refuse_infinite` finds what overflows
+        middle = sum(part.sum(axis=0) for part in _float64_blocks(vectors)) / len(vectors)
+        squares = sum(np.square(part - middle).sum(axis=0) for part in _float64_blocks(vectors))
+        spread = np.sqrt(squares / len(vectors))
+        grid = np.exp2(np.floor(np.log2(np.where(spread > 0, spread, 1.0))))
+        return np.asarray(np.round(middle / grid) * grid)
 
 
 def centered(vectors: NDArray[Any], center: Floats) -> Vectors:
@@ -51,6 +53,7 @@ def unit_length(vectors: NDArray[Any]) -> Vectors:
     """`vectors` scaled to unit length; a row of zeros is an error."""
     scaled = np.empty(vectors.shape, dtype=np.float32)
     for start, part in enumerate(_float64_blocks(vectors)):
+        part = _without_extremes(part)
         lengths = np.sqrt(np.square(part).sum(axis=1, keepdims=True))
         if not lengths.all():
             row = start * ROWS + int(np.argmin(lengths))
@@ -59,6 +62,24 @@ def unit_length(vectors: NDArray[Any]) -> Vectors:
             )
         scaled[start * ROWS : start * ROWS + len(part)] = part / lengths
     return scaled
+
+
+def _without_extremes(vectors: Floats) -> Floats:
+    """`vectors` with rows whose squares float64 cannot hold divided by their largest number."""
+    largest = np.abs(vectors).max(axis=1, initial=0.0, keepdims=True)
+    is_extreme = (largest > 0) & ~((largest > 1e-150) & (largest < 1e150))
+    return vectors / np.where(is_extreme, largest, 1.0) if is_extreme.any() else vectors
+
+
+def refuse_vanishing(vectors: NDArray[Any], prepared: Vectors) -> None:
+    """Raise for rows whose differences are too small for float32."""
+    if not prepared.size or max(prepared.max(), -prepared.min()) >= SMALLEST:
+        return
+    if (vectors.max(axis=0) > vectors.min(axis=0)).any():
+        raise InvalidInputError(
+            f"Embeddings must differ by at least {SMALLEST:g} to be compared in float32, these "
+            "differ by less. Scale the columns."
+        )
 
 
 def squared_lengths(vectors: NDArray[Any]) -> Floats:

@@ -17,7 +17,7 @@ from attnknn.errors import ModelFolderError
 from attnknn.storage.files import read_model, write_files
 from attnknn.storage.folder import has_store, is_model, replace_folder
 from attnknn.storage.packing import pack
-from attnknn.storage.unpacking import notes_of, unpack
+from attnknn.storage.unpacking import check_loadable, notes_of, unpack
 
 if TYPE_CHECKING:
     from attnknn.classifier import AttnKNNClassifier
@@ -59,8 +59,8 @@ def save_classifier(
     Raises
     ------
     InvalidSettingError, InvalidInputError
-        If something cannot be stored, such as custom code or payloads that are not JSON. Nothing
-        is written then.
+        If something cannot be stored, such as custom code, payloads that are not JSON, or numbers
+        that `load_classifier` refuses. Nothing is written then.
     ModelFolderError
         If the folder may not be replaced.
 
@@ -75,6 +75,7 @@ def save_classifier(
     ['a']
     """
     contents = pack(classifier, dict(notes or {}))
+    check_loadable(contents, type(classifier), path)
     with replace_folder(path, check=None if discard_history else _check_no_history) as folder:
         write_files(contents, folder)
 

@@ -20,7 +20,7 @@ from attnknn.storage.erasure import Receipt, erase_subject
 from attnknn.storage.files import wrap_content_errors
 from attnknn.storage.folder import STORE, clear_leftovers, fingerprint, replace_folder
 from attnknn.storage.locking import WriterLock
-from attnknn.storage.packing import encoder_parts
+from attnknn.storage.packing import encoder_parts, pack
 from attnknn.storage.store import history
 from attnknn.storage.store.changes import (
     Change,
@@ -39,7 +39,7 @@ from attnknn.storage.store.schema import (
     wrap_database_errors,
 )
 from attnknn.storage.store.state import StoredModel
-from attnknn.storage.unpacking import notes_of, unpack
+from attnknn.storage.unpacking import check_loadable, notes_of, unpack
 
 
 def open_for_editing(
@@ -442,6 +442,8 @@ class EditableModel:
         if change.is_empty:
             return
         self._check_open()
+        if change.parts:
+            check_loadable(pack(self.classifier, self.notes), AttnKNNClassifier, self.path)
         with wrap_database_errors(self.path):
             self.seqs = write_change(
                 self.database,

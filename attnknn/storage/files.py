@@ -194,6 +194,8 @@ def shape_fits(found: tuple[int, ...], expected: tuple[int | None, ...]) -> bool
 class ModelFolder:
     """A folder with a manifest; returns the contents of its files after checking them."""
 
+    builds_index = True  # of the memory, which takes long for approximate ones
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self._files = self._check_manifest(self._read_manifest())

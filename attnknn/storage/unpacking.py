@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -12,13 +14,13 @@ from numpy.typing import NDArray
 from attnknn._stored import Fields
 from attnknn.calibration import Calibration
 from attnknn.encoders import Encoder, encoder_from_settings
-from attnknn.errors import AttnKNNError, ModelFolderError
+from attnknn.errors import AttnKNNError, InvalidInputError, ModelFolderError
 from attnknn.fitting.report import FitReport
-from attnknn.memory import METRICS, Entries, Memory
+from attnknn.memory import METRICS, Entries, Memory, NumpyMemory
 from attnknn.memory.entries import refuse_repeated
 from attnknn.model import FittedModel
 from attnknn.registry import Kind
-from attnknn.storage.files import ModelFolder
+from attnknn.storage.files import Contents, ModelFolder, shape_fits, wrap_content_errors
 from attnknn.storage.folder import FORMAT, VERSION
 from attnknn.storage.packing import PARTS
 from attnknn.storage.parts import (
@@ -32,6 +34,48 @@ if TYPE_CHECKING:
     from attnknn.classifier import AttnKNNClassifier
 
 _Classifier = TypeVar("_Classifier", bound="AttnKNNClassifier")
+
+
+class PackedModel(ModelFolder):
+    """Contents that are not written yet, read as a folder of files would be; nothing is copied."""
+
+    builds_index = False
+
+    def __init__(self, contents: Contents, path: Path) -> None:
+        self.path, self._contents = path, contents
+
+    def settings(self) -> dict[str, Any]:
+        """The settings as JSON returns them."""
+        settings: dict[str, Any] = json.loads(json.dumps(self._contents.settings))
+        return settings
+
+    def array(self, name: str, dtype: Any, shape: tuple[int | None, ...]) -> NDArray[Any]:
+        """The array itself."""
+        array = self._contents.arrays[name]
+        if array.dtype != dtype or not shape_fits(array.shape, shape):
+            raise self.refuse(f"{name} must hold {np.dtype(dtype)} numbers of another shape")
+        return array
+
+    def lines(self, name: str, n_lines: int) -> list[Any]:  # noqa: ARG002  (there are as many)
+        """Ids and subjects; payloads, which may be anything, as their JSON."""
+        lines = self._contents.lines[name]
+        return list(lines) if name == "payloads" else [json.loads(line) for line in lines]
+
+    def tensors(self, name: str) -> dict[str, Any]:
+        """The tensors themselves."""
+        return self._contents.tensors[name]
+
+
+def check_loadable(contents: Contents, cls: type[AttnKNNClassifier], path: Path) -> None:
+    """Raise if `unpack` would refuse the contents, before an older model is replaced by them."""
+    try:
+        with wrap_content_errors(path):
+            unpack(PackedModel(contents, path), cls)
+    except ModelFolderError as error:
+        raise InvalidInputError(
+            f"This classifier cannot be stored, because `load` would refuse it; nothing was "
+            f"written. {error}"
+        ) from error
 
 
 def unpack(folder: ModelFolder, cls: type[_Classifier]) -> _Classifier:
@@ -150,6 +194,7 @@ def _memory(folder: ModelFolder, stored: Fields, n_classes: int) -> Memory:
     if center is not None and not np.isfinite(center).all():
         raise folder.refuse("center.npy must hold finite numbers")
     memory.check_stored_settings(len(entries))
+    memory = memory if folder.builds_index else NumpyMemory()
     try:
         return memory.restore(entries, metric, center)
     except AttnKNNError as error:

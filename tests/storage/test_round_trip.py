@@ -17,6 +17,7 @@ from attnknn import (
     FaissMemory,
     TableEncoder,
     UniformAttention,
+    open_for_editing,
 )
 from attnknn.attention import (
     AdaptiveAttention,
@@ -32,7 +33,7 @@ from attnknn.storage import load_notes, save_classifier
 from attnknn.storage.parts import part_from_plain, part_to_plain
 from attnknn.training import TrainConfig
 
-from .samples import N, labels, quick, rows, same_answers
+from .samples import N, change_array, labels, quick, rows, same_answers
 
 
 def fitted_names(classifier: AttnKNNClassifier) -> set[str]:
@@ -256,7 +257,25 @@ def test_a_trust_that_is_no_share_is_refused(tmp_path: Path, value: float) -> No
         attention=LearnedAttention(training=TrainConfig(epochs=1)), random_state=0
     )
     model.fit(X, X[:, 0] > 0)
-    model.model_ = replace(model.model_, stored_trust=np.full(60, value))
     model.save(tmp_path / "model")
+    change_array(tmp_path / "model", "trust", np.full(60, value))
     with pytest.raises(ModelFolderError, match="from 0 to 1"):
         AttnKNNClassifier.load(tmp_path / "model")
+
+
+def test_what_load_would_refuse_is_not_saved_and_the_old_model_stays(saved: Path) -> None:
+    before = AttnKNNClassifier.load(saved)
+    broken = AttnKNNClassifier.load(saved)
+    broken.attention_.temperature_ = 0.0
+    with pytest.raises(InvalidInputError, match=r"cannot be stored.*temperature"):
+        broken.save(saved)
+    assert same_answers(before, AttnKNNClassifier.load(saved), rows(seed=1))
+    assert [p.name for p in saved.parent.iterdir()] == [saved.name]
+
+
+def test_what_load_would_refuse_is_not_committed(saved: Path) -> None:
+    with open_for_editing(saved) as model:
+        with pytest.raises(InvalidInputError, match="cannot be stored"), model.edit() as edited:
+            edited.attention_.temperature_ = 0.0
+        assert len(model.log()) == 1
+    AttnKNNClassifier.load(saved)
