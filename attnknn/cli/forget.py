@@ -6,12 +6,14 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from attnknn.cli.commands import command, option, section
 from attnknn.cli.options import FILE, POSITIVE, WHOLE, by_option, model_argument
+from attnknn.cli.output import count_of
 
 if TYPE_CHECKING:
     from attnknn.classifier import AttnKNNClassifier
@@ -113,9 +115,28 @@ def _erase(opened: EditableModel, subject: str, receipt: Path | None) -> None:
         done = opened.forget(subject=subject)
     if receipt is not None:
         receipt.write_text(json.dumps(done.to_dict(), indent=1) + "\n")
-    report_edit(opened, str(done))
+    click.echo(str(done))
+    for name in done.other_spellings:
+        click.echo(f"  attnknn forget {quote(str(opened.path))} --subject {_quoted(name)}")
+    report_edit(opened, f"Erased {count_of(len(done.ids))}")
     if not done.is_verified:
         raise click.ClickException("The erasure is not complete; see above.")
+
+
+def _quoted(name: str) -> str:
+    """A name for a POSIX shell, in which letters with accents keep their Unicode form.
+
+    >>> print(_quoted("Ann  Ash"), _quoted("Zoe\\u0308"))
+    'Ann  Ash' $'Zoe\\u0308'
+    """
+    if name.isascii() and name.isprintable():
+        return quote(name)
+    codes = (
+        f"\\U{ord(letter):08x}" if ord(letter) > 0xFFFF else f"\\u{ord(letter):04x}"
+        for letter in name
+    )
+    plain = (letter.isascii() and letter.isprintable() and letter not in "'\\" for letter in name)
+    return f"$'{''.join(a if p else c for a, c, p in zip(name, codes, plain, strict=True))}'"
 
 
 @contextmanager

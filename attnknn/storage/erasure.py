@@ -13,7 +13,8 @@ from attnknn.errors import UnknownEntryError
 from attnknn.records import Floats
 from attnknn.storage.store import erasing
 from attnknn.storage.store.changes import count_entries
-from attnknn.storage.store.erasing import PendingReceipt, SubjectEntry
+from attnknn.storage.store.erasing import SubjectEntry
+from attnknn.storage.store.pending import PendingReceipt, delete_pending, find_pending
 from attnknn.storage.store.schema import wrap_database_errors
 from attnknn.storage.traces import Traces, collect_traces
 
@@ -45,7 +46,9 @@ class Receipt:
     n_cached_embeddings : int
         How many embeddings of texts were erased from the user's cache.
     searched : list of str
-        The files of the model folder that were searched for traces.
+        The files in the model folder, and in folders below it, that were searched for traces.
+    not_searched : list of str
+        What was not searched there: links, and whatever could not be read.
     n_searched : int
         How many traces were searched for: pieces of the entries, words and names.
     found_in : list of str
@@ -57,6 +60,9 @@ class Receipt:
         Whether all of them were the same.
     affected_parts : list of str
         The fitted parts that were trained on the entries.
+    other_spellings : list of str
+        Other subjects whose names differ from this one only in Unicode form, upper and lower case
+        or spaces. They were not erased; if they are the same person, erase them too.
     """
 
     subject: str
@@ -65,16 +71,19 @@ class Receipt:
     by: str
     n_cached_embeddings: int
     searched: list[str]
+    not_searched: list[str]
     n_searched: int
     found_in: list[str]
     n_compared: int
     predictions_agree: bool
     affected_parts: list[str]
+    other_spellings: list[str]
 
     @property
     def is_verified(self) -> bool:
-        """Whether the search had a trace to look for, found none, and all predictions agree."""
-        return self.predictions_agree and self.n_searched > 0 and not self.found_in
+        """Whether all files were searched for traces, none was found, and all predictions agree."""
+        found_none = self.n_searched > 0 and not self.found_in and not self.not_searched
+        return self.predictions_agree and found_none
 
     @property
     def is_complete(self) -> bool:
@@ -106,11 +115,21 @@ class Receipt:
         compared = f"{self.n_compared:,} predictions are {agree}"
         if not self.n_compared:
             compared = "No predictions were compared with"
+        sentences = [self.remedy]
+        if self.not_searched:
+            sentences.insert(0, f"Not searched: {', '.join(self.not_searched)}.")
+        if self.other_spellings:
+            names = ", ".join(map(ascii, self.other_spellings))
+            sentences.append(
+                f"Not erased, though the name is spelled almost alike: {names}. If this is the "
+                "same person, erase each of these subjects too."
+            )
+        rest = "\n".join(sentences)
         return (
             f"Erased {count_entries(len(self.ids))} of subject {self.subject} "
             f"({self.at}, by {self.by}).\n"
             f"{traces} of them were searched for in {len(self.searched)} files and {found}.\n"
-            f"{compared} those of a memory built without them.\n{self.remedy}"
+            f"{compared} those of a memory built without them.\n{rest}"
         )
 
 
@@ -128,7 +147,9 @@ def erase_subject(model: EditableModel, subject: str) -> Receipt:
     edited = _delete(model, subject, entries, copies, pending)
     rebuilt = _predict(model.classifier)
     agree = bool(np.allclose(edited, rebuilt, rtol=0, atol=1e-6))
-    receipt = _deliver(model, subject, model.head, pending, traces, len(rebuilt), agree)
+    pending = replace(pending, n_compared=len(rebuilt), predictions_agree=agree)
+    receipt = _verify(model, subject, model.head, pending, traces)
+    _deliver(model, model.head)
     return replace(receipt, by=model.by)  # the log does not name people who erased themselves
 
 
@@ -166,41 +187,50 @@ def _deliver_pending(model: EditableModel, subject: str) -> Receipt:
     Their contents are no longer known, so only the name is searched for.
     """
     with wrap_database_errors(model.path):
-        found = erasing.find_pending(model.database, subject) if subject else None
+        found = find_pending(model.database, subject) if subject else None
         if found is None:
-            raise UnknownEntryError(f"No entry belongs to the subject {subject!r}.")
+            raise UnknownEntryError(_explain_unknown(model, subject))
         erasing.finish_erasure(model.database, model.path)
     edit, pending = found
     traces = collect_traces(subject, [], erasing.entries_of_others(model.database, subject))
-    return _deliver(model, subject, edit, pending, traces, 0, True)
-
-
-def _deliver(
-    model: EditableModel,
-    subject: str,
-    edit: int,
-    pending: PendingReceipt,
-    traces: Traces,
-    n_compared: int,
-    predictions_agree: bool,
-) -> Receipt:
-    """Search for traces and complete the receipt of an edit; it cannot be requested again."""
-    line, database = model.log()[edit], model.database
-    written, learned = erasing.written_texts(database), erasing.learned_texts(database)
-    receipt = Receipt(
-        subject=subject,
-        at=line.at,
-        by=line.by,
-        searched=sorted(path.name for path in model.path.iterdir()),
-        n_searched=len(traces),
-        found_in=traces.find(model.path, written, learned),
-        n_compared=n_compared,
-        predictions_agree=predictions_agree,
-        **asdict(pending),
-    )
-    with wrap_database_errors(model.path):
-        erasing.delete_pending(database, edit)
+    receipt = _verify(model, subject, edit, pending, traces)
+    _deliver(model, edit)
     return receipt
+
+
+def _explain_unknown(model: EditableModel, subject: str) -> str:
+    close = erasing.other_spellings(model.database, subject)
+    hint = f" Did you mean {' or '.join(map(ascii, close))}?" if close else ""
+    return f"No entry belongs to the subject {subject!r}.{hint}"
+
+
+def _verify(
+    model: EditableModel, subject: str, edit: int, pending: PendingReceipt, traces: Traces
+) -> Receipt:
+    """Search for traces and complete the receipt of an edit."""
+    line, database = model.log()[edit], model.database
+    with wrap_database_errors(model.path):
+        written, learned = erasing.written_texts(database), erasing.learned_texts(database)
+        files = traces.find(model.path, written, learned)
+        verified = replace(
+            pending,
+            n_searched=max(pending.n_searched, len(traces)),
+            found_in=sorted({*pending.found_in, *files.found}),
+        )
+        return Receipt(
+            subject=subject,
+            at=line.at,
+            by=line.by,
+            searched=files.searched,
+            not_searched=files.skipped,
+            other_spellings=erasing.other_spellings(database, subject),
+            **asdict(verified),
+        )
+
+
+def _deliver(model: EditableModel, edit: int) -> None:
+    with wrap_database_errors(model.path):
+        delete_pending(model.database, edit)
 
 
 def _forget(model: EditableModel, entries: list[SubjectEntry], copies: list[bytes]) -> None:

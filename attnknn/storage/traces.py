@@ -1,31 +1,24 @@
-"""Traces that an erasure might have left of a person, and the search for them in files.
-
-`python traces.py FOLDER` with needles as hex lines on the standard input prints the files that hold
-any of them. It is a program of its own because POSIX drops all locks of a process on a file as soon
-as the process closes any handle to it: a search beside an open connection would take the locks from
-SQLite. So this module needs only the standard library, and starts quickly.
-"""
+"""Traces that an erasure might have left of a person, and the search for them."""
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unicodedata import normalize
+
+from attnknn.storage.byte_search import MIN_BYTES, FolderSearch, needles_in, search_folder
+from attnknn.storage.names import Names
 
 if TYPE_CHECKING:
     from attnknn.storage.store.erasing import OtherEntries, SubjectEntry
 
-ERASED = "(erased)"  # replaces a name
 MAX_ENTRIES = 1000  # whose contents are searched for
 PIECE_BYTES = 24
-MIN_LENGTH = 8  # bytes or letters; shorter ones occur in files by chance
 MIN_DISTINCT = 6  # different bytes; others are not specific
-MAX_NEEDLES_ONE_BY_ONE = 100  # more are found faster together
 WORD = re.compile(r"[^\s,;:=|\"'()\[\]{}<>]+")
 Located = Iterable[tuple[str, str]]  # texts, each after the place where it is stored
 
@@ -39,18 +32,19 @@ class Traces:
     pieces : bytes, searched for in all files of a folder
     words : searched for in the names of classes and what the encoder learned; words that are not
         only letters also in texts that people wrote, where ordinary words prove nothing
-    name : of the person, searched for in the same texts; empty if other entries contain it
+    names : of the person and of text ids, searched for in the same texts and in names of files;
+        without those that other entries contain
     """
 
-    pieces: list[bytes]
+    pieces: set[bytes]
     words: set[str]
-    name: str
+    names: Names
 
     def __len__(self) -> int:
-        return len(self.pieces) + len(self.words) + bool(self.name)
+        return len(self.pieces) + len(self.words) + len(self.names)
 
-    def find(self, folder: Path, written: Located, learned: Located) -> list[str]:
-        """The files of a folder that hold any trace, and the places of texts that do.
+    def find(self, folder: Path, written: Located, learned: Located) -> FolderSearch:
+        """Search the files of a folder, and texts, whose places are among `found` then.
 
         Parameters
         ----------
@@ -58,13 +52,15 @@ class Traces:
         learned : the names of classes and what the encoder learned
         """
         codes = {word for word in self.words if not word.isalpha()}
-        found = {place for place, text in written if self._is_in(text, codes)}
-        found |= {place for place, text in learned if self._is_in(text, self.words)}
-        return [*find_files(folder, self.pieces), *sorted(found)]
+        places = {place for place, text in written if self._is_in(text, codes)}
+        places |= {place for place, text in learned if self._is_in(text, self.words)}
+        files = search_folder(folder, self.pieces)
+        named = {path for path in files.searched + files.skipped if self.names.are_in(path)}
+        found = sorted(named.union(files.found)) + sorted(places)
+        return FolderSearch(files.searched, files.skipped, found)
 
     def _is_in(self, text: str, words: set[str]) -> bool:
-        is_named = bool(self.name) and without_name(text, self.name) != text
-        return is_named or not words.isdisjoint(distinctive_words([text]))
+        return self.names.are_in(text) or not words.isdisjoint(distinctive_words([text]))
 
 
 def collect_traces(subject: str, entries: list[SubjectEntry], others: OtherEntries) -> Traces:
@@ -73,23 +69,50 @@ def collect_traces(subject: str, entries: list[SubjectEntry], others: OtherEntri
     SQLite splits long rows over pages, so files are searched for short pieces.
     """
     chosen = entries[:: max(1, -(-len(entries) // MAX_ENTRIES))]
-    vectors, stored = b"".join(others.embeddings), "\n".join(others.texts).encode()
-    pieces = {piece for entry in chosen for piece in _pieces(entry.embedding, vectors)}
-    pieces |= {piece for entry in chosen for piece in _pieces(entry.payload.encode(), stored)}
     text = "\n".join(map(plain_text, others.texts))
-    words = distinctive_words(plain_text(entry.payload) for entry in chosen)
-    name = subject if without_name(text, subject) == text else ""
-    in_column, in_json = name.encode("utf-8", "surrogatepass"), json.dumps(name)[1:-1].encode()
-    pieces |= {form for form in (in_column, in_json) if form not in stored}
-    long_enough = sorted(piece for piece in pieces if len(piece) >= MIN_LENGTH)
-    return Traces(long_enough, words - distinctive_words([text]), name)
+    names = _own_names(subject, [entry.id for entry in chosen if isinstance(entry.id, str)], text)
+    contents = [entry.embedding for entry in chosen]
+    contents += [entry.payload.encode("utf-8", "surrogatepass") for entry in chosen]
+    pieces = {piece for content in contents for piece in _pieces(content)}
+    pieces |= {piece for name in names for form in _forms(name) for piece in _cut(form)}
+    stored = "\n".join(others.texts).encode("utf-8", "surrogatepass")
+    pieces -= needles_in(b"".join(others.embeddings), pieces)
+    pieces -= needles_in(stored, pieces)
+    words = distinctive_words([plain_text(entry.payload) for entry in chosen])
+    return Traces(pieces, words - distinctive_words([text]), Names(names))
 
 
-def _pieces(content: bytes, others: bytes) -> list[bytes]:
+def _own_names(subject: str, ids: list[str], text: str) -> list[str]:
+    """The name, and ids that are long enough to be specific, without those in the text."""
+    folded = normalize("NFC", text).casefold()
+    key = max(normalize("NFC", subject).casefold().split(), key=len, default="")
+    subjects = Names([subject])
+    is_shared = any(subjects.are_in(line) for line in folded.split("\n") if key in line)
+    keys = {
+        name: normalize("NFC", name).casefold().encode("utf-8", "surrogatepass") for name in ids
+    }
+    keys = {name: key for name, key in keys.items() if len(key) >= MIN_BYTES}
+    shared = needles_in(folded.encode("utf-8", "surrogatepass"), keys.values())
+    return [*([] if is_shared else [subject]), *(n for n, key in keys.items() if key not in shared)]
+
+
+def _pieces(content: bytes) -> list[bytes]:
     """The beginning, middle and end, except zeros, which are everywhere."""
+    return [piece for piece in _cut(content) if len(set(piece)) >= MIN_DISTINCT]
+
+
+def _cut(content: bytes) -> list[bytes]:
     middle, end = len(content) // 2 - PIECE_BYTES // 2, len(content) - PIECE_BYTES
     pieces = (content[at : at + PIECE_BYTES] for at in (0, max(0, middle), max(0, end)))
-    return [piece for piece in pieces if len(set(piece)) >= MIN_DISTINCT and piece not in others]
+    return [piece for piece in pieces if len(piece) >= MIN_BYTES]
+
+
+def _forms(name: str) -> set[bytes]:
+    """The bytes of a name in files, in the spellings that people use most, also within JSON."""
+    forms = {normalize(form, name) for form in ("NFC", "NFD")} | {name}
+    forms |= {f(form) for form in forms for f in (str.lower, str.upper, str.title)}
+    in_json = {json.dumps(form)[1:-1].encode() for form in forms}
+    return in_json | {form.encode("utf-8", "surrogatepass") for form in forms}
 
 
 def distinctive_words(texts: Iterable[str]) -> set[str]:
@@ -98,19 +121,9 @@ def distinctive_words(texts: Iterable[str]) -> set[str]:
     >>> sorted(distinctive_words(["age=39, city=Oslo", "Oslo 12345678."]))
     ['12345678', 'age', 'city', 'oslo']
     """
-    found = {word.strip(".!?").casefold() for text in texts for word in WORD.findall(text)}
-    return {word for word in found if len(word) >= MIN_LENGTH or re.search(r"[^\W\d_]", word)}
-
-
-def without_name(text: str, name: str) -> str:
-    """A text with a name replaced where it occurs as words, in upper or lower case.
-
-    >>> without_name("asked by ANN", "Ann"), without_name("annual", "Ann")
-    ('asked by (erased)', 'annual')
-    """
-    if text.casefold() == name.casefold():
-        return ERASED
-    return re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", ERASED, text, flags=re.IGNORECASE)
+    words = {word for text in texts for word in WORD.findall(text)}
+    found = {word.strip(".!?").casefold() for word in words}
+    return {word for word in found if len(word) >= MIN_BYTES or re.search(r"[^\W\d_]", word)}
 
 
 def plain_text(payload: str) -> str:
@@ -132,39 +145,3 @@ def json_leaves(value: Any) -> Iterator[str]:
             yield from json_leaves(part)
     elif value is not None:
         yield str(value)
-
-
-def find_files(folder: Path, needles: list[bytes]) -> list[str]:
-    """The names of the files that hold any of these bytes, found by another process."""
-    command = [sys.executable, "-I", "-S", __file__, str(folder)]
-    lines = "\n".join(needle.hex() for needle in needles)
-    try:
-        done = subprocess.run(command, input=lines, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        from attnknn.errors import ModelFolderError
-
-        raise ModelFolderError(
-            f"The entries are deleted, but the files of {folder} could not be searched ({error})."
-        ) from error
-    return list(json.loads(done.stdout))
-
-
-def _holds(content: bytes, needles: list[bytes]) -> bool:
-    if len(needles) <= MAX_NEEDLES_ONE_BY_ONE:
-        return any(needle in content for needle in needles)
-    heads, whole = {needle[:MIN_LENGTH] for needle in needles}, tuple(needles)
-    return any(
-        content[at : at + MIN_LENGTH] in heads and content.startswith(whole, at)
-        for at in range(len(content) - MIN_LENGTH + 1)
-    )
-
-
-def _main() -> None:
-    needles = [bytes.fromhex(line) for line in sys.stdin.read().split()]
-    files = sorted(path for path in Path(sys.argv[1]).iterdir() if path.is_file())
-    found = [path.name for path in files if _holds(path.read_bytes(), needles)]
-    sys.stdout.write(json.dumps(found))
-
-
-if __name__ == "__main__":
-    _main()

@@ -106,6 +106,7 @@ def test_a_subject_is_erased_with_a_receipt(owned: Path, tmp_path: Path) -> None
     done = run("forget", owned, "--subject", "Ann Ash", "--receipt", tmp_path / "receipt.json")
     assert done.stdout.startswith("Erased 10 entries of subject Ann Ash (")
     assert "found in none" in done.stdout
+    assert done.stdout.endswith("\nErased 10 entries; model now holds 20 entries (edit 1).\n")
     receipt = json.loads((tmp_path / "receipt.json").read_text())
     assert receipt["n_searched"] > 0
     assert receipt["found_in"] == []
@@ -120,6 +121,17 @@ def test_a_subject_is_erased_with_a_receipt(owned: Path, tmp_path: Path) -> None
     assert run("forget", owned).exit_code == 2
     assert run("forget", owned, "x", "--subject", "y").exit_code == 2
     assert run("forget", owned, "x", "--receipt", tmp_path / "r.json").exit_code == 2
+
+
+def test_other_spellings_of_a_subject_are_printed_as_commands(tmp_path: Path) -> None:
+    keepers = ["Zoë", "Zoe\u0308", "zoë", "Bob"]
+    path = write(animals(12).assign(keeper=keepers * 3), tmp_path / "train.csv")
+    fit_quickly(path, tmp_path / "m", "--subject-column", "keeper")
+    printed = run("forget", tmp_path / "m", "--subject", "Zoë").stdout.splitlines()
+    assert printed[-3:-1] == [
+        rf"  attnknn forget {tmp_path / 'm'} --subject $'Zoe\u0308'",
+        rf"  attnknn forget {tmp_path / 'm'} --subject $'zo\u00eb'",
+    ]
 
 
 def test_rows_that_are_added_have_their_subject_too(owned: Path, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from attnknn.errors import CacheError, ModelFolderError, UnknownEntryError
 from attnknn.storage import erasure
 from attnknn.storage.editor import list_edits
 from attnknn.storage.store import erasing, schema
-from attnknn.storage.traces import find_files
 from attnknn.training import TrainConfig
 
 from .samples import assert_same, fitted, labels, payloads, people, rows
@@ -305,26 +304,18 @@ def test_edits_go_on_beside_readers_after_an_erasure(path: Path) -> None:
     assert len(list_edits(path)) == 5
 
 
-@pytest.mark.parametrize("n_needles", [1, 500])
-def test_many_needles_are_found_as_few_are(tmp_path: Path, n_needles: int) -> None:
-    needles = [b"needle %4d" % n for n in range(n_needles)]
-    (tmp_path / "with").write_bytes(b"hay" * 9 + needles[-1] + b"hay")
-    (tmp_path / "without").write_bytes(b"hay, needle 9999")
-    (tmp_path / "empty").touch()
-    assert find_files(tmp_path, needles) == ["with"]
-    assert find_files(tmp_path, []) == []
-
-
 def test_all_snapshots_that_name_a_person_are_renamed(path: Path) -> None:
     with open_for_editing(path) as model:
         model.snapshot(f"before {WHO} asked")
         model.snapshot(f"{WHO} still here")
-        model.snapshot("(erased) 0")
+        model.snapshot("(erased) still here")
         model.relabel([1], "cat")
         model.snapshot("kept")
         model.forget(subject=WHO)
         names = {snapshot.name for snapshot in model.snapshots()}
-        assert names == {"(erased) 0", "(erased) 0 (2)", "(erased) 0 (3)", "kept"}
+        assert names == {
+            *("before (erased) asked", "(erased) still here", "(erased) still here (2)", "kept")
+        }
 
 
 def test_people_who_erase_themselves_are_not_named_anywhere(path: Path) -> None:
@@ -425,3 +416,102 @@ def test_a_value_that_somebody_wrote_in_the_log_is_found(
         with model.edit(words):
             model.relabel([1], "a")
         assert model.forget(subject="bob").found_in == places
+
+
+def owned(path: Path, subjects: list[str], **metadata: object) -> Path:
+    """A stored model of twelve rows, whose subjects repeat."""
+    clf = AttnKNNClassifier(attention="distance", calibration=None, n_neighbors=3)
+    repeated = (subjects * 12)[:12]
+    clf.fit(rows(12), list("ababab" * 2), subjects=repeated, **metadata).save(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("who", "written", "left"),
+    [
+        ("Zoë Ash", "Zoe\u0308  ASH asked", "(erased) asked"),
+        ("Zoe\u0308 Ash", "of_Zoë Ash_monday", "of_(erased)_monday"),
+        ("ann", "annual report of Ann's", "annual report of (erased)'s"),
+        ("山田太郎", "山田太郎さんの依頼", "(erased)さんの依頼"),
+    ],
+)
+def test_a_name_goes_from_messages_and_snapshots_in_any_spelling(
+    tmp_path: Path, who: str, written: str, left: str
+) -> None:
+    with open_for_editing(owned(tmp_path / "model", [who, "bob"])) as model:
+        model.snapshot(written)
+        with model.edit(written):
+            model.relabel([1], "a")
+        model.undo()
+        assert model.forget(subject=who).is_complete
+        assert [snapshot.name for snapshot in model.snapshots()] == [left]
+        assert [line.message for line in model.log()][1:3] == [left, f"Undid edit 1: {left}"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "written", "left"),
+    [
+        (
+            [f"mail-{i}@example.org" for i in range(12)],
+            "mail-2@example.org left, mail-1@example.org asked",
+            "(erased) left, mail-1@example.org asked",
+        ),
+        (
+            np.arange(4000, 4012),
+            "4002 left on 2026-4002, v4002",
+            "(erased) left on 2026-4002, v4002",
+        ),
+    ],
+)
+def test_ids_of_erased_entries_go_from_messages_and_snapshots(
+    tmp_path: Path, ids: object, written: str, left: str
+) -> None:
+    with open_for_editing(owned(tmp_path / "model", ["ann", "bob"], ids=ids)) as model:
+        model.snapshot(written)
+        with model.edit(written):
+            model.relabel(list(ids)[1:2], "a")
+        assert model.forget(subject="ann").is_complete
+        assert [snapshot.name for snapshot in model.snapshots()] == [left]
+        assert model.log()[1].message == left
+
+
+def test_files_in_folders_below_are_searched_too(path: Path) -> None:
+    with open_for_editing(path) as model:
+        (path / "old" / "copies").mkdir(parents=True)
+        (path / "old" / "copies" / "rows.txt").write_text(f"secret of {WHO.upper()}")
+        (path / "old" / "empty.txt").touch()
+        receipt = model.forget(subject=WHO)
+    assert receipt.found_in == ["old/copies/rows.txt"]
+    assert {"old/copies/rows.txt", "old/empty.txt", "entries.sqlite"} <= set(receipt.searched)
+    assert not receipt.is_verified
+
+
+def test_a_file_whose_name_is_that_of_the_person_is_found(path: Path) -> None:
+    with open_for_editing(path) as model:
+        (path / "exports").mkdir()
+        (path / "exports" / f"rows_{WHO}.txt").touch()
+        assert model.forget(subject=WHO).found_in == [f"exports/rows_{WHO}.txt"]
+
+
+def test_what_was_not_searched_is_named_and_nothing_is_claimed(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    with open_for_editing(path) as model:
+        (path / "backup").symlink_to(tmp_path / "elsewhere")
+        receipt = model.forget(subject=WHO)
+    assert receipt.not_searched == ["backup"]
+    assert not receipt.is_verified
+    assert not receipt.is_complete
+    assert "Not searched: backup." in str(receipt)
+
+
+def test_other_spellings_of_a_name_are_named(tmp_path: Path) -> None:
+    people = ["Zoë Ash", "Zoe\u0308 Ash", " zoë  ash ", "Zoe Ash"]
+    with open_for_editing(owned(tmp_path / "model", people)) as model:
+        receipt = model.forget(subject="Zoë Ash")
+        assert receipt.other_spellings == [" zoë  ash ", "Zoe\u0308 Ash"]
+        assert r"' zo\xeb  ash ', 'Zoe\u0308 Ash'" in str(receipt)
+        with pytest.raises(UnknownEntryError, match=r"Did you mean ' zo\\xeb  ash ' or"):
+            model.forget(subject="ZOË ASH")
+        for name in receipt.other_spellings:
+            assert model.forget(subject=name).other_spellings in ([], ["Zoe\u0308 Ash"])
+        assert set(model.classifier.memory_.entries.subjects) == {"Zoe Ash"}

@@ -1,17 +1,13 @@
-"""Delete a person's entries from a store: every state, free pages, the log, the write-ahead log.
-
-A receipt that was not delivered yet is kept in the store without any name in clear text.
-"""
+"""Delete a person's entries from a store: every state, free pages, the log, the write-ahead log."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-import secrets
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,16 +15,16 @@ from typing import Any
 from attnknn.errors import ModelFolderError
 from attnknn.storage.files import SETTINGS
 from attnknn.storage.folder import STORE
+from attnknn.storage.names import Names, spelling
 from attnknn.storage.parts import ATTENTION_FILE as ATTENTION
 from attnknn.storage.parts import without_prototypes
 from attnknn.storage.store.history import EditRecord, now, read_log, write_log
+from attnknn.storage.store.pending import PendingReceipt, save_pending
 from attnknn.storage.store.schema import transaction
 from attnknn.storage.store.state import IS_VALID, TRUST
-from attnknn.storage.traces import ERASED, json_leaves, without_name
+from attnknn.storage.traces import json_leaves
 
 UNFINISHED = "erasure"  # in the cache while freed pages may still hold erased bytes
-RECEIPT = "receipt"  # in the cache, with the number of the edit
-HASH_ROUNDS = 20_000  # make it slow to find a name by trying many
 COUNTED = r"(?i:added|relabeled|forgot|changed the weight of) [\d,]+ (?:entry|entries)"
 # Generated messages hold no name, only numbers; text written by people may follow them.
 GENERATED = re.compile(
@@ -63,22 +59,6 @@ class OtherEntries:
     texts: list[str]
 
 
-@dataclass(frozen=True)
-class PendingReceipt:
-    """The part of a receipt that cannot be computed again once the entries are deleted.
-
-    Parameters
-    ----------
-    ids : of the entries; texts only as hashes
-    affected_parts : fitted parts that were trained on the entries
-    n_cached_embeddings : embeddings of texts that were erased from the user's cache
-    """
-
-    ids: list[Any]
-    affected_parts: list[str]
-    n_cached_embeddings: int
-
-
 def entries_of(database: sqlite3.Connection, subject: str) -> list[SubjectEntry]:
     """The entries of a subject."""
     query = (
@@ -98,6 +78,13 @@ def entries_of_others(database: sqlite3.Connection, subject: str) -> OtherEntrie
     columns = settings["feature_names_in"] or []  # payloads repeat these names
     texts = {text for row in found for text in row[1:] if isinstance(text, str)}
     return OtherEntries({row[0] for row in found}, [*texts, *labels, *columns])
+
+
+def other_spellings(database: sqlite3.Connection, subject: str) -> list[str]:
+    """Other subjects whose names differ only in Unicode form, upper and lower case, or spaces."""
+    names = [row[0] for row in database.execute("select distinct subject from rows")]
+    known = spelling(subject)
+    return sorted(name for name in names if name and name != subject and spelling(name) == known)
 
 
 def parts_fitted_on(database: sqlite3.Connection, subject: str) -> set[str]:
@@ -154,9 +141,9 @@ def erase_entries(
         database.execute("delete from cache where name = ?", (TRUST,))
         _overwrite_copies(database, copies)
         write_log(database, EditRecord(edit, undo_target, now(), by, "erase", message))
-        _erase_name(database, subject)  # last: people who erase themselves are in the new line
+        _erase_names(database, subject, pending.ids)  # last: `by` may be the person
         database.execute("insert or replace into cache values (?, ?, x'')", (UNFINISHED, edit))
-        _save_pending(database, edit, subject, pending)
+        save_pending(database, edit, subject, pending)
 
 
 def _overwrite_copies(database: sqlite3.Connection, copies: list[bytes]) -> None:
@@ -191,23 +178,28 @@ def _empty_write_ahead_log(database: sqlite3.Connection, folder: Path) -> None:
         )
 
 
-def _erase_name(database: sqlite3.Connection, name: str) -> None:
-    """Replace the name of a person in all texts that people wrote."""
+def _erase_names(database: sqlite3.Connection, subject: str, ids: list[Any]) -> None:
+    """Replace the name of a person, and the ids of their entries, in all texts that people wrote.
+
+    A number in the name of an author is not an id.
+    """
+    authors = Names([subject, *(each for each in ids if isinstance(each, str))])
+    names = Names([subject, *map(str, ids)])
     for edit, by, message in database.execute("select edit, by, message from log").fetchall():
         written = written_by_people(message)
-        erased = message.removesuffix(written) + without_name(written, name) if written else message
+        erased = message.removesuffix(written) + names.erase(written) if written else message
         query = "update log set by = ?, message = ? where edit = ?"
-        database.execute(query, (without_name(by, name), erased, edit))
-    found = database.execute("select name, edit, by from snapshots order by edit, name").fetchall()
-    taken = {snapshot for snapshot, _, _ in found}
-    for snapshot, edit, by in found:
-        new = snapshot
-        if without_name(snapshot, name) != snapshot:
-            names = (f"{ERASED} {edit}" + (f" ({n})" if n > 1 else "") for n in count(1))
-            new = next(each for each in names if each not in taken)
+        database.execute(query, (authors.erase(by), erased, edit))
+    found = database.execute("select name, by from snapshots order by edit, name").fetchall()
+    taken = {snapshot for snapshot, _ in found}
+    for snapshot, by in found:
+        new = erased = names.erase(snapshot)
+        if erased != snapshot:
+            others = (f"{erased} ({n})" for n in count(2))
+            new = erased if erased not in taken else next(o for o in others if o not in taken)
             taken.add(new)
         query = "update snapshots set name = ?, by = ? where name = ?"
-        database.execute(query, (new, without_name(by, name), snapshot))
+        database.execute(query, (new, authors.erase(by), snapshot))
 
 
 def written_by_people(message: str) -> str:
@@ -236,37 +228,3 @@ def learned_texts(database: sqlite3.Connection) -> Iterator[tuple[str, str]]:
         settings = json.loads(content)
         for text in json_leaves([settings["classes"]["values"], settings["encoder"]]):
             yield f"{STORE} ({SETTINGS})", text
-
-
-def _save_pending(
-    database: sqlite3.Connection, edit: int, subject: str, pending: PendingReceipt
-) -> None:
-    salt = secrets.token_hex(16)
-    ids = [_hash(each, salt) if isinstance(each, str) else each for each in pending.ids]
-    hashed = {"ids": ids, "salt": salt, "subject": _hash(subject, salt, HASH_ROUNDS)}
-    line = (f"{RECEIPT} {edit}", edit, json.dumps({**asdict(pending), **hashed}).encode())
-    database.execute("insert or replace into cache values (?, ?, ?)", line)
-
-
-def find_pending(database: sqlite3.Connection, subject: str) -> tuple[int, PendingReceipt] | None:
-    """The last erasure of a subject whose receipt was not delivered: its edit and the receipt."""
-    query = "select edit, content from cache where name like ? order by edit desc"
-    for edit, content in database.execute(query, (f"{RECEIPT} %",)):
-        try:
-            stored = json.loads(content)
-            if stored.pop("subject") == _hash(subject, stored.pop("salt"), HASH_ROUNDS):
-                return edit, PendingReceipt(**stored)
-        except (AttributeError, KeyError, TypeError, ValueError):
-            continue  # bytes that were changed
-    return None
-
-
-def delete_pending(database: sqlite3.Connection, edit: int) -> None:
-    """Delete the pending receipt of an erasure, which was delivered."""
-    with transaction(database):
-        database.execute("delete from cache where name = ?", (f"{RECEIPT} {edit}",))
-
-
-def _hash(text: str, salt: str, rounds: int = 1) -> str:
-    content = text.encode("utf-8", "surrogatepass")
-    return "sha256:" + hashlib.pbkdf2_hmac("sha256", content, salt.encode(), rounds).hex()
