@@ -39,6 +39,9 @@ SECTIONS = {
         "rollback": "attnknn.cli.edit",
         "log": "attnknn.cli.edit",
     },
+    "Protect a model": {
+        "recover": "attnknn.cli.edit",
+    },
     "Research": {
         "experiment": "attnknn.cli.research",
         "report": "attnknn.cli.research",

@@ -30,16 +30,16 @@ FORGET = "!forget"
 
 
 @contextmanager
-def open_model(path: Path, by: str | None) -> Iterator[EditableModel]:
+def open_model(path: Path, by: str | None, *, recover: bool = False) -> Iterator[EditableModel]:
     """Open the model folder `path` for editing."""
     from attnknn.errors import ModelBusyError
     from attnknn.storage.editor import open_for_editing
 
     try:
-        opened = open_for_editing(path, by=by)
+        opened = open_for_editing(path, by=by, recover=recover)
     except ModelBusyError:
         click.echo(f"Another process is editing {path}; waiting for it.", err=True)
-        opened = open_for_editing(path, by=by, wait=WAIT)
+        opened = open_for_editing(path, by=by, wait=WAIT, recover=recover)
     with opened as model:
         yield model
 

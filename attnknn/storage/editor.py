@@ -30,6 +30,7 @@ from attnknn.storage.store.changes import (
     write_trust,
 )
 from attnknn.storage.store.erasing import finish_erasure
+from attnknn.storage.store.head import sync_head
 from attnknn.storage.store.history import EditRecord, EntryChange, Snapshot
 from attnknn.storage.store.schema import (
     last_edit,
@@ -43,7 +44,7 @@ from attnknn.storage.unpacking import check_loadable, notes_of, unpack
 
 
 def open_for_editing(
-    path: str | Path, *, by: str | None = None, wait: float = 0.0
+    path: str | Path, *, by: str | None = None, wait: float = 0.0, recover: bool = False
 ) -> EditableModel:
     """Open a saved model for editing on the disk, with a log, snapshots and undo.
 
@@ -59,6 +60,10 @@ def open_for_editing(
         Who edits, for the log; None is the name of the current user.
     wait : float, default=0.0
         How many seconds to wait for another writer before the call fails.
+    recover : bool, default=False
+        Whether to open a model that lost acknowledged edits, because files of it were damaged or
+        removed. The last state that can be read is accepted, and the log records it. A model that
+        lost nothing is opened as usual.
 
     Returns
     -------
@@ -91,7 +96,7 @@ def open_for_editing(
     if not has_store(path):
         clear_leftovers(path)
         _create_store(path, by)
-    return EditableModel(path, by, wait)
+    return EditableModel(path, by, wait, recover=recover)
 
 
 def list_edits(path: str | Path) -> list[EditRecord]:
@@ -165,17 +170,23 @@ class EditableModel:
         The number of the last edit.
     notes : dict of str to str
         The texts that were saved with the model.
+    recovered : EditRecord or None
+        The line of the log about lost edits, if the model was opened with `recover=True` and had
+        lost any.
     """
 
-    def __init__(self, path: Path, by: str, wait: float = 0.0) -> None:
+    def __init__(self, path: Path, by: str, wait: float = 0.0, *, recover: bool = False) -> None:
         self.path, self.by = path, by
         self._is_editing = self._is_closed = False
         with ExitStack() as stack:
             stack.callback(WriterLock(path, wait=wait).release)
             clear_leftovers(path)
-            self.database = stack.enter_context(closing(open_to_write(path)))
+            database = open_to_write(path, may_be_behind=recover)
+            self.database = stack.enter_context(closing(database))
+            stack.callback(sync_head, path)
             self._opened = self._identity()
             with wrap_database_errors(path):
+                self.recovered = history.recover(database, path, by) if recover else None
                 finish_erasure(self.database, path)
             self.load()
             self._resources = stack.pop_all()

@@ -35,7 +35,8 @@ STORE_VERSION = 5  # of a folder with a store, whose model is edited
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 1 << 20
 STORE = "entries.sqlite"
-STORE_FILES = frozenset({STORE, f"{STORE}-wal", f"{STORE}-shm", LOCK})
+HEAD = "head.jsonl"  # the last acknowledged commit of the store
+STORE_FILES = frozenset({STORE, f"{STORE}-wal", f"{STORE}-shm", HEAD, LOCK})
 
 
 def previous_path(path: Path) -> Path:

@@ -21,7 +21,7 @@ from attnknn.storage.files import write_manifest
 from attnknn.storage.folder import STORE_VERSION
 from attnknn.storage.packing import EncoderParts, entry_lines, pack_parts
 from attnknn.storage.store.history import EditRecord, now, write_log
-from attnknn.storage.store.schema import create_store, transaction
+from attnknn.storage.store.schema import acknowledged, create_store
 from attnknn.storage.store.state import TRUST, digest_of, trust_to_bytes
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def write_store(folder: Path, state: ModelState, trust: Floats | None, by: str) 
     """Create a store in an empty folder, with the current state as edit 0."""
     database = create_store(folder)
     try:
-        with transaction(database):
+        with acknowledged(database):
             n_entries = len(state.entries)
             _insert_rows(database, state, np.arange(n_entries), 0, first_seq=0)
             for name, content in state.parts.items():
@@ -201,7 +201,7 @@ def write_change(
     """
     edit, changed = head + 1, seqs[change.changed_before]
     ended = np.concatenate([seqs[change.removed], changed])
-    with transaction(database, head):
+    with acknowledged(database, head):
         database.executemany(
             "update versions set until = ? where seq = ? and until is null",
             [(edit, seq) for seq in ended.tolist()],

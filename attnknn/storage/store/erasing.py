@@ -20,17 +20,18 @@ from attnknn.storage.parts import ATTENTION_FILE as ATTENTION
 from attnknn.storage.parts import without_prototypes
 from attnknn.storage.store.history import EditRecord, now, read_log, write_log
 from attnknn.storage.store.pending import PendingReceipt, save_pending
-from attnknn.storage.store.schema import transaction
+from attnknn.storage.store.schema import acknowledged
 from attnknn.storage.store.state import IS_VALID, TRUST
 from attnknn.storage.traces import json_leaves
 
 UNFINISHED = "erasure"  # in the cache while freed pages may still hold erased bytes
 COUNTED = r"(?i:added|relabeled|forgot|changed the weight of) [\d,]+ (?:entry|entries)"
+RECOVERED = r"Recovered the state after edit \d+(?:; later edits up to \d+ are lost)?"
 # Generated messages hold no name, only numbers; text written by people may follow them.
 GENERATED = re.compile(
     r"(?:Undid edit \d+: )?"
     r"(?:Rolled back to snapshot |(?:"
-    rf"Rolled back to edit \d+|Refitted|Changed nothing|{COUNTED}(?: and {COUNTED})*|"
+    rf"Rolled back to edit \d+|{RECOVERED}|Refitted|Changed nothing|{COUNTED}(?: and {COUNTED})*|"
     r"Opened for editing with [\d,]+ entries|Erased [\d,]+ (?:entry|entries) of a subject"
     r")$)?"
 )
@@ -129,7 +130,7 @@ def erase_entries(
     pending : kept until the receipt is delivered
     """
     edit, undo_target = head + 1, read_log(database)[-1].undo_target
-    with transaction(database, head):
+    with acknowledged(database, head):
         seqs = "(select seq from rows where subject = ?)"
         database.execute(
             "update log set n_entries = n_entries - (select count(*) from versions "

@@ -7,10 +7,12 @@ import operator
 import sqlite3
 from dataclasses import asdict, astuple, dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, SupportsIndex
 
 from attnknn.errors import InvalidSettingError, ModelFolderError
-from attnknn.storage.store.schema import last_edit, transaction
+from attnknn.storage.store.head import head_of, is_complete, read_head
+from attnknn.storage.store.schema import acknowledged, last_edit
 from attnknn.storage.store.state import VERSION_COLUMNS
 
 
@@ -26,7 +28,7 @@ class EditRecord:
         The edit that `undo` would take back: this one or, after an undo, an earlier one.
     at, by : str
         When (in UTC) and by whom the edit was made.
-    action : {'create', 'edit', 'undo', 'rollback', 'erase'}
+    action : {'create', 'edit', 'undo', 'rollback', 'erase', 'recover'}
         What kind of edit it is.
     message : str
         What was done.
@@ -148,7 +150,7 @@ def take_snapshot(database: sqlite3.Connection, head: int, name: str, by: str) -
             f"There is a snapshot {name!r} already, of {known[name].at}. Choose another name."
         )
     taken = Snapshot(name, head, now(), by)
-    with transaction(database, head):
+    with acknowledged(database, head):
         line = (name, taken.edit, taken.at, by)
         database.execute("insert into snapshots values (?, ?, ?, ?)", line)
     return taken
@@ -198,6 +200,23 @@ def roll_back(
     return record
 
 
+def recover(database: sqlite3.Connection, folder: Path, by: str) -> EditRecord | None:
+    """Accept a store that lost acknowledged commits; returns the line in the log about it."""
+    noted, found = read_head(folder), head_of(database)
+    if is_complete(noted, found):
+        return None
+    message = f"Recovered the state after edit {found.edit}"
+    if noted is not None and noted.edit > found.edit:
+        message += f"; later edits up to {noted.edit} are lost"
+    undo_target = read_log(database)[-1].undo_target
+    record = EditRecord(found.edit + 1, undo_target, now(), by, "recover", message)
+    with acknowledged(database, found.edit):
+        if noted is not None:  # the number of a commit never falls
+            database.execute(f"pragma user_version = {noted.commit}")
+        write_log(database, record)
+    return record
+
+
 def check_edit(database: sqlite3.Connection, edit: SupportsIndex) -> int:
     """The number of an edit; an error if there is no such edit."""
     if isinstance(edit, bool) or not hasattr(edit, "__index__"):
@@ -210,7 +229,7 @@ def check_edit(database: sqlite3.Connection, edit: SupportsIndex) -> int:
 
 def _restore(database: sqlite3.Connection, target: int, record: EditRecord) -> None:
     edits = {"edit": record.edit, "target": target}
-    with transaction(database, record.edit - 1):
+    with acknowledged(database, record.edit - 1):
         for table, key, columns in (
             ("versions", "seq", f"{VERSION_COLUMNS}, digest"),
             ("parts", "name", "fitted_in, sha256, content"),

@@ -7,7 +7,7 @@ two columns; `fitted_in` is the edit that fitted a part. So the state after any 
 and undo makes an old state valid again.
 
 SQLite does not notice bytes that other programs changed. Rows, versions and parts have checksums,
-and the log has the number of entries after each edit.
+the log has the number of entries after each edit, and `head` notes the last commit.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 from attnknn.errors import ModelFolderError
 from attnknn.storage.folder import STORE
+from attnknn.storage.store.head import check_head, head_of, read_head, write_head
 
 MAX_VALUE_BYTES = 1 << 30
 TIMEOUT = 30.0  # seconds to wait for a commit of another process
@@ -55,23 +56,30 @@ def create_store(folder: Path) -> sqlite3.Connection:
     return database
 
 
-def open_to_write(folder: Path) -> sqlite3.Connection:
-    """Open the store of a folder; each commit waits until it is on the disk."""
-    database = _connect(folder, "rw")
-    try:
-        _check_tables(database, folder)
-    except BaseException:
-        database.close()
-        raise
-    return database
+def open_to_write(folder: Path, *, may_be_behind: bool = False) -> sqlite3.Connection:
+    """Open the store of a folder; each commit waits until it is on the disk.
+
+    Parameters
+    ----------
+    may_be_behind : whether to open a store that lost acknowledged commits
+    """
+    # A connection that may write removes a damaged write-ahead log, so the store is checked first.
+    with open_to_read(folder, may_be_behind=may_be_behind) as reader:
+        head, noted = head_of(reader), read_head(folder)
+    if noted is not None and head.commit > noted.commit:  # its writer was killed in between
+        write_head(folder, head)
+    return _connect(folder, "rw")
 
 
 @contextmanager
-def open_to_read(folder: Path) -> Iterator[sqlite3.Connection]:
+def open_to_read(folder: Path, *, may_be_behind: bool = False) -> Iterator[sqlite3.Connection]:
     """Open the store of a folder as it is now; later edits are not visible."""
+    noted = read_head(folder)
     with wrap_database_errors(folder), closing(_connect_to_read(folder)) as database:
         database.execute("begin")
         _check_tables(database, folder)
+        if not may_be_behind:
+            check_head(folder, noted, head_of(database))
         yield database
 
 
@@ -115,6 +123,18 @@ def transaction(database: sqlite3.Connection, head: int | None = None) -> Iterat
         database.execute("rollback")
         raise
     database.execute("commit")
+
+
+@contextmanager
+def acknowledged(database: sqlite3.Connection, head: int | None = None) -> Iterator[None]:
+    """A transaction that is noted outside of the SQLite file, so that its loss is noticed."""
+    with transaction(database, head):
+        yield
+        commit = database.execute("pragma user_version").fetchone()[0] + 1
+        database.execute(f"pragma user_version = {commit}")
+        noted = head_of(database)
+    file = database.execute("pragma database_list").fetchone()[2]
+    write_head(Path(file).parent, noted)
 
 
 def last_edit(database: sqlite3.Connection) -> int:
