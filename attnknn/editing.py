@@ -79,13 +79,6 @@ def set_decay(model: FittedModel, decay: Floats | None) -> FittedModel:
     return _next(model, model.existing_graph(), memory=memory)
 
 
-def clear_copies(model: FittedModel, embeddings: NDArray[np.float32]) -> FittedModel:
-    """The model without parameters that are copies of one of these embeddings (n, D)."""
-    attention = model.attention.copy()
-    attention.forget_copies(embeddings)
-    return _next(model, model.existing_graph(), attention=attention)
-
-
 def next_id(model: FittedModel) -> int:
     """A number larger than every id that was used; 0 if ids are strings."""
     ids = model.memory.entries.ids

@@ -360,15 +360,6 @@ class Attention(ABC, BaseEstimator):
             Class `order[i]` becomes class i.
         """
 
-    def forget_copies(self, embeddings: NDArray[np.float32]) -> None:
-        """Erase parameters that are copies of a forgotten entry.
-
-        Parameters
-        ----------
-        embeddings : ndarray of shape (n, D)
-            Embeddings of the forgotten entries.
-        """
-
     def copy(self) -> Self:
         """Copy the attention before an edit changes it.
 

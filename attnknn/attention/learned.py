@@ -177,10 +177,6 @@ class LearnedAttention(Attention):
         mean = torch.from_numpy(embeddings.mean(axis=0, dtype=np.float64)).float()
         self.module_ = self.module_.with_class(mean)
 
-    def forget_copies(self, embeddings: NDArray[np.float32]) -> None:
-        # The prototype of a class that has had one entry only is a copy of it, and becomes zero.
-        self.module_ = self.module_.without_prototypes(embeddings)
-
     def reorder_classes(self, order: Integers) -> None:
         self.module_ = self.module_.reordered(order)
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnknn._stored import Fields
@@ -124,17 +123,6 @@ class NeighborScores(nn.Module):
             state["prototypes"] = torch.cat([state["prototypes"], prototype[None]])
         wider.load_state_dict(state)
         return wider
-
-    def without_prototypes(self, vectors: NDArray[np.float32]) -> NeighborScores:
-        """The same module with zeros for the prototypes that are one of these vectors (n, D)."""
-        if not self.shape.prototypes:
-            return self
-        changed = NeighborScores(self.shape)
-        state = dict(self.state_dict())
-        copies = {vector.tobytes() for vector in vectors}
-        state["prototypes"] = cleared_of_copies(state["prototypes"], copies)
-        changed.load_state_dict(state)
-        return changed
 
     def reordered(self, order: Integers) -> NeighborScores:
         """The same module with class `order[i]` as class i."""

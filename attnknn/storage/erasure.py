@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnknn.editing import clear_copies
+from attnknn.editing import forget
 from attnknn.encoders import IdentityEncoder, TextEncoder
 from attnknn.errors import UnknownEntryError
-from attnknn.records import Floats
+from attnknn.model import FittedModel
 from attnknn.storage.store import erasing
 from attnknn.storage.store.changes import count_entries
 from attnknn.storage.store.erasing import SubjectEntry
@@ -43,6 +44,11 @@ class Receipt:
         The ids of the removed entries; text ids as hashes if the erasure was interrupted.
     at, by : str
         When (in UTC) and by whom the entries were erased.
+    removed_classes : list
+        The classes that only these entries had, which were removed with them; texts as hashes if
+        the erasure was interrupted.
+    remaining_classes : list
+        Such classes that could not be removed, because a fitted part needs them.
     n_cached_embeddings : int
         How many embeddings of texts were erased from the user's cache.
     searched : list of str
@@ -69,6 +75,8 @@ class Receipt:
     ids: list[Any]
     at: str
     by: str
+    removed_classes: list[Any]
+    remaining_classes: list[Any]
     n_cached_embeddings: int
     searched: list[str]
     not_searched: list[str]
@@ -82,8 +90,8 @@ class Receipt:
     @property
     def is_verified(self) -> bool:
         """Whether all files were searched for traces, none was found, and all predictions agree."""
-        found_none = self.n_searched > 0 and not self.found_in and not self.not_searched
-        return self.predictions_agree and found_none
+        left = [*self.found_in, *self.not_searched, *self.remaining_classes]
+        return self.predictions_agree and self.n_searched > 0 and not left
 
     @property
     def is_complete(self) -> bool:
@@ -93,15 +101,18 @@ class Receipt:
     @property
     def remedy(self) -> str:
         """What would remove the influence on the fitted parts too."""
-        if not self.affected_parts:
+        if not self.affected_parts and not self.remaining_classes:
             return "No fitted part was trained on these entries."
         by_refit = [part for part in self.affected_parts if part in REFITTED]
         by_fit = [part for part in self.affected_parts if part not in REFITTED]
-        sentences = [f"Fitted on these entries: {', '.join(self.affected_parts)}."]
+        sentences = [f"Fitted on these entries: {', '.join(self.affected_parts) or 'nothing'}."]
         sentences += [f"`refit` clears {', '.join(by_refit)} from then on."] if by_refit else []
         sentences += [f"Only a new `fit` clears {', '.join(by_fit)}."] if by_fit else []
         if ENCODER in by_fit:
             sentences += ["Until then the encoder may hold their values."]
+        if self.remaining_classes:
+            names = ", ".join(map(repr, self.remaining_classes))
+            sentences += [f"Only a new `fit` removes classes that no entry has any more: {names}."]
         return " ".join(sentences)
 
     def to_dict(self) -> dict[str, Any]:
@@ -118,6 +129,9 @@ class Receipt:
         sentences = [self.remedy]
         if self.not_searched:
             sentences.insert(0, f"Not searched: {', '.join(self.not_searched)}.")
+        if self.removed_classes:
+            names = ", ".join(map(repr, self.removed_classes))
+            sentences.insert(0, f"Removed classes that no other entry had: {names}.")
         if self.other_spellings:
             names = ", ".join(map(ascii, self.other_spellings))
             sentences.append(
@@ -144,41 +158,33 @@ def erase_subject(model: EditableModel, subject: str) -> Receipt:
     traces = collect_traces(subject, entries, others)
     n_cached = _erase_cached(model.classifier, entries)  # first: it can be computed again
     pending = PendingReceipt([entry.id for entry in entries], affected, n_cached)
-    edited = _delete(model, subject, entries, copies, pending)
-    rebuilt = _predict(model.classifier)
-    agree = bool(np.allclose(edited, rebuilt, rtol=0, atol=1e-6))
-    pending = replace(pending, n_compared=len(rebuilt), predictions_agree=agree)
+    edited = _forget(model, entries)
+    pending = _delete(model, subject, copies, pending)
+    pending = replace(pending, **_compare(edited, model.classifier.model_))
     receipt = _verify(model, subject, model.head, pending, traces)
     _deliver(model, model.head)
     return replace(receipt, by=model.by)  # the log does not name people who erased themselves
 
 
 def _delete(
-    model: EditableModel,
-    subject: str,
-    entries: list[SubjectEntry],
-    copies: list[bytes],
-    pending: PendingReceipt,
-) -> Floats:
-    """Delete the entries and load the rest; returns predictions made before loading."""
-    message = f"Erased {count_entries(len(entries))} of a subject"
+    model: EditableModel, subject: str, copies: list[bytes], pending: PendingReceipt
+) -> PendingReceipt:
+    """Delete the entries and load the rest."""
     try:
         with wrap_database_errors(model.path):
-            _forget(model, entries, copies)
-            edited = _predict(model.classifier)
-            erasing.erase_entries(
+            pending = erasing.erase_entries(
                 model.database,
                 subject,
                 copies,
                 head=model.head,
                 by=model.by,
-                message=message,
+                message=f"Erased {count_entries(len(pending.ids))} of a subject",
                 pending=pending,
             )
             erasing.finish_erasure(model.database, model.path)
     finally:
         model.load()
-    return edited
+    return pending
 
 
 def _deliver_pending(model: EditableModel, subject: str) -> Receipt:
@@ -233,25 +239,31 @@ def _deliver(model: EditableModel, edit: int) -> None:
         delete_pending(model.database, edit)
 
 
-def _forget(model: EditableModel, entries: list[SubjectEntry], copies: list[bytes]) -> None:
-    """Remove current entries, and prototypes that are copies of them, from the classifier."""
-    classifier = model.classifier
+def _forget(model: EditableModel, entries: list[SubjectEntry]) -> FittedModel:
+    """The current model without the entries, by an edit in RAM."""
+    fitted = model.classifier.model_
     is_theirs = np.isin(model.seqs, [entry.seq for entry in entries])
-    if is_theirs.any():
-        classifier.forget(classifier.memory_.entries.ids[is_theirs])
-    width = classifier.memory_.entries.embeddings.shape[1]
-    vectors = np.frombuffer(b"".join(copies), dtype="<f4").astype(np.float32)
-    classifier.edit(lambda fitted: clear_copies(fitted, vectors.reshape(-1, width)))
+    return forget(fitted, fitted.memory.entries.ids[is_theirs]) if is_theirs.any() else fitted
 
 
-def _predict(classifier: AttnKNNClassifier) -> Floats:
-    """Predictions for some of the entries, as if they were queries."""
-    entries = classifier.memory_.entries
+def _compare(edited: FittedModel, rebuilt: FittedModel) -> dict[str, Any]:
+    """Compare predictions of a memory that was edited in RAM with those of one built again.
+
+    Both have the fitted parts of the second. Some of its entries are the queries.
+    """
+    entries = rebuilt.memory.entries
     if not len(entries):
-        return np.zeros((0, len(classifier.classes_)))
-    step = max(1, len(entries) // MAX_COMPARED)
-    queries = entries.embeddings[::step][:MAX_COMPARED]
-    return classifier.model_.answer(queries).probabilities
+        return {"n_compared": 0, "predictions_agree": len(edited.memory) == 0}
+    codes = {label: code for code, label in enumerate(rebuilt.classes.tolist())}
+    memory = copy(edited.memory)
+    memory.recode(np.array([codes.get(label, -1) for label in edited.classes.tolist()]))
+    queries = entries.embeddings[:: max(1, len(entries) // MAX_COMPARED)][:MAX_COMPARED]
+    one, other = (
+        fitted.answer(queries).probabilities
+        for fitted in (replace(rebuilt, memory=memory, stored_trust=None), rebuilt)
+    )
+    agree = bool(np.allclose(one, other, rtol=0, atol=1e-6))
+    return {"n_compared": len(queries), "predictions_agree": agree}
 
 
 def _erase_cached(classifier: AttnKNNClassifier, entries: list[SubjectEntry]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -226,7 +227,8 @@ def test_a_class_that_came_later_does_not_hide_who_brought_the_first(path: Path)
 def test_long_rows_are_searched_for_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     X = np.random.default_rng(0).normal(size=(12, 3000))  # more than a page of the file
     clf = AttnKNNClassifier(attention="distance", calibration=None)
-    clf.fit(X, [0, 1] * 6, subjects=["ann", "bob"] * 6).save(tmp_path / "model")
+    subjects = [*["ann", "bob"] * 5, "", ""]
+    clf.fit(X, [0, 1, 1] * 4, subjects=subjects).save(tmp_path / "model")
     with monkeypatch.context() as patch:
         patch.setattr(erasing, "finish_erasure", lambda *_: None)
         with open_for_editing(tmp_path / "model") as model:
@@ -373,11 +375,16 @@ def test_a_value_that_the_encoder_has_learned_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("who", ["Ann", "Zoë Brontë"])
-def test_a_class_that_has_the_name_of_the_person_is_found(tmp_path: Path, who: str) -> None:
+def test_a_class_that_has_the_name_of_the_person_is_found(
+    tmp_path: Path, who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clf = AttnKNNClassifier(attention="distance", calibration=None, n_neighbors=3)
     clf.fit(rows(8), [who, "bob"] * 4, subjects=[who.upper(), ""] * 4).save(tmp_path / "model")
     with open_for_editing(tmp_path / "model") as model:
-        assert "entries.sqlite (settings.json)" in model.forget(subject=who.upper()).found_in
+        monkeypatch.setattr(erasing, "_drop_classes", lambda *_: False)
+        receipt = model.forget(subject=who.upper())
+    assert "entries.sqlite (settings.json)" in receipt.found_in
+    assert receipt.remaining_classes == [who]
 
 
 def test_an_erasure_that_could_not_be_verified_is_not_complete(tmp_path: Path) -> None:
@@ -515,3 +522,77 @@ def test_other_spellings_of_a_name_are_named(tmp_path: Path) -> None:
         for name in receipt.other_spellings:
             assert model.forget(subject=name).other_spellings in ([], ["Zoe\u0308 Ash"])
         assert set(model.classifier.memory_.entries.subjects) == {"Zoe Ash"}
+
+
+def classifier_with_zoe(**settings: object) -> AttnKNNClassifier:
+    """A fitted classifier with a class that only the entries of Zoe have."""
+    names = np.where(np.arange(40) % 8 == 3, "zoe-class", labels())
+    settings = {"n_neighbors": 8, "attention": "distance", "calibration": None, **settings}
+    return AttnKNNClassifier(random_state=0, **settings).fit(rows(), names, subjects=people())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"attention": "uniform", "calibration": "auto"},
+        {"attention": LearnedAttention(training=TrainConfig(epochs=1))},
+        {"attention": LearnedAttention(terms=("support",), training=TrainConfig(epochs=1))},
+    ],
+)
+def test_a_class_that_only_they_had_goes_from_every_state(
+    tmp_path: Path, settings: dict[str, object]
+) -> None:
+    classifier_with_zoe(**settings).save(tmp_path / "model")
+    with open_for_editing(tmp_path / "model") as model:
+        model.relabel([1], "cat")
+        model.add(rows(2, seed=2), ["dog", "eel"], subjects=[WHO, ""])
+        receipt = model.forget(subject=WHO)
+        assert receipt.removed_classes == ["dog", "zoe-class"]
+        assert receipt.is_complete
+        assert "no other entry had: 'dog', 'zoe-class'" in str(receipt)
+        assert model.classifier.classes_.tolist() == ["ant", "bee", "cat", "eel"]
+        assert traces(tmp_path / "model", [b"zoe-class", b'"dog"']) == []
+        expected = model.classifier.predict_proba(rows(3, seed=5))
+        model.rollback(0)
+        assert model.classifier.classes_.tolist() == ["ant", "bee", "cat"]
+        model.undo()
+        np.testing.assert_array_equal(model.classifier.predict_proba(rows(3, seed=5)), expected)
+        model.add(rows(1, seed=3), ["zoe-class"])
+        model.refit()
+    loaded = AttnKNNClassifier.load(tmp_path / "model")
+    assert loaded.classes_.tolist() == ["ant", "bee", "cat", "eel", "zoe-class"]
+
+
+def test_noise_of_labels_is_that_of_the_other_classes(tmp_path: Path) -> None:
+    clf = classifier_with_zoe()
+    noise = np.full((4, 4), 0.1) + 0.6 * np.eye(4)
+    clf.edit(lambda m: replace(m, calibration=replace(m.calibration, transition=noise)))
+    clf.save(tmp_path / "model")
+    with open_for_editing(tmp_path / "model") as model:
+        assert model.forget(subject=WHO).is_complete
+        found = model.classifier.calibration_.transition
+        np.testing.assert_allclose(found, (np.full((3, 3), 0.1) + 0.6 * np.eye(3)) / 0.9)
+
+
+def test_a_class_that_a_value_head_needs_is_named(tmp_path: Path) -> None:
+    classifier_with_zoe(value_head=True).save(tmp_path / "model")
+    with open_for_editing(tmp_path / "model") as model:
+        assert model.classifier.value_head_ is not None
+        model.add(rows(1, seed=2), ["dog"], subjects=["late"])
+        late = model.forget(subject="late")
+        assert (late.removed_classes, late.is_verified) == (["dog"], True)
+        receipt = model.forget(subject=WHO)
+        assert (receipt.removed_classes, receipt.remaining_classes) == ([], ["zoe-class"])
+        assert not receipt.is_verified
+        assert "removes classes that no entry has any more: 'zoe-class'." in receipt.remedy
+        assert "zoe-class" in model.classifier.classes_
+
+
+def test_a_class_that_others_had_once_stays(path: Path) -> None:
+    with open_for_editing(path) as model:
+        model.add(rows(2, seed=2), ["dog", "dog"], subjects=["late", ""])
+        model.forget([41])
+        receipt = model.forget(subject="late")
+        assert (receipt.removed_classes, receipt.remaining_classes) == ([], [])
+        assert "dog" in model.classifier.classes_

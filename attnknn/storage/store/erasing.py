@@ -7,12 +7,13 @@ import json
 import re
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from attnknn.errors import ModelFolderError
+from attnknn.storage.classes import TRANSITION, without_classes
 from attnknn.storage.files import SETTINGS
 from attnknn.storage.folder import STORE
 from attnknn.storage.names import Names, spelling
@@ -120,8 +121,8 @@ def erase_entries(
     by: str,
     message: str,
     pending: PendingReceipt,
-) -> None:
-    """Delete the entries of a subject from all states.
+) -> PendingReceipt:
+    """Delete the entries of a subject from all states; returns the receipt with the classes.
 
     Parameters
     ----------
@@ -132,6 +133,7 @@ def erase_entries(
     edit, undo_target = head + 1, read_log(database)[-1].undo_target
     with acknowledged(database, head):
         seqs = "(select seq from rows where subject = ?)"
+        classes = _own_classes(database, subject)
         database.execute(
             "update log set n_entries = n_entries - (select count(*) from versions "
             f"where seq in {seqs} and since <= edit and (until is null or until > edit))",
@@ -141,21 +143,55 @@ def erase_entries(
         database.execute("delete from rows where subject = ?", (subject,))
         database.execute("delete from cache where name = ?", (TRUST,))
         _overwrite_copies(database, copies)
+        removed = classes if _drop_classes(database, classes) else []
+        remaining = [label for label in classes if label not in removed]
+        pending = replace(pending, removed_classes=removed, remaining_classes=remaining)
         write_log(database, EditRecord(edit, undo_target, now(), by, "erase", message))
         _erase_names(database, subject, pending.ids)  # last: `by` may be the person
         database.execute("insert or replace into cache values (?, ?, x'')", (UNFINISHED, edit))
         save_pending(database, edit, subject, pending)
+    return pending
+
+
+def _own_classes(database: sqlite3.Connection, subject: str) -> list[Any]:
+    """The labels that only entries of a subject have, in all states."""
+    query = "select distinct label from versions join rows using (seq) where subject {} ?"
+    theirs, others = (
+        {row[0] for row in database.execute(query.format(operator), (subject,))}
+        for operator in ("=", "!=")
+    )
+    return [json.loads(label) for label in sorted(theirs - others)]
+
+
+def _drop_classes(database: sqlite3.Connection, labels: list[Any]) -> bool:
+    """Remove classes from all states, or from none if any state has a part that needs them."""
+    changed: dict[tuple[str, int], bytes] = {}
+    edits = database.execute("select distinct since from parts").fetchall() if labels else []
+    names = f"name in ('{SETTINGS}', '{ATTENTION}', '{TRANSITION}')"
+    for (edit,) in edits:
+        query = f"select name, since, content from parts where {names} and {IS_VALID}"
+        found = database.execute(query, {"edit": edit}).fetchall()
+        parts = without_classes({name: content for name, _, content in found}, labels)
+        if parts is None:
+            return False
+        changed |= {(name, since): parts[name] for name, since, _ in found if name in parts}
+    for (name, since), content in changed.items():
+        _rewrite_part(database, name, since, content)
+    return True
+
+
+def _rewrite_part(database: sqlite3.Connection, name: str, since: int, content: bytes) -> None:
+    database.execute(
+        "update parts set content = ?, sha256 = ? where name = ? and since = ?",
+        (content, hashlib.sha256(content).hexdigest(), name, since),
+    )
 
 
 def _overwrite_copies(database: sqlite3.Connection, copies: list[bytes]) -> None:
     """Overwrite prototypes: that of a class with one entry is the entry, byte for byte."""
     query = "select since, content from parts where name = ?"
     for since, content in database.execute(query, (ATTENTION,)).fetchall():
-        cleared = without_prototypes(content, copies)
-        database.execute(
-            "update parts set content = ?, sha256 = ? where name = ? and since = ?",
-            (cleared, hashlib.sha256(cleared).hexdigest(), ATTENTION, since),
-        )
+        _rewrite_part(database, ATTENTION, since, without_prototypes(content, copies))
 
 
 def finish_erasure(database: sqlite3.Connection, folder: Path) -> None:

@@ -25,6 +25,8 @@ class PendingReceipt:
     ids : of the entries; texts only as hashes
     affected_parts : fitted parts that were trained on the entries
     n_cached_embeddings : embeddings of texts that were erased from the user's cache
+    removed_classes : classes that only these entries had; texts only as hashes
+    remaining_classes : those that could not be removed
     n_searched, found_in, n_compared, predictions_agree : the outcome of the verification, which
         follows the deletion
     """
@@ -32,6 +34,8 @@ class PendingReceipt:
     ids: list[Any]
     affected_parts: list[str]
     n_cached_embeddings: int
+    removed_classes: list[Any] = field(default_factory=list)
+    remaining_classes: list[Any] = field(default_factory=list)
     n_searched: int = 0
     found_in: list[str] = field(default_factory=list)
     n_compared: int = 0
@@ -41,12 +45,20 @@ class PendingReceipt:
 def save_pending(
     database: sqlite3.Connection, edit: int, subject: str, pending: PendingReceipt
 ) -> None:
-    """Keep a receipt until it is delivered, without the name, and with hashes of text ids."""
+    """Keep a receipt until it is delivered, with hashes of the name, text ids and classes."""
     salt = secrets.token_hex(16)
-    ids = [_hash(each, salt) if isinstance(each, str) else each for each in pending.ids]
+    ids, removed = (
+        [_hash(each, salt) if isinstance(each, str) else each for each in values]
+        for values in (pending.ids, pending.removed_classes)
+    )
     found_in = [Names([subject]).erase(place) for place in pending.found_in]
     hashed = {"ids": ids, "salt": salt, "subject": _hash(subject, salt, HASH_ROUNDS)}
-    content = {**asdict(pending), "found_in": found_in, **hashed}
+    content = {
+        **asdict(pending),
+        "removed_classes": removed,
+        "found_in": found_in,
+        **hashed,
+    }
     line = (f"{RECEIPT} {edit}", edit, json.dumps(content).encode())
     database.execute("insert or replace into cache values (?, ?, ?)", line)
 
