@@ -18,7 +18,14 @@ from attnknn.research import datasets  # noqa: E402
 from attnknn.research.evaluation.protocol import run  # noqa: E402
 from experiments import __main__ as experiments  # noqa: E402
 from experiments import audit as audits  # noqa: E402
-from experiments import coverage, drift, forgetting, new_classes, out_of_scope  # noqa: E402
+from experiments import (  # noqa: E402
+    coverage,
+    drift,
+    forgetting,
+    new_classes,
+    out_of_scope,
+    small_tables,
+)
 from experiments.bars import (  # noqa: E402
     LEARNED,
     TABLE_BASELINES,
@@ -209,6 +216,18 @@ def test_coverage_is_measured_before_and_after_edits_and_held_to_its_bars(
     assert printed.count("below their 1 % quantile") == 4
     monkeypatch.setattr(coverage, "DATASETS", ("digits",))
     assert "| digits, 1 | 28 of 1,294 |" in coverage.table([report])
+
+
+def test_sets_of_small_tables_are_measured_with_and_without_the_correction(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(small_tables, "SIZES", (30,))
+    assert small_tables.main(["run", "--draws", "2", "--folder", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.count("coverage of at least 90%") == len(small_tables.TABLES)
+    for report in read_reports(tmp_path):
+        found = report["coverage"]
+        assert found["uncorrected"] <= found["default"] <= 1
+    assert "| 10 digits | jackknife+ |" in small_tables.table(read_reports(tmp_path))
 
 
 def test_what_edits_change_is_planned_apart():

@@ -99,6 +99,36 @@ def test_a_randomized_set_is_the_same_for_a_row_alone_and_among_others(method):
     assert (other != together).any()
 
 
+def test_sets_of_small_tables_cover_what_was_asked_on_average(rng):
+    held = []
+    for _ in range(40):
+        y = rng.integers(0, 2, 330)
+        X = rng.normal(size=(2, 8))[y] + 2.0 * rng.normal(size=(330, 8))
+        clf = AttnKNNClassifier(random_state=0).fit(X[:30], y[:30])
+        held.append(set_coverage(y[30:], clf.predict_set(X[30:], 0.9).members))
+    assert 0.9 <= np.mean(held) < 0.95
+
+
+def test_few_entries_cover_half_a_row_more_and_many_what_was_asked(monkeypatch):
+    clf, X = fitted(), blobs(3)[0]
+    found = clf.model_.held_out_predictions()
+    own = np.sort(1 - found.probabilities[np.arange(90), found.own])
+    few = {c: clf.predict_set(X, c).thresholds[0] for c in (0.9, 0.93, 0.989)}
+    assert few[0.9] == own[82]  # ⌈91 · 0.9 + 0.5⌉ = 83
+    assert few[0.93] == own[85]  # ⌈91 · 0.93 + 0.5⌉ = 86, and without the half 85
+    assert few[0.989] == own[89]  # none is left to cover more
+    monkeypatch.setattr("attnknn.conformal.prediction.FEW_ROWS", 90)
+    assert fitted().predict_set(X, 0.93).thresholds[0] == own[84]
+
+
+def test_by_class_half_a_row_is_of_all_entries():
+    clf = fitted()
+    found = clf.model_.held_out_predictions()
+    own = 1 - found.probabilities[np.arange(90), found.own]
+    sets = clf.predict_set(blobs(3)[0], 0.87, by_class=True)  # 31 · (0.87 + 0.5 / 91) = 27.1
+    assert sets.thresholds == pytest.approx([np.sort(own[found.own == c])[27] for c in range(3)])
+
+
 def test_split_sets_go_by_the_rows_that_are_given():
     clf = fitted()
     X, y = blobs(300, spread=1.2, seed=2)
