@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import sqlite3
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -187,7 +188,10 @@ class EditableModel:
             self._opened = self._identity()
             with wrap_database_errors(path):
                 self.recovered = history.recover(database, path, by) if recover else None
-                finish_erasure(self.database, path)
+                try:
+                    finish_erasure(database, path)
+                except ModelFolderError as error:  # edits go on; the next opening tries again
+                    warnings.warn(f"An erasure is not finished. {error}", stacklevel=3)
             self.load()
             self._resources = stack.pop_all()
 

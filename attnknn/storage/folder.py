@@ -15,10 +15,10 @@ next save removes leftovers.
 from __future__ import annotations
 
 import contextlib
-import glob
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -222,9 +222,10 @@ def _clear_leftovers(path: Path) -> None:
     previous = previous_path(path)
     if previous.exists() and not path.exists():
         os.rename(previous, path)
-    for leftover in path.parent.glob(f".{glob.escape(path.name)}.attnknn-*"):
-        if leftover.name.startswith((previous.name, f".{path.name}.attnknn-saving-")):
-            shutil.rmtree(leftover, ignore_errors=True)
+    unfinished = re.compile(rf"\.{re.escape(path.name)}\.attnknn-saving-[0-9a-f]{{8}}")
+    for neighbor in path.parent.iterdir():
+        if neighbor.name == previous.name or unfinished.fullmatch(neighbor.name):
+            shutil.rmtree(neighbor, ignore_errors=True)
 
 
 def _listed(names: set[str]) -> str:

@@ -193,6 +193,20 @@ def test_names_with_patterns_in_them_clear_away_only_their_own(
     assert other.exists()
 
 
+def test_only_leftovers_of_saves_are_cleared_away(plain: AttnKNNClassifier, tmp_path: Path) -> None:
+    theirs = {
+        *(".model.attnknn-previous-of-mine", ".model.attnknn-saving-notes"),
+        *(".model.attnknn-saving-0123abcde", ".model.attnknn-saving-0123ABCD"),
+    }
+    for name in {*theirs, ".model.attnknn-saving-0123abcd", ".model.attnknn-previous"}:
+        (tmp_path / name).mkdir()
+    plain.save(tmp_path / "model")
+    assert set(os.listdir(tmp_path)) == {"model", *theirs}
+    with open_for_editing(tmp_path / "model") as model:
+        model.forget([1])
+    assert set(os.listdir(tmp_path)) == {"model", *theirs}
+
+
 CHILD = """
 import sys
 import numpy as np

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -185,6 +187,46 @@ def test_a_reader_delays_an_erasure_and_the_receipt(
             model.forget(subject=WHO)
         assert traces(path, needles_of(fitted())) == []
         assert model.database.execute("select * from cache").fetchall() == []
+
+
+@contextmanager
+def no_file_longer_than(n_bytes: int) -> Iterator[None]:
+    """Longer ones fail to be written, as on a full disk."""
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX limits")
+def test_an_erasure_without_room_says_what_to_free_and_edits_go_on(tmp_path: Path) -> None:
+    X, path = np.random.default_rng(0).normal(size=(40, 3000)), tmp_path / "model"
+    clf = AttnKNNClassifier(attention="distance", calibration=None, n_neighbors=3)
+    clf.fit(X, labels(), subjects=people()).save(path)
+    with open_for_editing(path) as model:
+        model.relabel([0], "cat")
+    with no_file_longer_than((path / "entries.sqlite").stat().st_size // 2):
+        with (
+            open_for_editing(path) as model,
+            pytest.raises(ModelFolderError, match=r"When \d{3},\d{3} bytes are free on its disk"),
+        ):
+            model.forget(subject=WHO)
+        with pytest.warns(UserWarning, match=r"An erasure is not finished.* bytes are free"):
+            model = open_for_editing(path)
+        with model:
+            model.relabel([4], "cat")
+            model.undo()
+            with pytest.raises(ModelFolderError, match="bytes are free on its disk"):
+                model.forget(subject=WHO)
+        assert len(AttnKNNClassifier.load(path).memory_) == 35
+    with open_for_editing(path) as model:
+        receipt = model.forget(subject=WHO)
+        assert receipt.is_verified
+    assert traces(path, [X[i].astype("<f4").tobytes()[:24] for i in THEIRS]) == []
 
 
 def test_an_erasure_that_was_killed_gives_its_receipt_when_asked_again(

@@ -199,7 +199,18 @@ def finish_erasure(database: sqlite3.Connection, folder: Path) -> None:
     query = "select 1 from cache where name = ?"
     if not database.execute(query, (UNFINISHED,)).fetchone():
         return
-    database.execute("vacuum")
+    try:
+        database.execute("vacuum")
+    except sqlite3.OperationalError as error:
+        if not error.sqlite_errorname.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
+            raise
+        n_bytes = (folder / STORE).stat().st_size
+        raise _unfinished(
+            folder,
+            f"{STORE} could not be rewritten ({error})",
+            f"When {n_bytes:,} bytes are free on its disk, and as many for temporary files of "
+            "SQLite (SQLITE_TMPDIR or /var/tmp)",
+        ) from error
     _empty_write_ahead_log(database, folder)
     database.execute("delete from cache where name = ?", (UNFINISHED,))
     _empty_write_ahead_log(database, folder)
@@ -208,11 +219,15 @@ def finish_erasure(database: sqlite3.Connection, folder: Path) -> None:
 def _empty_write_ahead_log(database: sqlite3.Connection, folder: Path) -> None:
     is_busy = database.execute("pragma wal_checkpoint(truncate)").fetchone()[0]
     if is_busy:
-        raise ModelFolderError(
-            f"The entries are deleted, but {folder} still holds their bytes, because another "
-            "process is reading it. When that process has ended, open the model for editing, "
-            "which finishes the erasure, and forget the subject again for the receipt."
-        )
+        raise _unfinished(folder, "another process is reading it", "When that process has ended")
+
+
+def _unfinished(folder: Path, why: str, when: str) -> ModelFolderError:
+    return ModelFolderError(
+        f"The entries are deleted, but {folder} still holds their bytes, because {why}. {when}, "
+        "open the model for editing, which finishes the erasure, and forget the subject again for "
+        "the receipt."
+    )
 
 
 def _erase_names(database: sqlite3.Connection, subject: str, ids: list[Any]) -> None:
