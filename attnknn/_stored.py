@@ -1,9 +1,13 @@
-"""Values and tensors from a model folder, checked before they are used."""
+"""Files, values and tensors from a model folder, checked before they are used."""
 
 from __future__ import annotations
 
 import math
+import os
+import stat
 from collections.abc import Iterator
+from io import BufferedReader
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -16,6 +20,28 @@ if TYPE_CHECKING:
 
 Tensors = dict[str, "Tensor"]
 _Module = TypeVar("_Module", bound="nn.Module")
+
+
+# A file on a disk that compresses needs fewer blocks, too, but seldom so few.
+MIN_BYTES_WITH_HOLES, MAX_BYTES_PER_STORED_BYTE = 1 << 24, 64
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Open a regular file; links, devices, pipes and files with large holes raise `OSError`.
+
+    Devices and pipes might never end, and a file with holes has more bytes than the disk holds.
+    """
+    if not stat.S_ISREG(os.lstat(path).st_mode):
+        raise OSError("not a regular file")
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    file = os.fdopen(os.open(path, flags | getattr(os, "O_NONBLOCK", 0)), "rb")
+    found = os.fstat(file.fileno())
+    n_stored = getattr(found, "st_blocks", found.st_size) * 512
+    has_holes = n_stored * MAX_BYTES_PER_STORED_BYTE < found.st_size
+    if not stat.S_ISREG(found.st_mode) or (has_holes and found.st_size >= MIN_BYTES_WITH_HOLES):
+        file.close()
+        raise OSError("a file with holes" if has_holes else "not a regular file")
+    return file
 
 
 class Fields:

@@ -256,7 +256,9 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             Labels, of the type of `classes_`.
         """
         model = self._model("predict")
-        return model.classes[model.predict_proba(self._queries(model, X)).argmax(axis=1)]
+        blocks = model.blocks_of_probabilities(self._queries(model, X))
+        codes = [np.zeros(0, dtype=np.int64), *(block.argmax(axis=1) for block in blocks)]
+        return model.classes[np.concatenate(codes)]
 
     def predict_proba(self, X: Any) -> Floats:
         """Class probabilities of each row.
@@ -863,6 +865,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
 
         if isinstance(model.encoder, IdentityEncoder):  # it would only check the rows once more
             return X if is_plain(X, self) else self._validated(model.encoder, X, reset=False)
+        model.check_room_for(X)
         return model.encoder.transform(X)
 
     def _validated(self, encoder: IdentityEncoder, X: Any, *, reset: bool) -> NDArray[Any]:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from attnknn._limits import check_fits
 from attnknn.attention.base import Attention, NeighborBatch
 from attnknn.calibration import Calibration
 from attnknn.calibration.fitting import MAX_NEIGHBORS_FOR_NOISE, estimate_confusions
@@ -34,6 +35,8 @@ from attnknn.vote import class_prior, vote
 Vectors = NDArray[np.float32]
 Queries = Vectors | Sequence[Vectors]  # one array, or one per test-time-augmentation view
 ROWS_AT_ONCE = 8192
+CELLS_AT_ONCE = 1 << 24  # probabilities of a block, or scores of its neighbors
+MIN_CHECKED_CELLS = 1 << 26  # smaller results always fit
 MAX_LEFT_OUT = 20_000  # held-out entries: a share of 0.9 is then known to 0.002
 _Value = TypeVar("_Value")
 
@@ -136,6 +139,12 @@ class FittedModel:
         return self.cached("counts", lambda: np.bincount(labels, minlength=n_classes))
 
     @property
+    def rows_at_once(self) -> int:
+        """Number of rows that are answered together; fewer if there are many classes or scores."""
+        n_scores = self.attention.n_scoring_heads * min(self.n_neighbors, len(self.memory))
+        return max(1, min(ROWS_AT_ONCE, CELLS_AT_ONCE // max(1, len(self.classes), n_scores)))
+
+    @property
     def has_trained_encoder(self) -> bool:
         """Whether the encoder was trained on labels."""
         return self.encoder.is_trained
@@ -153,10 +162,23 @@ class FittedModel:
         ndarray of shape (n_rows, n_dimensions), or a list of them
             One array, or one for each test-time-augmentation view.
         """
+        self.check_room_for(X)
         if not self.encoder.has_views:
             return self.memory.prepare(self.encoder.transform(X))
         encoder: Any = self.encoder
         return [self.memory.prepare(view) for view in encoder.embeddings(X, encoder.views)]
+
+    def check_room_for(self, X: Any) -> None:
+        """Raise `TooLargeError` if the embeddings of rows need more memory than there is.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            Rows, as the encoder takes them.
+        """
+        shape = getattr(X, "shape", None)
+        n_rows = shape[0] if shape else len(X) if hasattr(X, "__len__") else 0
+        _check_size("The embeddings", n_rows, self.memory.entries.embeddings.shape[1])
 
     def answer(self, queries: Vectors) -> Answer:
         """Search, weigh and vote for queries that are not entries.
@@ -221,8 +243,9 @@ class FittedModel:
             The answer for the next block of queries.
         """
         if isinstance(queries, np.ndarray):
-            for start in range(0, len(queries), ROWS_AT_ONCE):
-                yield self.answer(queries[start : start + ROWS_AT_ONCE])
+            step = self.rows_at_once
+            for start in range(0, len(queries), step):
+                yield self.answer(queries[start : start + step])
             return
         for views in self.blocks_of_views(queries):
             yield average_answers(views, self.view_calibration)
@@ -240,12 +263,29 @@ class FittedModel:
         ndarray of shape (n_queries, n_classes)
             Columns follow `classes`; rows sum to one.
         """
-        if isinstance(queries, np.ndarray):
-            found = [answer.probabilities for answer in self.answers(queries)]
-        else:
-            blocks = self.blocks_of_views(queries)
-            found = [average_probabilities(views, self.view_calibration) for views in blocks]
+        n_rows = len(queries if isinstance(queries, np.ndarray) else queries[0])
+        _check_size("The probabilities", n_rows, len(self.classes))
+        found = list(self.blocks_of_probabilities(queries))
         return np.concatenate(found) if found else np.zeros((0, len(self.classes)))
+
+    def blocks_of_probabilities(self, queries: Queries) -> Iterator[Floats]:
+        """Class probabilities of queries, in blocks.
+
+        Parameters
+        ----------
+        queries : ndarray of shape (n_queries, n_dimensions), or a sequence of them
+            Queries prepared by `memory`, or one array for each view.
+
+        Yields
+        ------
+        ndarray of shape (n_rows, n_classes)
+            The probabilities of the next rows.
+        """
+        if isinstance(queries, np.ndarray):
+            yield from (answer.probabilities for answer in self.answers(queries))
+        else:
+            for views in self.blocks_of_views(queries):
+                yield average_probabilities(views, self.view_calibration)
 
     @property
     def view_calibration(self) -> Calibration:
@@ -267,8 +307,9 @@ class FittedModel:
         list of Answer
             One answer for each view of the next block.
         """
-        for start in range(0, len(views[0]), ROWS_AT_ONCE):
-            yield [self.answer(view[start : start + ROWS_AT_ONCE]) for view in views]
+        step = self.rows_at_once
+        for start in range(0, len(views[0]), step):
+            yield [self.answer(view[start : start + step]) for view in views]
 
     # Leave-one-out
 
@@ -359,8 +400,9 @@ class FittedModel:
         LeaveOneOutPredictions
             Probabilities and distances to the nearest others.
         """
-        blocks = range(0, max(1, len(left_out)), ROWS_AT_ONCE)
-        parts = [left_out.part(slice(b, b + ROWS_AT_ONCE)) for b in blocks]
+        _check_size("The leave-one-out probabilities", len(left_out), len(self.classes))
+        step = self.rows_at_once
+        parts = [left_out.part(slice(b, b + step)) for b in range(0, max(1, len(left_out)), step)]
         found = np.concatenate([self.answer_left_out(part).probabilities for part in parts])
         distances = left_out.batch.neighbors.distances
         return LeaveOneOutPredictions(left_out.rows, left_out.own, found, distances)
@@ -425,6 +467,12 @@ class FittedModel:
         ordered = rows[np.argsort(self.memory.entries.ids[rows])]
         chosen = np.random.default_rng(0).choice(len(rows), MAX_LEFT_OUT, replace=False)
         return np.sort(ordered[chosen])
+
+
+def _check_size(what: str, n_rows: int, n_columns: int) -> None:
+    if n_rows * n_columns > MIN_CHECKED_CELLS:
+        size = f"{what} of {n_rows:,} rows in {n_columns:,} columns"
+        check_fits(size, 16 * n_rows * n_columns, "Pass fewer rows at a time.")
 
 
 def require_model(owner: Any, method: str, *, may_be_empty: bool = False) -> FittedModel:

@@ -254,6 +254,8 @@ class Attention(ABC, BaseEstimator):
         Whether `fit` chooses the number of neighbors by leave-one-out.
     needs_trust : bool
         Whether the batch must carry the trust of each neighbor.
+    n_scoring_heads : int
+        Number of scores that each neighbor gets.
     options : tuple of Option
         Command-line options of `attnknn fit` for this attention.
 
@@ -276,6 +278,7 @@ class Attention(ABC, BaseEstimator):
     temperature_: float = 1.0
     prior_score_: float = 0.0
     needs_trust: bool = False
+    n_scoring_heads: int = 1
 
     @abstractmethod
     def scores(self, batch: NeighborBatch) -> Scores:

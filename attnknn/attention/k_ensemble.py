@@ -37,6 +37,11 @@ class SeveralSizesAttention(Attention):
     sizes: tuple[int, ...] | None
     sizes_: tuple[int, ...]
 
+    @property
+    def n_scoring_heads(self) -> int:  # type: ignore[override]
+        """Number of sizes."""
+        return len(self.sizes_)
+
     def prepare_fit(self, n_neighbors: int) -> None:
         if self.sizes is None:
             self.sizes_ = tuple(sorted({max(1, n_neighbors // part) for part in DIVISORS}))

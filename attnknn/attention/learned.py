@@ -130,6 +130,11 @@ class LearnedAttention(Attention):
         """Whether the fitted module reads trust."""
         return bool(self.module_.shape.trust)
 
+    @property
+    def n_scoring_heads(self) -> int:  # type: ignore[override]
+        """Number of heads of the fitted module."""
+        return self.module_.shape.n_heads
+
     def prepare_fit(self, n_neighbors: int) -> None:  # noqa: ARG002
         check_limits(self, LIMITS)
         if not isinstance(self.trust, bool | np.bool_) and self.trust != "auto":

@@ -9,12 +9,15 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from attnknn._limits import check_fits
 from attnknn._optional import require
+from attnknn._stored import open_regular
 from attnknn.encoders.base import Settings
 from attnknn.encoders.text_cache import Vectors
 from attnknn.errors import InvalidSettingError, ModelFolderError
@@ -25,6 +28,8 @@ FILES = (".json", ".txt", ".model", ".safetensors")  # files that are read; neve
 MODULE = re.compile(r"sentence_transformers(\.\w+)*\.(Transformer|Pooling|Normalize|Dense)")
 FOLDER = re.compile(r"[\w-]*")
 SHA256 = re.compile(r"[0-9a-f]{64}")
+ALLOW_DOWNLOADS = "ATTNKNN_ALLOW_DOWNLOADS"
+MAX_JSON_BYTES = 1 << 24
 COMMIT = re.compile(r"[0-9a-f]{40}")
 # With these keys a configuration makes the libraries run or fetch code, or read other weights.
 REFUSED = {
@@ -60,6 +65,7 @@ class TextModel:
         """The model in the folder `given`, or with that name on the hub."""
         folder = _local(given)
         if folder.is_dir():
+            given = os.path.realpath(folder) if folder.is_symlink() else given
             return cls(given, "folder", None, fingerprint_of(folder))
         if given.startswith((".", "/", "~")) or "\\" in given or given.count("/") > 1:
             raise InvalidSettingError(f"`model` must name a folder or a model, {given} is neither.")
@@ -93,8 +99,8 @@ class TextModel:
     def folder(self) -> Path:
         """Folder of the files, which must match the fingerprint."""
         is_local = self.source == "folder"
-        folder = _local(self.given) if is_local else _download(self.given, self.revision)
-        if not folder.is_dir():
+        folder = _local(self.given) if is_local else self._in_hub_cache()
+        if not folder.is_dir() or (is_local and folder.is_symlink()):
             raise ModelFolderError(
                 f"The text model {self.given} is missing. Restore it: without it no text can be "
                 "compared with the entries."
@@ -107,11 +113,25 @@ class TextModel:
             )
         return folder
 
+    def _in_hub_cache(self) -> Path:
+        """The folder of a hub model on this machine; it is downloaded only if that is allowed."""
+        is_allowed = os.environ.get(ALLOW_DOWNLOADS) == "1"
+        try:
+            return _download(self.given, self.revision, may_connect=is_allowed)
+        except InvalidSettingError as error:
+            raise ModelFolderError(
+                f"The text model {self.given}, commit {self.revision}, is not on this machine, and "
+                "a stored classifier downloads nothing by itself. If you trust the classifier, set "
+                f"the environment variable {ALLOW_DOWNLOADS}=1 and try again. ({error})"
+            ) from error
+
     def load(self, device: str) -> Encode:
         """A function from texts and a batch size to embeddings (n, D)."""
         library = require("sentence_transformers", **EXTRA)
         folder = self.folder()
         check_is_data(folder)
+        n_bytes = sum(path.stat().st_size for path in _files(folder))
+        check_fits(f"The text model {self.given}", 3 * n_bytes, "Use a smaller text model.")
         try:
             with _quiet():
                 network = library.SentenceTransformer(
@@ -138,7 +158,7 @@ def fingerprint_of(folder: Path) -> str:
     """The sha256 of names and contents of the model's files in `folder`."""
     digest = hashlib.sha256()
     for name, path in sorted((p.relative_to(folder).as_posix(), p) for p in _files(folder)):
-        with path.open("rb") as file:
+        with _open(path, folder) as file:
             content = hashlib.file_digest(file, "sha256").hexdigest()
         digest.update(f"{content} {name}\n".encode())
     return digest.hexdigest()
@@ -160,7 +180,7 @@ def check_is_data(folder: Path) -> None:
         if path.name == "adapter_config.json":
             raise _refuse(folder, "it is an adapter, which needs another model")
         if path.name.endswith("config.json"):
-            named = _keys_of(_json(path)) & REFUSED
+            named = _keys_of(_json(path, folder)) & REFUSED
             if named:
                 raise _refuse(folder, f"{path.name} sets `{min(named)}`, which can run code")
 
@@ -171,7 +191,7 @@ def _local(given: str) -> Path:
 
 def _modules(folder: Path) -> list[tuple[str, str]]:
     """Class and subfolder of each module."""
-    modules = _json(folder / "modules.json")
+    modules = _json(folder / "modules.json", folder)
     try:
         named = [(str(module["type"]), str(module["path"])) for module in modules]
     except (TypeError, KeyError):
@@ -188,11 +208,28 @@ def _files(folder: Path) -> list[Path]:
     return [path for path in files if path.suffix in FILES and path.is_file()]
 
 
-def _json(path: Path) -> Any:
+def _json(path: Path, folder: Path) -> Any:
+    with _open(path, folder) as file:
+        try:
+            text = file.read(MAX_JSON_BYTES + 1)
+            if len(text) > MAX_JSON_BYTES:
+                raise ValueError(f"it has more than {MAX_JSON_BYTES:,} bytes")
+            return json.loads(text.decode("utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise _refuse(folder, f"{path.name} cannot be read ({error})") from error
+
+
+def _open(path: Path, folder: Path) -> BufferedReader:
+    """Open a file of a model, which must be in its folder or, by a link, in the hub's cache."""
+    home = folder.resolve()
+    home = home.parent.parent if home.parent.name == "snapshots" else home
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise _refuse(path.parent, f"{path.name} cannot be read ({error})") from error
+        found = path.resolve(strict=True)
+        if not found.is_relative_to(home):
+            raise OSError("a link to another folder")
+        return open_regular(found)
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+        raise _refuse(folder, f"{path.name} cannot be read ({error})") from error
 
 
 def _keys_of(value: Any) -> set[str]:
@@ -208,7 +245,7 @@ def _refuse(folder: Path, why: str) -> InvalidSettingError:
     return InvalidSettingError(f"The text model {folder} cannot be used: {why}.")
 
 
-def _download(name: str, revision: str | None) -> Path:
+def _download(name: str, revision: str | None, *, may_connect: bool = True) -> Path:
     """The folder of a hub model, from the hub's own cache if that has the pinned revision."""
     hub = require("huggingface_hub", **EXTRA)
     name = name if "/" in name else f"sentence-transformers/{name}"
@@ -218,7 +255,8 @@ def _download(name: str, revision: str | None) -> Path:
             try:
                 return Path(hub.snapshot_download(name, local_files_only=True, **wanted))
             except OSError:
-                pass  # not on this machine yet
+                if not may_connect:
+                    raise
         return Path(hub.snapshot_download(name, **wanted))
     except (OSError, ValueError) as error:
         reason = (str(error).strip() or repr(error)).splitlines()[0]

@@ -140,8 +140,9 @@ def _current_noise(model: FittedModel) -> Calibration:
 def _leave_one_out_answers(model: FittedModel) -> Iterator[tuple[LeaveOneOutBatch, Answer]]:
     """All entries, each answered without itself, in blocks."""
     everyone = model.leave_one_out()
-    for start in range(0, len(everyone), ROWS_AT_ONCE):
-        block = everyone.part(slice(start, start + ROWS_AT_ONCE))
+    step = min(ROWS_AT_ONCE, model.rows_at_once)
+    for start in range(0, len(everyone), step):
+        block = everyone.part(slice(start, start + step))
         yield block, model.answer_left_out(block)
 
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 Kind = Literal["rows", "labels"]
 RATE = Limits(above=0, below=1)
 N_STREAMS = 2  # rows and labels share the allowed rate of false alarms
-ROWS_AT_ONCE = 8192
 EDITED = (
     "The classifier was edited or fitted again since the monitor was created, which changes the "
     "scores that it watches. Create a new one with `DriftMonitor(clf)`."
@@ -341,8 +340,9 @@ def score_rows(clf: AttnKNNClassifier, X: Any, y: Any = None) -> DriftScores:
     queries = model.memory.prepare(clf.embed(X))
     labels = _check_labels(y, len(queries), model.classes)
     nearest, probabilities = [np.zeros(0)], [np.zeros((0, len(model.classes)))]
-    for start in range(0, len(queries), ROWS_AT_ONCE):
-        answer = model.answer(queries[start : start + ROWS_AT_ONCE])
+    step = model.rows_at_once
+    for start in range(0, len(queries), step):
+        answer = model.answer(queries[start : start + step])
         nearest.append(answer.neighbors.distances[:, 0])
         probabilities.append(answer.probabilities)
     of_labels = _score_labels(labels, np.concatenate(probabilities), model.classes)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 HALF_LIFE = Limits(above=0, may_be_none=True)
 N_NEAREST = 3  # neighbors of a dropped entry stay for one more round: they may replace each other
-ROWS_AT_ONCE = 8192
 TINY = np.finfo(float).tiny  # a weight of zero has no logarithm
 
 
@@ -430,8 +429,8 @@ def answer_forgotten(
     model = after.model_
     groups = remaining.groups[remaining.groups != NO_GROUP]
     largest = int(np.unique(groups, return_counts=True)[1].max(initial=0))
-    for start in range(0, len(rows), ROWS_AT_ONCE):
-        chosen = rows[start : start + ROWS_AT_ONCE]
+    for start in range(0, len(rows), model.rows_at_once):
+        chosen = rows[start : start + model.rows_at_once]
         queries, own_groups = entries.embeddings[chosen], entries.groups[chosen][:, None]
         neighbors = after.memory_.search_prepared(queries, model.n_neighbors + largest)
         trust = None if model.entry_trust is None else model.entry_trust[neighbors.positions]

@@ -18,13 +18,14 @@ from typing import Any, BinaryIO, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from attnknn.errors import ModelFolderError
+from attnknn._limits import check_fits
+from attnknn._stored import open_regular
+from attnknn.errors import ModelFolderError, TooLargeError
 from attnknn.storage.folder import (
     FORMAT,
     MANIFEST,
     VERSION,
     has_store,
-    open_regular,
     previous_path,
     read_manifest,
 )
@@ -39,9 +40,16 @@ HEADER = re.compile(
     re.DOTALL,
 )
 SHA256 = re.compile(r"[0-9a-f]{64}")
+MAX_SETTINGS_BYTES = 1 << 26
+# Memory for each byte of a file while it is read; texts become many small objects.
+READING_BYTES = {".npy": 2, ".safetensors": 3, ".jsonl": 12, ".json": 24}
 MAX_ATTEMPTS = 10  # a save may replace the folder while it is being read
 BLOCK_BYTES = 1 << 20
 LINES_PER_BLOCK = 4096
+BAD_CONTENTS = (
+    *(ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError),
+    RuntimeError,  # of torch; RecursionError is one
+)
 _Result = TypeVar("_Result")
 
 
@@ -174,7 +182,9 @@ def wrap_content_errors(path: Path) -> Iterator[None]:
         yield
     except ModelFolderError:
         raise
-    except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as error:
+    except TooLargeError as error:
+        raise ModelFolderError(f"The model folder {path} cannot be used: {error}") from error
+    except BAD_CONTENTS as error:
         raise ModelFolderError(
             f"The model folder {path} cannot be used: its contents are inconsistent ({error})."
         ) from error
@@ -268,6 +278,7 @@ class ModelFolder:
                 raise self.refuse(f"{MANIFEST} lists the invalid file name {name!r}")
             if not _is_file_record(known):
                 raise self.refuse(f"{MANIFEST} has no size and checksum for {name}")
+        check_readable({name: known["bytes"] for name, known in files.items()})
         return files
 
     def _check_version(self, version: Any) -> None:
@@ -287,6 +298,8 @@ class ModelFolder:
         if name not in self._files:
             raise self.refuse(f"{MANIFEST} does not list {name}")
         size = self._files[name]["bytes"]
+        if name == SETTINGS and size > MAX_SETTINGS_BYTES:
+            raise self.refuse(f"{name} must have at most {MAX_SETTINGS_BYTES:,} bytes, has {size}")
         try:
             file = open_regular(self.path / name)
         except OSError as error:
@@ -335,6 +348,16 @@ class ModelFolder:
         if not shape_fits(found_shape, shape) or n_bytes != self._files[name]["bytes"] - len(head):
             raise self.refuse(f"{name} has the unexpected shape {found_shape}")
         return np.empty(found_shape, dtype=wanted)
+
+
+def check_readable(sizes: dict[str, int]) -> None:
+    """Raise unless files of these sizes in bytes, by name, can be held in memory.
+
+    >>> check_readable({"embeddings.npy": 4096, "settings.json": 1000})
+    """
+    needed = sum(READING_BYTES[Path(name).suffix] * size for name, size in sizes.items())
+    if needed > BLOCK_BYTES:  # small files always fit
+        check_fits("Loading it", needed, "Load it on a machine with more memory.")
 
 
 def _fill(array: NDArray[Any], file: BinaryIO, digest: Any) -> None:

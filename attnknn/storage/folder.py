@@ -21,11 +21,11 @@ import os
 import re
 import secrets
 import shutil
-import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
+from attnknn._stored import open_regular
 from attnknn.errors import ModelFolderError
 from attnknn.storage.locking import LOCK, WriterLock, folder_lock
 
@@ -109,18 +109,6 @@ def read_manifest(path: Path) -> bytes:
     """The content of the manifest of a folder."""
     with open_regular(path / MANIFEST) as file:
         return file.read(MAX_MANIFEST_BYTES)
-
-
-def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file; links, devices and pipes, which might never end, raise `OSError`."""
-    if not stat.S_ISREG(os.lstat(path).st_mode):
-        raise OSError("not a regular file")
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    file = os.fdopen(os.open(path, flags), "rb")
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise OSError("not a regular file")
-    return file
 
 
 def clear_leftovers(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,10 +47,7 @@ class WriterLock:
     def __init__(self, folder: Path, *, wait: float = 0.0) -> None:
         deadline = time.monotonic() + wait
         while True:
-            try:
-                self._handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-            except PermissionError as error:
-                raise ModelFolderError(f"This user may not edit the model {folder}.") from error
+            self._handle = _open_lock(folder)
             try:
                 self._acquire(folder, deadline)
             except BaseException:
@@ -79,3 +77,24 @@ class WriterLock:
             return os.path.samestat(os.stat(folder / LOCK), os.fstat(self._handle))
         except OSError:
             return False
+
+
+def _open_lock(folder: Path) -> int:
+    """Open or create the lock file, which must not be a link to another file."""
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        handle = os.open(folder / LOCK, flags, 0o600)
+    except PermissionError as error:
+        raise ModelFolderError(f"This user may not edit the model {folder}.") from error
+    except FileNotFoundError:
+        raise
+    except OSError as error:  # a link, a folder, a device
+        raise _not_a_lock(folder) from error
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise _not_a_lock(folder)
+    return handle
+
+
+def _not_a_lock(folder: Path) -> ModelFolderError:
+    return ModelFolderError(f"The model folder {folder} cannot be edited: {LOCK} must be a file.")

@@ -33,6 +33,7 @@ from attnknn.storage.parts import (
 if TYPE_CHECKING:
     from attnknn.classifier import AttnKNNClassifier
 
+MAX_CLASSES, MAX_CLASS_CHARACTERS = 1 << 20, 1 << 26
 _Classifier = TypeVar("_Classifier", bound="AttnKNNClassifier")
 
 
@@ -156,6 +157,12 @@ def _classes(stored: Fields) -> NDArray[Any]:
     is_list = isinstance(values, list) and len(values) > 0
     if kind is None or not is_list or not all(type(value) is kind for value in values):
         raise ModelFolderError("The stored `classes` must be texts, numbers or booleans.")
+    longest = max(len(str(value)) for value in values) if kind is str else 8
+    if len(values) > MAX_CLASSES or len(values) * longest > MAX_CLASS_CHARACTERS:
+        raise ModelFolderError(
+            f"The stored `classes` must be at most {MAX_CLASSES:,}, with names of at most "
+            f"{MAX_CLASS_CHARACTERS:,} characters if all are padded to the longest."
+        )
     dtype = np.array(values, dtype=str).dtype if kind is str else np.dtype(name)
     classes = np.array(values, dtype=dtype)
     if classes.dtype.str != name or len(set(classes.tolist())) != len(values):

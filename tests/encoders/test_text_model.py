@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from attnknn.encoders import TextEncoder
 from attnknn.encoders.text_model import TextModel, check_is_data, fingerprint_of
-from attnknn.errors import InvalidSettingError, ModelFolderError
+from attnknn.errors import AttnKNNError, InvalidSettingError, ModelFolderError
 
 from .conftest import TEXTS
 
@@ -174,3 +175,65 @@ def test_a_stored_folder_never_becomes_a_name_of_the_hub(plain_folder, hub, tmp_
     (tmp_path / "someone" / "tiny").rename(tmp_path / "gone")
     with pytest.raises(ModelFolderError, match="is missing"):
         TextModel.from_settings(stored).folder()
+
+
+def harm_by_pipe(path, tmp_path):
+    os.mkfifo(path)
+
+
+def harm_by_device(path, tmp_path):
+    path.symlink_to("/dev/zero")
+
+
+def harm_by_link(path, tmp_path):
+    path.symlink_to(tmp_path / "moved")  # the right content
+
+
+@pytest.mark.parametrize("harm", [harm_by_pipe, harm_by_device, harm_by_link])
+@pytest.mark.parametrize("name", ["modules.json", "config.json"])
+def test_a_stored_model_is_read_from_plain_files_only(harm, name, plain_folder, tmp_path):
+    """Whoever wrote the model folder may have put anything where its text model should be."""
+    stored = TextModel.find(str(plain_folder)).to_settings()
+    (plain_folder / name).rename(tmp_path / "moved")
+    harm(plain_folder / name, tmp_path)
+    with pytest.raises(AttnKNNError, match=r"cannot be (read|used)|must be the one"):
+        TextModel.from_settings(stored)
+
+
+def test_a_stored_folder_that_is_a_link_is_not_followed(plain_folder, tmp_path):
+    stored = TextModel.find(str(plain_folder)).to_settings()
+    plain_folder.rename(tmp_path / "elsewhere")
+    plain_folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ModelFolderError, match="is missing"):
+        TextModel.from_settings(stored)
+    given_by_user = TextModel.find(str(plain_folder))  # a link of the user is stored as its target
+    assert given_by_user.given == str(tmp_path / "elsewhere")
+    TextModel.from_settings(given_by_user.to_settings())
+
+
+def test_links_inside_the_cache_of_the_hub_are_followed(hub):
+    blob = hub.parent.parent / "blobs" / "modules"
+    blob.parent.mkdir()
+    (hub / "modules.json").rename(blob)
+    (hub / "modules.json").symlink_to("../../blobs/modules")
+    assert TextModel.find(str(hub)).source == "folder"
+
+
+def test_a_stored_model_connects_to_the_hub_only_if_that_is_allowed(monkeypatch):
+    import huggingface_hub
+
+    asked = []
+
+    def download(name, *, local_files_only=False, **settings):
+        asked.append(local_files_only)
+        raise OSError("not here")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    model = TextModel("someone/tiny", "hub", COMMIT, "0" * 64)
+    with pytest.raises(ModelFolderError, match="ATTNKNN_ALLOW_DOWNLOADS=1"):
+        model.folder()
+    assert asked == [True]
+    monkeypatch.setenv("ATTNKNN_ALLOW_DOWNLOADS", "1")
+    with pytest.raises(ModelFolderError, match="the hub says"):
+        model.folder()
+    assert asked == [True, True, False]

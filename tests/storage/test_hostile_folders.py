@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pickle
 import shutil
+import sqlite3
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,10 +18,12 @@ import pandas as pd
 import pytest
 from safetensors.torch import load_file, save_file
 
-from attnknn import AttnKNNClassifier, open_for_editing
-from attnknn.errors import ModelFolderError
+from attnknn import AttnKNNClassifier, ImageEncoder, open_for_editing
+from attnknn.encoders.image import ImageTraining
+from attnknn.errors import ModelFolderError, TooLargeError
 from attnknn.insight import weigh_by_age
 from attnknn.storage import load_notes
+from attnknn.training import TrainConfig
 
 from .samples import (
     N,
@@ -437,3 +442,161 @@ def test_flipped_and_cut_bytes_never_change_a_prediction(
             assert loaded.predict_proba(queries).tobytes() == expected, path.name
         path.write_bytes(whole)
     AttnKNNClassifier.load(saved_learned)
+
+
+def test_a_file_with_holes_is_refused(saved: Path) -> None:
+    """An archive of a few kB may hold a file of gigabytes that are all holes."""
+    n = 1 << 22
+    with open(saved / "embeddings.npy", "wb") as file:
+        file.write(header(f"({n}, 3)"))
+        file.truncate(len(header(f"({n}, 3)")) + 12 * n)
+    manifest = json.loads((saved / "manifest.json").read_text())
+    manifest["files"]["embeddings.npy"]["bytes"] = (saved / "embeddings.npy").stat().st_size
+    (saved / "manifest.json").write_text(json.dumps(manifest))
+    refuses(saved, r"embeddings.npy cannot be read \(a file with holes\)")
+
+
+def test_a_folder_that_needs_more_memory_than_there_is_is_refused(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = json.loads((saved / "manifest.json").read_text())
+    manifest["files"]["embeddings.npy"]["bytes"] = 10**15
+    (saved / "manifest.json").write_text(json.dumps(manifest))
+    refuses(saved, r"would need 2,000,000\.0 GB of memory")
+
+
+def test_settings_of_many_bytes_are_not_parsed(saved: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("attnknn.storage.files.MAX_SETTINGS_BYTES", 1000)
+    refuses(saved, "settings.json must have at most 1,000 bytes")
+
+
+def many_classes(folder: Path, n: int) -> None:
+    def change(settings: dict[str, Any]) -> None:
+        settings["classes"] = {"dtype": "<U6", "values": [f"{i:06}" for i in range(n)]}
+
+    change_settings(folder, change)
+
+
+def test_predictions_of_many_classes_need_little_memory(saved: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("attnknn.model.CELLS_AT_ONCE", 1 << 18)
+    many_classes(saved, 20_000)
+    classifier = AttnKNNClassifier.load(saved)
+    tracemalloc.start()
+    labels_of_rows = classifier.predict(rows(400, seed=1))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 30e6 < 400 * 20_000 * 8
+    assert set(labels_of_rows) <= {"000000", "000001", "000002"}
+
+
+def test_a_result_that_needs_more_memory_than_there_is_is_refused(
+    saved: Path, monkeypatch: Any
+) -> None:
+    many_classes(saved, 100_000)
+    classifier = AttnKNNClassifier.load(saved)
+    monkeypatch.setattr("attnknn._limits.available_bytes", lambda limit: 10**9)
+    with pytest.raises(TooLargeError, match="Pass fewer rows at a time"):
+        classifier.predict_proba(rows(10_000))
+
+
+@pytest.mark.parametrize("limit", ["MAX_CLASSES", "MAX_CLASS_CHARACTERS"])
+def test_there_is_a_limit_of_classes_and_of_their_names(
+    limit: str, saved: Path, monkeypatch: Any
+) -> None:
+    """Each name is padded to the longest: a long one costs as much as there are classes."""
+    monkeypatch.setattr(f"attnknn.storage.unpacking.{limit}", 2)
+    refuses(saved, "`classes` must be at most")
+
+
+def test_images_of_many_pixels_are_refused(tmp_path: Path) -> None:
+    encoder = ImageEncoder(widths=(4, 4, 4), image_size=16)
+    pixels = np.random.default_rng(0).integers(0, 256, (N, 16, 16), dtype=np.uint8)
+    training = ImageTraining(TrainConfig(epochs=1))
+    quick(encoder=encoder.set_params(training=training)).fit(pixels, labels()).save(tmp_path / "m")
+
+    def change(settings: dict[str, Any]) -> None:
+        settings["encoder"]["shape"] = [1, 4096, 4096]
+        settings["encoder"]["settings"]["image_size"] = 4096
+        settings["n_features_in"] = 4096 * 4096
+
+    change_settings(tmp_path / "m", change)
+    refuses(tmp_path / "m", "at most 1,048,576 pixels")
+
+
+def test_a_lock_that_is_a_link_creates_no_file_elsewhere(path: Path, tmp_path: Path) -> None:
+    with open_for_editing(path):
+        pass
+    (path / "writer.lock").unlink()
+    (path / "writer.lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ModelFolderError, match=r"writer\.lock must be a file"):
+        open_for_editing(path)
+    with pytest.raises(ModelFolderError, match=r"writer\.lock must be a file"):
+        quick().fit(rows(), labels()).save(path, discard_history=True)
+    assert not (tmp_path / "elsewhere").exists()
+    (path / "writer.lock").unlink()
+    os.mkfifo(path / "writer.lock")
+    with pytest.raises(ModelFolderError, match=r"writer\.lock must be a file"):
+        open_for_editing(path)
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal"])
+def test_files_of_a_store_that_are_links_or_pipes_are_refused(
+    suffix: str, path: Path, tmp_path: Path
+) -> None:
+    with open_for_editing(path):
+        pass
+    name = path / f"entries.sqlite{suffix}"
+    (name.rename if name.exists() else Path.touch)(tmp_path / "elsewhere")
+    for harm in (lambda: name.symlink_to(tmp_path / "elsewhere"), lambda: os.mkfifo(name)):
+        harm()
+        refuses(path, name.name)
+        with pytest.raises(ModelFolderError, match=name.name):
+            open_for_editing(path)
+        name.unlink()
+
+
+def test_classes_of_a_store_that_are_a_text_are_refused(path: Path) -> None:
+    with open_for_editing(path):
+        pass
+    with sqlite3.connect(path / "entries.sqlite") as database:
+        query = "select content from parts where name = 'settings.json'"
+        settings = json.loads(database.execute(query).fetchone()[0])
+        for wrong in ("ant", {"dtype": "<U3", "values": "ant"}, None):
+            content = json.dumps({**settings, "classes": wrong}).encode()
+            sha256 = hashlib.sha256(content).hexdigest()
+            change = "update parts set (content, sha256) = (?, ?) where name = 'settings.json'"
+            database.execute(change, (content, sha256))
+            database.commit()
+            refuses(path, "classes")
+            with pytest.raises(ModelFolderError, match="classes"):
+                open_for_editing(path)
+    database.close()
+
+
+def test_a_store_whose_log_lost_a_line_is_refused_by_every_door(path: Path) -> None:
+    with open_for_editing(path) as model:
+        model.forget([1])
+    with sqlite3.connect(path / "entries.sqlite") as database:
+        database.execute("delete from log")
+    database.close()
+    refuses(path, "log")
+    with pytest.raises(ModelFolderError, match="log"):
+        open_for_editing(path)
+    with pytest.raises(ModelFolderError, match="log"):
+        quick().fit(rows(), labels()).save(path, discard_history=False)
+
+
+def test_an_entry_of_many_versions_is_not_repeated(path: Path) -> None:
+    """Each version would repeat the embedding, which may be large."""
+    with open_for_editing(path):
+        pass
+    with sqlite3.connect(path / "entries.sqlite") as database:
+        for since in range(1, 50):
+            database.execute(
+                "insert into versions select seq, ?, until, label, sample_weight, decay, held_out, "
+                "digest from versions where seq = 3 and since = 0",
+                (-since,),
+            )
+        database.execute("update log set n_entries = 89")
+    database.close()
+    refuses(path, "more entries than were written")

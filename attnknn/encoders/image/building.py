@@ -10,9 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from attnknn._limits import check_fits
 from attnknn.encoders.base import Arrays, Settings
 from attnknn.encoders.image.backbone import PREFIX, Backbone
-from attnknn.encoders.image.networks import NETWORKS, EmbeddingNetwork, ResNet9, build_network
+from attnknn.encoders.image.networks import (
+    EXPANSION,
+    NETWORKS,
+    EmbeddingNetwork,
+    ResNet9,
+    build_network,
+)
 from attnknn.encoders.image.rows import ImageRows, ImageShape
 from attnknn.encoders.image.training import ImageInference, ImageTraining
 from attnknn.errors import InvalidInputError, InvalidSettingError
@@ -30,6 +37,9 @@ STORED = (
     *("holdout", "random_state"),
 )
 MAX_SIDE = 1 << 14
+MAX_PIXELS = 1 << 20  # of networks for small images, whose first layers keep the size
+MAX_NUMBERS = 1 << 30  # in the widest layer of a batch
+MIN_CHECKED_NUMBERS = 1 << 26
 
 
 def sample_of(encoder: ImageEncoder, rows: ImageRows) -> Tensor:
@@ -74,6 +84,25 @@ def bare_module(
     )
 
 
+def rows_per_batch(encoder: ImageEncoder) -> int:
+    """Number of images to encode at once: fewer than `batch_size` if they or the layers are large.
+
+    Raises `TooLargeError` if there is not enough memory for one image.
+    """
+    shape, network = encoder.shape_, encoder.network
+    channels = 16.0  # of the image itself, while it is resized
+    if isinstance(network, str) and network in NETWORKS:
+        plan = NETWORKS[network]
+        widths = encoder.widths or plan.widths
+        expansion = EXPANSION if network == "resnet50" else 1
+        channels = max(channels, *(expansion * w / 4**i for i, w in enumerate(widths)))
+    numbers = int(channels * shape.height * shape.width)
+    if numbers > MIN_CHECKED_NUMBERS:
+        what = f"One image of {shape.height} × {shape.width} pixels in {network!r}"
+        check_fits(what, 12 * numbers, "Fit again with a smaller `image_size` or `widths`.")
+    return max(1, min(encoder.computing.batch_size, MAX_NUMBERS // numbers))
+
+
 def _network(encoder: ImageEncoder, shape: ImageShape, is_pretrained: bool) -> nn.Module:
     if isinstance(encoder.network, nn.Module):
         return copy.deepcopy(encoder.network)
@@ -84,6 +113,12 @@ def _network(encoder: ImageEncoder, shape: ImageShape, is_pretrained: bool) -> n
         raise InvalidInputError(
             f"{encoder.network!r} needs images of at least {min_side} pixels a side, got "
             f"{shape.height} × {shape.width}. Set `image_size` to enlarge them.",
+            parameter="image_size",
+        )
+    if shape.height * shape.width > MAX_PIXELS:
+        raise InvalidInputError(
+            f"{encoder.network!r} takes images of at most {MAX_PIXELS:,} pixels, got "
+            f"{shape.height} × {shape.width}. Set `image_size` to reduce them.",
             parameter="image_size",
         )
     return build_network(encoder.network, shape.channels, encoder.widths, encoder.activation)
@@ -154,6 +189,7 @@ def restore(cls: type[_Encoder], settings: Settings, arrays: Arrays) -> _Encoder
     encoder.module_.eval()
     encoder.width_ = module.width
     encoder.n_features_in_ = int(np.prod(settings["shape"]))
+    rows_per_batch(encoder)  # raises if no image can be encoded
     return encoder
 
 

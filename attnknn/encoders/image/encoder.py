@@ -226,6 +226,7 @@ class ImageEncoder(Encoder):
         """
         import torch
 
+        from attnknn.encoders.image.building import rows_per_batch
         from attnknn.training.views import Views, views_of
 
         views = views or Views()
@@ -233,7 +234,7 @@ class ImageEncoder(Encoder):
         found = np.empty((len(views), len(rows), module.features_width), dtype=np.float32)
         module.eval()
         with torch.inference_mode():
-            blocks = list(_blocks(len(rows), self.computing.batch_size))
+            blocks = list(_blocks(len(rows), rows_per_batch(self)))
             for block, images in zip(blocks, self.read(rows, blocks), strict=True):
                 for place, view in enumerate(views_of(images, views)):
                     found[place, block] = module.features(view).float().cpu().numpy()

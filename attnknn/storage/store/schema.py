@@ -12,17 +12,21 @@ the log has the number of entries after each edit, and `head` notes the last com
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
+from attnknn._limits import check_fits
+from attnknn._stored import open_regular
 from attnknn.errors import ModelFolderError
 from attnknn.storage.folder import STORE
 from attnknn.storage.store.head import check_head, head_of, read_head, write_head
 
 MAX_VALUE_BYTES = 1 << 30
+MIN_CHECKED_BYTES, READING_FACTOR = 1 << 20, 4  # memory for each byte of a store while it is read
 TIMEOUT = 30.0  # seconds to wait for a commit of another process
 NOT_DAMAGE = ("BUSY", "LOCKED", "READONLY", "IOERR", "FULL", "CANTOPEN", "PERM", "NOMEM")
 PROGRAM_ERRORS = (sqlite3.ProgrammingError, sqlite3.IntegrityError)
@@ -139,7 +143,10 @@ def acknowledged(database: sqlite3.Connection, head: int | None = None) -> Itera
 
 def last_edit(database: sqlite3.Connection) -> int:
     """The number of the last edit."""
-    return int(database.execute("select max(edit) from log").fetchone()[0])
+    found = database.execute("select max(edit) from log").fetchone()[0]
+    if not isinstance(found, int):
+        raise ModelFolderError(f"The model cannot be used: the log of {STORE} is empty.")
+    return found
 
 
 def _connect_to_read(folder: Path) -> sqlite3.Connection:
@@ -157,9 +164,8 @@ def _connect_to_read(folder: Path) -> sqlite3.Connection:
 
 def _connect(folder: Path, mode: str) -> sqlite3.Connection:
     path = folder / STORE
-    is_regular = path.is_file() and not path.is_symlink()
-    if not is_regular and mode != "rwc":
-        raise ModelFolderError(f"The model folder {folder} cannot be used: it has no file {STORE}.")
+    if mode != "rwc":
+        _check_files(folder)
     uri = f"file:{quote(str(path.resolve()))}?mode={mode}"
     with wrap_database_errors(folder), ExitStack() as on_error:
         database = sqlite3.connect(uri, uri=True, timeout=TIMEOUT, isolation_level=None)
@@ -171,6 +177,31 @@ def _connect(folder: Path, mode: str) -> sqlite3.Connection:
             database.execute("pragma secure_delete = on")
         on_error.pop_all()
     return database
+
+
+def _check_files(folder: Path) -> None:
+    """Check that the store exists, and that it and what SQLite reads beside it are plain files."""
+    n_bytes = 0
+    for name in (STORE, f"{STORE}-wal", f"{STORE}-shm", f"{STORE}-journal"):
+        path = folder / name
+        if name != STORE and not os.path.lexists(path):
+            continue
+        try:
+            with open_regular(path) as file:
+                n_bytes += os.fstat(file.fileno()).st_size
+        except FileNotFoundError as error:
+            if name == STORE:  # another process may have removed the others
+                why = f"it has no file {STORE}"
+                raise ModelFolderError(
+                    f"The model folder {folder} cannot be used: {why}."
+                ) from error
+        except OSError as error:
+            raise ModelFolderError(
+                f"The model folder {folder} cannot be used: {name} cannot be read ({error})."
+            ) from error
+    if n_bytes > MIN_CHECKED_BYTES:
+        need, remedy = READING_FACTOR * n_bytes, "Open it on a machine with more memory."
+        check_fits(f"The model in {folder}", need, remedy)
 
 
 def _check_tables(database: sqlite3.Connection, folder: Path) -> None:

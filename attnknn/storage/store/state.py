@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from attnknn._stored import Fields
 from attnknn.storage.files import ModelFolder, shape_fits
 from attnknn.storage.folder import STORE
 
@@ -126,8 +127,13 @@ class StoredModel(ModelFolder):
             f"select seq, {ROW_COLUMNS}, rows.digest, {VERSION_COLUMNS}, versions.digest "
             f"from versions join rows using (seq) where {IS_VALID} order by seq"
         )
-        found = database.execute(query, {"edit": self.edit}).fetchall()
-        if len(found) != n_entries:
+        found: list[tuple[Any, ...]] = []
+        for row in database.execute(query, {"edit": self.edit}):
+            # Two versions of one entry could repeat its embedding without end.
+            if len(found) == n_entries or (found and row[0] == found[-1][0]):
+                raise self.refuse(f"{STORE} holds more entries than were written ({n_entries})")
+            found.append(row)
+        if len(found) < n_entries:
             raise self.refuse(f"{STORE} holds {len(found)} entries, and {n_entries} were written")
         if any(map(_is_damaged, found)):
             raise self.refuse(f"an entry in {STORE} is not what was written (its checksum differs)")
@@ -147,14 +153,18 @@ class StoredModel(ModelFolder):
             "subjects": list(subjects),
             "payloads": list(payloads),
         }
-        if self.settings()["memory"]["has_text_ids"]:
+        if self._memory_settings().flag("has_text_ids"):
             self._texts["ids"] = list(ids)
         else:
             self._columns["ids"] = np.array(ids, dtype=np.int64)
 
+    def _memory_settings(self) -> Fields:
+        return Fields(self.settings(), "settings").of("memory")
+
     def _embeddings(self, blobs: tuple[Any, ...]) -> NDArray[np.float32]:
         if not blobs:
-            return np.zeros((0, int(self.settings()["memory"]["width"])), dtype=np.float32)
+            width = self._memory_settings().integer("width")
+            return np.zeros((0, width), dtype=np.float32)
         widths = {len(blob) for blob in blobs}
         if len(widths) != 1 or min(widths) % 4:
             raise self.refuse(f"the embeddings in {STORE} have different lengths")
@@ -162,7 +172,9 @@ class StoredModel(ModelFolder):
         return flat.reshape(len(blobs), -1)
 
     def _codes(self, labels: tuple[Any, ...]) -> NDArray[np.int64]:
-        classes = super().settings().get("classes", {}).get("values", [])
+        classes = Fields(super().settings(), "settings").of("classes").anything("values")
+        if not isinstance(classes, list):
+            raise self.refuse("the stored classes must be a list")
         code = {json.dumps(label): position for position, label in enumerate(classes)}
         try:
             return np.array([code[label] for label in labels], dtype=np.int64)
