@@ -12,7 +12,7 @@ TWO_AT_ONCE := -n 2 --dist loadfile
 	touch $@
 
 demo: .venv/installed
-	$(BIN)/attnknn demo
+	$(BIN)/attnknn demo --force
 
 test: .venv/installed
 	$(BIN)/python -m pytest -q $(TWO_AT_ONCE)

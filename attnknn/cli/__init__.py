@@ -110,7 +110,7 @@ def _one_line(error: Exception, ctx: click.Context) -> str | None:
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
         return None  # the reader of the output is gone: click exits silently
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}."
+        return f"{error.filename}: {error.strerror or error}."
     if isinstance(error, MemoryError):
         return "Not enough memory."
     message = " ".join(str(error).split())

@@ -34,9 +34,12 @@ N_IDS = 3  # shown in a cell
     "Output",
     option("-o", "--out", type=FILE, help="File for the table.  [default: print a summary only]"),
     shared.format_option,
+    shared.force_option,
     option("--limit", type=WHOLE, default=100, help="Maximum number of entries in the table."),
 )
-def audit(model: Path, out: Path | None, limit: int, style: str | None, near: float) -> None:
+def audit(
+    model: Path, out: Path | None, limit: int, style: str | None, force: bool, near: float
+) -> None:
     """Find label errors, duplicates and harmful entries.
 
     Harmful entries are those whose votes worsen the predictions of other entries. The table lists
@@ -52,14 +55,14 @@ def audit(model: Path, out: Path | None, limit: int, style: str | None, near: fl
     from attnknn.insight import audit as find
 
     chosen = output_format(out, style)
-    check_out(out, model)
+    check_out(out, force=force)
     classifier = AttnKNNClassifier.load(model)
     with progress(f"Auditing {len(classifier.memory_):,} entries"):
         found = find(classifier, near=near)
     if out is None and style is None:
         click.echo(found.table())
         return
-    with open_writer(out, chosen) as writer:
+    with open_writer(out, chosen, force=force) as writer:
         writer.write(review_table(found, classifier.memory_.entries.payloads, limit))
     click.echo(found.summary(), err=out is None)
     if out is not None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from attnknn.cli.rows.queries import Queries
     from attnknn.records import Floats, Integers
     from attnknn.research.evaluation.error_analysis import Mistake
+    from attnknn.research.reports.page import Section
 
 N_CONFUSIONS = 5
 N_MISTAKES = 10
@@ -40,6 +41,7 @@ METRICS = {
     "Output",
     shared.print_format_option,
     option("--report", type=FILE, help="Folder for an HTML report with figures and mistakes."),
+    option("--force", is_flag=True, help="Replace an existing report."),
 )
 @shared.separator_option
 def evaluate(
@@ -48,6 +50,7 @@ def evaluate(
     target: str | None,
     style: str,
     report: Path | None,
+    force: bool,
     separator: str | None,
 ) -> None:
     """Measure accuracy and calibration on labeled rows."""
@@ -56,7 +59,9 @@ def evaluate(
     from attnknn.errors import InvalidInputError
 
     if report is not None:
-        _check_report(report, model)
+        from attnknn.research.reports.writing import check_page, write_report
+
+        check_page(report, force=force)
     queries = open_queries(model, rows, separator)
     try:
         column = target_of(queries.source, queries.notes, target)
@@ -70,40 +75,22 @@ def evaluate(
     click.echo(json.dumps(result, indent=1) if style == "json" else _table(result))
     if report is not None:
         title = f"{model.name} on {rows.name}"
-        _write_report(report, queries, codes, probabilities, classes, title)
+        with progress("Drawing figures"):
+            sections = _sections(queries, codes, probabilities, classes)
+            about = ["Made by `attnknn evaluate --report`."]
+            page = write_report(report, title, sections, about, force=force)
+        click.echo(f"report: {page}", err=True)
 
 
-def _check_report(report: Path, model: Path) -> None:
-    """Before any work: the report can be written, and not into the model folder."""
-    from attnknn.errors import InvalidSettingError
-    from attnknn.research.evaluation.report import check_folder
-
-    check_folder(report)
-    if model.resolve() in (report.resolve(), *report.resolve().parents):
-        raise InvalidSettingError(
-            f"--report must not be inside the model folder {model}: it could not be edited then. "
-            "Choose another folder."
-        )
-
-
-def _write_report(
-    folder: Path,
-    queries: Queries,
-    codes: Integers,
-    probabilities: Floats,
-    classes: list[str],
-    title: str,
-) -> None:
+def _sections(
+    queries: Queries, codes: Integers, probabilities: Floats, classes: list[str]
+) -> list[Section]:
     from attnknn.research.evaluation.error_analysis import worst_mistakes
     from attnknn.research.reports.model import model_sections
-    from attnknn.research.reports.writing import write_report
 
     worst = worst_mistakes(codes, probabilities, N_MISTAKES)
-    with progress("Drawing figures"):
-        mistakes = _mistakes(queries, worst.tolist(), codes, classes)
-        sections = model_sections(codes, probabilities, classes, mistakes)
-        page = write_report(folder, title, sections, ["Made by `attnknn evaluate --report`."])
-    click.echo(f"report: {page}", err=True)
+    mistakes = _mistakes(queries, worst.tolist(), codes, classes)
+    return model_sections(codes, probabilities, classes, mistakes)
 
 
 def _mistakes(

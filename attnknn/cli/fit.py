@@ -114,7 +114,7 @@ class FitCommand(Command):
 @section(
     "Output",
     option("-o", "--out", type=FILE, help="Folder for the model.  [default: TRAIN-model]"),
-    option("--force", is_flag=True, help="Replace an existing model."),
+    option("--force", is_flag=True, help="Replace an existing model, or file of --curves."),
     option("--curves", type=FILE, help="Plot the encoder's training losses to this file (.png)."),
     option("-v", "--verbose", is_flag=True, help="Print every training epoch."),
 )
@@ -136,13 +136,14 @@ def fit(
     predictions and reported.
     """
     from attnknn.cli.model_parts import EncoderRequest, given_options
-    from attnknn.cli.output import progress
+    from attnknn.cli.output import check_out, progress
     from attnknn.cli.rows import open_rows
     from attnknn.cli.rows.columns import refuse_regression_target, refuse_single_class
     from attnknn.cli.rows.training import read_training_rows
 
     model = out or _default_folder(train)
     _check_free(model, force)
+    check_out(options["curves"], train, flag="--curves", force=force)
     source = open_rows(train, part="train", separator=separator)
     roles = _roles(source, options)
     given = given_options("encoder", options)
@@ -232,9 +233,11 @@ def _check_curves(path: Path | None, choice: EncoderChoice) -> None:
 
 def _check_free(model: Path, force: bool) -> None:
     """Before any work: the folder is free, or holds a model that may be replaced."""
+    from attnknn._output_files import refuse_model_folder
     from attnknn.errors import ModelFolderError
     from attnknn.storage.folder import check_replaceable, has_store, is_model
 
+    refuse_model_folder(model.parent)
     check_replaceable(model)
     if is_model(model) and not force:
         raise ModelFolderError(f"{model} holds a model already. Give --force to replace it.")

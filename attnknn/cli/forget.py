@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from attnknn.cli.commands import command, option, section
-from attnknn.cli.options import FILE, POSITIVE, WHOLE, by_option, model_argument
-from attnknn.cli.output import count_of
+from attnknn.cli.options import FILE, POSITIVE, WHOLE, by_option, force_option, model_argument
+from attnknn.cli.output import check_out, count_of
 
 if TYPE_CHECKING:
     from attnknn.classifier import AttnKNNClassifier
@@ -50,6 +49,7 @@ POLICIES = ("keep_newest", "budget", "half_life")
     "By data subject",
     option("--subject", help="Erase all entries of this person permanently."),
     option("--receipt", type=FILE, help="Write the receipt of the erasure to this JSON file."),
+    force_option,
 )
 @by_option
 def forget(
@@ -57,6 +57,7 @@ def forget(
     ids: tuple[str, ...],
     subject: str | None,
     receipt: Path | None,
+    force: bool,
     dry_run: bool,
     by: str | None,
     **policy: Any,
@@ -74,12 +75,13 @@ def forget(
     from attnknn.cli.stored_model import edit, listed_ids, open_model
 
     _check_options(ids, subject, receipt, dry_run, policy)
+    check_out(receipt, flag="--receipt", force=force)
     if dry_run:
         _try_policy(model, policy)
         return
     with open_model(model, by) as opened:
         if subject is not None:
-            _erase(opened, subject, receipt)
+            _erase(opened, subject, receipt, force)
         elif ids:
             removed = list(dict.fromkeys(listed_ids(ids, opened.classifier.memory_.entries.ids)))
             with edit(opened) as classifier:
@@ -108,17 +110,19 @@ def _check_options(
         raise click.UsageError("--empty-classes requires --keep-newest or --budget.")
 
 
-def _erase(opened: EditableModel, subject: str, receipt: Path | None) -> None:
+def _erase(opened: EditableModel, subject: str, receipt: Path | None, force: bool) -> None:
+    from attnknn._output_files import replace_file
     from attnknn.cli.stored_model import report_edit
 
-    with _reserved(receipt):
+    # The file is created before anything is erased.
+    with nullcontext() if receipt is None else replace_file(receipt, force=force) as file:
         done = opened.forget(subject=subject)
-    if receipt is not None:
-        receipt.write_text(json.dumps(done.to_dict(), indent=1) + "\n")
-    click.echo(str(done))
-    for name in done.other_spellings:
-        click.echo(f"  attnknn forget {quote(str(opened.path))} --subject {_quoted(name)}")
-    report_edit(opened, f"Erased {count_of(len(done.ids))}")
+        click.echo(str(done))
+        for name in done.other_spellings:
+            click.echo(f"  attnknn forget {quote(str(opened.path))} --subject {_quoted(name)}")
+        report_edit(opened, f"Erased {count_of(len(done.ids))}")
+        if file is not None:
+            file.write_text(json.dumps(done.to_dict(), indent=1) + "\n", encoding="utf-8")
     if not done.is_verified:
         raise click.ClickException("The erasure is not complete; see above.")
 
@@ -137,20 +141,6 @@ def _quoted(name: str) -> str:
     )
     plain = (letter.isascii() and letter.isprintable() and letter not in "'\\" for letter in name)
     return f"$'{''.join(a if p else c for a, c, p in zip(name, codes, plain, strict=True))}'"
-
-
-@contextmanager
-def _reserved(receipt: Path | None) -> Iterator[None]:
-    """Check that a file can be written before anything is erased; leave no empty file."""
-    is_new = receipt is not None and not receipt.exists()
-    if receipt is not None:
-        receipt.touch()
-    try:
-        yield
-    except BaseException:
-        if receipt is not None and is_new:
-            receipt.unlink()
-        raise
 
 
 def _try_policy(model: Path, policy: dict[str, Any]) -> None:

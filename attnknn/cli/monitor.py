@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from attnknn.cli.commands import command, option, section
-from attnknn.cli.options import FILE, PROPORTION, model_argument, separator_option
-from attnknn.cli.output import check_out, open_writer, output_format, progress, replace_file
+from attnknn.cli.options import FILE, PROPORTION, force_option, model_argument, separator_option
+from attnknn.cli.output import check_out, open_writer, output_format, progress
 
 if TYPE_CHECKING:
     from attnknn.cli.rows import Chunk
@@ -34,6 +34,7 @@ ALARM = 3  # exit code
 @section(
     "Output",
     option("-o", "--out", type=FILE, help="File for p-values and martingales of each row."),
+    force_option,
 )
 @separator_option
 def monitor(
@@ -43,6 +44,7 @@ def monitor(
     false_alarm_rate: float | None,
     state: Path | None,
     out: Path | None,
+    force: bool,
     separator: str | None,
 ) -> None:
     """Test a stream of rows, and their labels, for drift.
@@ -52,24 +54,24 @@ def monitor(
     one. With --state the next call continues the stream, and an alarm persists until the state file
     is deleted.
     """
+    from attnknn._output_files import write_file
     from attnknn.cli.rows.queries import open_queries
 
     style = output_format(out, None)
-    check_out(out, stream)
-    check_out(state, stream, out, flag="--state")
+    check_out(out, stream, force=force)
+    check_out(state, stream, out, flag="--state", force=True)
     queries = open_queries(model, stream, separator)
     column = _target(queries, target)
     detector = _open_monitor(queries, state, false_alarm_rate)
     n_before, n_alarms = detector.n_rows, len(detector.alarms)
-    with progress(f"Reading {stream.name}") as show, open_writer(out, style) as writer:
+    with progress(f"Reading {stream.name}") as show, open_writer(out, style, force=force) as writer:
         for chunk, X in queries.chunks():
             seen = detector.watch(X, _labels(queries, chunk, column))
             if out is not None:
                 writer.write(_table(queries, chunk, seen))
             show(f"{detector.n_rows - n_before:,} rows tested")
     if state is not None:
-        with replace_file(state) as temporary:
-            temporary.write_text(json.dumps(detector.to_dict()), encoding="utf-8")
+        write_file(state, json.dumps(detector.to_dict()), force=True)
     click.echo(seen.sentence())
     for alarm in detector.alarms[n_alarms:] if n_before else ():
         place = alarm.row - n_before

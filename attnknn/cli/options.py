@@ -40,6 +40,7 @@ separator_option = option(
 )
 target_option = option("-t", "--target", help="Column of the labels.  [default: as in fit]")
 out_option = option("-o", "--out", type=FILE, help="File to write.  [default: standard output]")
+force_option = option("--force", is_flag=True, help="Replace an existing output file.")
 format_option = option(
     "--format",
     "style",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
-import secrets
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -113,46 +111,36 @@ def output_format(out: Path | None, style: str | None) -> str:
     )
 
 
-def check_out(out: Path | None, *others: Path | None, flag: str = "-o") -> None:
+def check_out(
+    out: Path | None, *others: Path | None, flag: str = "-o", force: bool = False
+) -> None:
     """Before any work: the file can be written and is none of the `others`."""
+    from attnknn._output_files import check_output
+
     if out is None:
         return
-    if out.exists() and not out.is_file():
-        raise click.UsageError(f"{flag} must name a file; {out} is not a regular file.")
-    if not out.parent.is_dir():
-        raise click.ClickException(f"Folder not found: {out.parent}, to write {out}.")
     for other in others:
         is_same = other is not None and out.absolute() == other.absolute()
         if is_same or (
             other is not None and out.exists() and other.exists() and out.samefile(other)
         ):
             raise click.UsageError(f"{flag} must differ from {other}, which this command uses too.")
+    if out.is_dir() or out.is_fifo():
+        raise click.UsageError(f"{flag} must name a file; {out} is not a regular file.")
+    check_output(out, force=force)
 
 
 @contextmanager
-def replace_file(path: Path) -> Iterator[Path]:
-    """A temporary path that replaces `path` when the block succeeds, else is deleted."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    except OSError as error:
-        if error.filename == str(temporary):  # report the name that the user gave
-            error.filename, error.filename2 = str(path), None
-        raise
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-@contextmanager
-def open_writer(out: Path | None, style: str) -> Iterator[Writer]:
+def open_writer(out: Path | None, style: str, *, force: bool = False) -> Iterator[Writer]:
     """A writer to standard output, or to a file that appears when the block succeeds."""
+    from attnknn._output_files import replace_file
+
     if out is None:
         writer = _text_writer(style, sys.stdout, owns=False)
         yield writer
         writer.close()
         return
-    with replace_file(out) as temporary:
+    with replace_file(out, force=force) as temporary:
         writer = _file_writer(style, temporary, is_zipped=out.name.lower().endswith(".gz"))
         try:
             yield writer

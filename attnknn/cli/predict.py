@@ -55,13 +55,14 @@ if TYPE_CHECKING:
         help="For novelty only: use the mean distance to this many nearest entries.",
     ),
 )
-@section("Output", shared.out_option, shared.format_option)
+@section("Output", shared.out_option, shared.format_option, shared.force_option)
 @shared.separator_option
 def predict(
     model: Path,
     rows: Path,
     out: Path | None,
     style: str | None,
+    force: bool,
     proba: bool,
     coverage: float | None,
     n_nearest: int,
@@ -81,13 +82,13 @@ def predict(
     from attnknn.cli.rows.queries import open_queries
 
     chosen = output_format(out, style)
-    check_out(out, rows)
+    check_out(out, rows, force=force)
     queries = open_queries(model, rows, separator)
     given = {name: value for name, value in thresholds.items() if value is not None}
     if n_nearest > 1 and not given:
         raise click.UsageError("--n-nearest requires --novelty-level.")
     n_rows = n_abstained = 0
-    with open_writer(out, chosen) as writer, progress(f"Reading {rows.name}") as show:
+    with open_writer(out, chosen, force=force) as writer, progress(f"Reading {rows.name}") as show:
         for chunk, X in queries.chunks():
             results = _predictions(queries, chunk, queries.classifier.predict_proba(X), proba)
             if coverage is not None:

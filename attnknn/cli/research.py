@@ -216,20 +216,24 @@ def _lines(outcome: Outcome) -> list[str]:
 @option("-o", "--out", type=FILE, help="Folder for the page.  [default: FOLDER-report]")
 @option("--reference", "ours", help="Method that the others are compared with.  [default: attnknn]")
 @option("--title", help="Title of the page.  [default: the name of FOLDER]")
-def report(folder: Path, out: Path | None, ours: str | None, title: str | None) -> None:
+@option("--force", is_flag=True, help="Replace an existing page.")
+def report(
+    folder: Path, out: Path | None, ours: str | None, title: str | None, force: bool
+) -> None:
     """Make an HTML page from results of experiments.
 
     Reads every report.json below FOLDER. The page contains its figures, which are also written as
     PNG and PDF, and its tables as Markdown and LaTeX; the whole page is a PDF too.
     """
-    from attnknn.research.evaluation.report import check_folder
+    from attnknn.research.reports.writing import check_page
 
     if not folder.exists():
         raise click.ClickException(f"The folder {folder} does not exist.")
     out = out or Path(f"{folder.resolve().name}-report")
-    check_folder(out)
+    check_page(out, force=force)
+    title = title or folder.resolve().name
     with progress("Drawing figures"):
-        made = make_page(folder, out, ours, title or folder.resolve().name, "attnknn report")
+        made = make_page(folder, out, ours, title, "attnknn report", force=force)
     click.echo(str(made.page))
     if made.omitted:
         raise click.ClickException(
@@ -246,11 +250,13 @@ class ReportPage:
 
 
 def write_page(folder: Path, out: Path, ours: str | None, title: str) -> Path:
-    """The page of an experiment; it lists what could not be read or drawn."""
-    return make_page(folder, out, ours, title, "attnknn experiment").page
+    """The page of an experiment, which replaces that of a shorter run."""
+    return make_page(folder, out, ours, title, "attnknn experiment", force=True).page
 
 
-def make_page(folder: Path, out: Path, ours: str | None, title: str, command: str) -> ReportPage:
+def make_page(
+    folder: Path, out: Path, ours: str | None, title: str, command: str, *, force: bool
+) -> ReportPage:
     """The page of all reports below `folder`."""
     from attnknn.research.reports.collecting import collected
     from attnknn.research.reports.page import Section
@@ -263,7 +269,8 @@ def make_page(folder: Path, out: Path, ours: str | None, title: str, command: st
     if draft.omitted:
         draft.sections.append(Section("What could not be read or drawn", draft.omitted))
     about = [f"Made by `{command}` from {found.n_runs} runs below {folder}."]
-    return ReportPage(write_report(out, title, draft.sections, about), draft.omitted)
+    page = write_report(out, title, draft.sections, about, force=force)
+    return ReportPage(page, draft.omitted)
 
 
 @dataclass

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from attnknn._output_files import sync
 from attnknn._stored import open_regular
 from attnknn.errors import ModelFolderError
 from attnknn.storage.locking import LOCK, WriterLock, folder_lock
@@ -177,17 +178,6 @@ def check_replaceable(path: Path) -> None:
             f"The model folder {path} also holds {_listed(others)}, which saving would remove. "
             "Move these files, or save to another path."
         )
-
-
-def sync(path: Path) -> None:
-    """Wait until a file, or the list of names in a folder, is on the disk."""
-    if path.is_dir() and os.name == "nt":
-        return  # Windows cannot open folders
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _swap(new: Path, path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from attnknn._optional import require
+from attnknn._output_files import replace_file
 from attnknn._validation import Limits, check_choice, check_limits
 from attnknn.errors import InvalidSettingError
 
@@ -261,4 +262,5 @@ def draw_curves(result: TrainResult, path: str | Path, title: str = "Training") 
     panel.xaxis.get_major_locator().set_params(integer=True)
     panel.spines[["top", "right"]].set_visible(False)
     panel.legend(frameon=False)
-    figure.savefig(path, dpi=150)
+    with replace_file(path, force=True) as temporary:
+        figure.savefig(temporary, dpi=150)

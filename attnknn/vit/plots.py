@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnknn._optional import require
+from attnknn._output_files import replace_file
 
 if TYPE_CHECKING:
     from attnknn.vit.attention_maps import AttentionMap
@@ -59,7 +60,8 @@ def plot_attention_maps(
         panel.set_title(token_name(grid, token), fontsize=7)
     panels[0, -1].set_title("mean of all tokens", fontsize=7)
     figure.suptitle(title or "Attention maps", fontsize=9)
-    figure.savefig(path, dpi=150)
+    with replace_file(path, force=True) as temporary:
+        figure.savefig(temporary, dpi=150)
 
 
 def attention_matrix(
@@ -117,7 +119,8 @@ def plot_training(epochs: Sequence[EpochMetrics], best_epoch: int, path: str | P
     panels[0].set_title("loss")
     panels[1].set_title("accuracy in percent")
     panels[1].legend(frameon=False)
-    figure.savefig(path, dpi=150)
+    with replace_file(path, force=True) as temporary:
+        figure.savefig(temporary, dpi=150)
 
 
 def _make_figure(size: tuple[float, float]) -> Any:

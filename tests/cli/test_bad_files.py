@@ -22,7 +22,7 @@ def refused_fit(path: Path, target: str = "kind") -> str:
 def refused_predict(model: Path, path: Path) -> str:
     out = path.parent / "out.csv"
     out.write_text("precious")
-    line = refused("predict", model, path, "-o", out)
+    line = refused("predict", model, path, "-o", out, "--force")
     assert out.read_text() == "precious"
     assert sorted(p.name for p in path.parent.glob(".*")) == []
     return line

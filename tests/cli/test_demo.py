@@ -52,7 +52,8 @@ def test_the_demo_leaves_a_report_with_figures_and_a_model(short: None, tmp_path
     assert f"  #{story.FLIPPED}  a " in result.stdout  # a line of the table of evidence
     check_report(tmp_path / "demo")
     assert len(AttnKNNClassifier.load(tmp_path / "demo" / "model").memory_) == 1436
-    assert run("demo", "--out", tmp_path / "demo").exit_code == 0  # again over its own folder
+    assert "Give --force to replace it" in refused("demo", "--out", tmp_path / "demo")
+    assert run("demo", "--out", tmp_path / "demo", "--force").exit_code == 0
 
 
 def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:

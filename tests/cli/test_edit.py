@@ -70,7 +70,9 @@ def test_a_new_fit_says_that_the_log_ends(owned: Path, tmp_path: Path) -> None:
 
 def test_a_receipt_that_cannot_be_written_erases_nothing(owned: Path, tmp_path: Path) -> None:
     nowhere = tmp_path / "no folder" / "receipt.json"
-    assert "No such file" in refused("forget", owned, "--subject", "Ann Ash", "--receipt", nowhere)
+    assert "Folder not found" in refused(
+        "forget", owned, "--subject", "Ann Ash", "--receipt", nowhere
+    )
     assert size(owned) == 30
 
 

@@ -106,7 +106,7 @@ def test_the_curves_of_a_training_are_drawn_and_its_epochs_printed(tmp_path: Pat
     assert "epoch" not in told.stdout
     gif = run(*arguments, *learned[:2], "--curves", tmp_path / "c.gif", "--force")
     assert (gif.exit_code, "must end in .png" in gif.stderr) == (2, True)
-    plain = run("fit", train, "-t", "kind", "-o", tmp_path / "n", *QUICK, *learned[2:4])
+    plain = run("fit", train, "-t", "kind", "-o", tmp_path / "n", *QUICK, *learned[2:4], "--force")
     assert (plain.exit_code, "--curves needs an encoder" in plain.stderr) == (2, True)
 
 

@@ -92,7 +92,7 @@ def test_the_name_of_the_file_says_the_format(
 ) -> None:
     out = tmp_path / name
     out.write_text("an older file")
-    answered(model, rows, "-o", out)
+    answered(model, rows, "-o", out, "--force")
     readers: dict[str, Any] = {"json": pd.read_json, "csv": pd.read_csv, "tsv": pd.read_table}
     read = readers.get(name.split(".")[1], pd.read_parquet)
     assert read(out).columns.tolist() == ["name", "label", "confidence"]
@@ -119,7 +119,7 @@ def test_a_folder_that_is_missing_or_closed_is_named_as_it_was_given(
     def closed(source: Path, _: Path) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", str(source))
 
-    monkeypatch.setattr("attnknn.cli.output.os.replace", closed)
+    monkeypatch.setattr("attnknn._output_files.os.replace", closed)
     line = refused("predict", model, rows, "-o", tmp_path / "out.csv")
     assert line == f"Error: {tmp_path / 'out.csv'}: Permission denied."
 

@@ -177,7 +177,7 @@ def test_blocks_are_shown_by_their_numbers(data: Path, tmp_path: Path) -> None:
     assert vit(f"{shown} --blocks 2").exit_code == 0
     drawn = np.asarray(Image.open(tmp_path / "o.png").convert("RGB"))
     assert len(np.unique(drawn.reshape(-1, 3), axis=0)) > 50  # seen and unseen patches differ
-    assert "blocks with attention (2), got 1" in words(vit(f"{shown} --blocks 1"))
+    assert "blocks with attention (2), got 1" in words(vit(f"{shown} --blocks 1 --force"))
 
 
 def test_a_model_is_not_tested_as_another_one(data: Path, tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from attnknn.cli.output import progress
 
 @command()
 @option("-o", "--out", type=FILE, default=Path("attnknn-demo"), help="Folder for the report.")
-def demo(out: Path) -> None:
+@option("--force", is_flag=True, help="Replace the report of an earlier demo.")
+def demo(out: Path, force: bool) -> None:
     """Run a one-minute tour on built-in data.
 
     Compares classifiers, explains a prediction, finds and corrects a wrong label, forgets a row,
@@ -23,7 +24,7 @@ def demo(out: Path) -> None:
     from attnknn.cli.demo.report import HEADING, check_free, write_report
     from attnknn.cli.demo.story import compare, lines_of, tell
 
-    check_free(out)
+    check_free(out, force=force)
     started = time.perf_counter()
     click.secho(HEADING, bold=True)
     with progress("Comparing on breast-cancer and digits"):

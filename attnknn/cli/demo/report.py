@@ -11,6 +11,7 @@ import numpy as np
 
 from attnknn import __version__
 from attnknn._optional import require
+from attnknn._output_files import refuse_model_folder, replace_file, write_file
 from attnknn.cli.demo.story import METRICS, OURS, Story, cells_of, choice_of
 from attnknn.errors import InvalidInputError, MissingExtraError
 from attnknn.metrics import ReliabilityBins
@@ -31,8 +32,9 @@ STYLE = (
 )
 
 
-def check_free(folder: Path) -> None:
-    """Raise an error if `folder` holds anything but the report of an earlier demo."""
+def check_free(folder: Path, *, force: bool) -> None:
+    """Raise an error unless `folder` is empty, or with `force` holds an earlier report."""
+    refuse_model_folder(folder)
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     try:
@@ -43,6 +45,10 @@ def check_free(folder: Path) -> None:
         raise InvalidInputError(
             f"{folder} has files that are not from an earlier demo; nothing was changed. Choose "
             "another folder with --out."
+        )
+    if not force:
+        raise InvalidInputError(
+            f"{folder} has the report of an earlier demo. Give --force to replace it."
         )
 
 
@@ -66,9 +72,13 @@ def write_report(folder: Path, tables: list[Table], story: Story, seconds: float
         "story": story.numbers,
         "tables": {t.dataset: {r.method: r.scores.to_dict() for r in t.runs} for t in tables},
     }
-    (folder / "report.json").write_text(json.dumps(record, indent=1) + "\n")
-    (folder / "report.md").write_text(_markdown(intro, tables, story, figures, note))
-    (folder / "report.html").write_text(_html(intro, tables, story, figures, note))
+    files = {
+        "report.json": json.dumps(record, indent=1) + "\n",
+        "report.md": _markdown(intro, tables, story, figures, note),
+        "report.html": _html(intro, tables, story, figures, note),
+    }
+    for name, content in files.items():
+        write_file(folder / name, content, force=True)
     return note
 
 
@@ -139,7 +149,8 @@ def draw_all(folder: Path, tables: list[Table], story: Story) -> dict[str, str]:
         ),
     }
     for name, (_, figure) in figures.items():
-        figure.savefig(folder / name, dpi=120)
+        with replace_file(folder / name, force=True) as temporary:
+            figure.savefig(temporary, dpi=120)
     return {name: caption for name, (caption, _) in figures.items()}
 
 

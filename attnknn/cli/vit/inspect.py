@@ -10,7 +10,8 @@ import click
 
 from attnknn.cli.commands import command
 from attnknn.cli.commands import option as plain_option
-from attnknn.cli.options import COUNT, FILE, NOT_NEGATIVE, WHOLE
+from attnknn.cli.options import COUNT, FILE, NOT_NEGATIVE, WHOLE, force_option
+from attnknn.cli.output import check_out
 from attnknn.cli.vit.options import DATASETS, DEVICES, choice, option
 from attnknn.cli.vit.train import MODEL, REPORT, read_args, scores_record, test_line
 
@@ -99,6 +100,7 @@ def _read_data(
 @plain_option(
     "-o", "--out", type=FILE, help="PNG, PDF, SVG or JSON file.  [default: IMAGE-attention.png]"
 )
+@force_option
 @plain_option(
     "--token", "tokens", multiple=True, help="Query token: 'class', or row,column of a patch."
 )
@@ -109,6 +111,7 @@ def show(
     folder: Path,
     image: Path,
     out: Path | None,
+    force: bool,
     tokens: tuple[str, ...],
     blocks: str | None,
     head: int | None,
@@ -122,9 +125,13 @@ def show(
     """
     import torch
 
+    from attnknn._output_files import write_file
     from attnknn.encoders.image.rows import read_picture, resize
     from attnknn.vit.attention_maps import extract_attention_maps
 
+    out = out or Path(f"{image.stem}-attention.png")
+    out = out if out.suffix else out.with_name(f"{out.name}.png")
+    check_out(out, image, force=force)
     stored = open_model(folder, "cpu")
     grid = stored.model.grid
     picture = _match_channels(read_picture(image, str(image)), len(stored.preprocessor.mean))
@@ -136,12 +143,10 @@ def show(
     n_heads = min(looks.tokens.shape[1] for looks in found)
     if head is not None and head >= n_heads:
         raise click.UsageError(f"--head must be from 0 to {n_heads - 1}, got {head}.")
-    out = out or Path(f"{image.stem}-attention.png")
-    out = out if out.suffix else out.with_name(f"{out.name}.png")
     with torch.no_grad():
         label = stored.classes[int(stored.model(seen).argmax())]
     if out.suffix.lower() == ".json":
-        out.write_text(json.dumps(_record(found, grid, label)) + "\n")
+        write_file(out, json.dumps(_record(found, grid, label)) + "\n", force=force)
     else:
         from attnknn.vit.plots import plot_attention_maps
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 MODEL, CHECKPOINT, REPORT = "model.safetensors", "checkpoint.safetensors", "report.json"
 ARGS, SUMMARY, RESULTS, CURVES = "args.txt", "model.txt", "train_eval_results.txt", "curves.png"
+FILES = (MODEL, CHECKPOINT, REPORT, ARGS, SUMMARY, RESULTS, CURVES)
 INTERRUPTED = 130  # exit code, as of shells
 MODEL_OPTIONS = vit_options.names_in(vit_options.model_options, vit_options.layer_options)
 MODEL_OPTIONS |= {"resize"}
@@ -125,6 +126,8 @@ def _train(folder: Path, options: dict[str, Any], given: set[str]) -> bool:
     if not reporter.is_first:
         return not result.was_interrupted
     if not result.best_epoch:
+        if not reporter.has_model:
+            clear(folder, but=CHECKPOINT)
         click.echo("Interrupted before the end of the first epoch: no model was saved.", err=True)
         return False
     stored = StoredVit(model, settings, pixels, data.classes)  # type: ignore[arg-type]
@@ -164,6 +167,7 @@ def _finish(
     reporter: _Reporter, stored: StoredVit, result: Any, data: Data, training: VitTrainConfig
 ) -> None:
     """Save the model, test it, and write all reports."""
+    from attnknn._output_files import write_file
     from attnknn.vit.plots import plot_training
     from attnknn.vit.training import evaluate, save_vit
 
@@ -184,7 +188,7 @@ def _finish(
     save_vit(folder / MODEL, stored)
     reporter.write_description(stored.model)
     lines = [*(epoch_line(epoch, training.epochs) for epoch in result.epochs), *last]
-    (folder / RESULTS).write_text("".join(f"{line}\n" for line in lines))
+    write_file(folder / RESULTS, "".join(f"{line}\n" for line in lines), force=True)
     report = {
         **reporter.about,
         "model": stored.settings,
@@ -194,7 +198,7 @@ def _finish(
         "seconds": result.seconds,
         "test": scores_record(scores),
     }
-    (folder / REPORT).write_text(json.dumps(report, indent=1) + "\n")
+    write_file(folder / REPORT, json.dumps(report, indent=1) + "\n", force=True)
     plot_training(result.epochs, result.best_epoch, folder / CURVES)
     if not result.was_interrupted:
         (folder / CHECKPOINT).unlink(missing_ok=True)
@@ -251,9 +255,12 @@ class _Reporter:
 
     def write_description(self, model: nn.Module) -> None:
         """Write every option, and the modules and size of the model."""
+        from attnknn._output_files import write_file
+
         args = "".join(f"{name}: {value}\n" for name, value in self.args.items())
-        (self.folder / ARGS).write_text(args)
-        (self.folder / SUMMARY).write_text(f"{model}\n\n{_size_lines(model, self.operations)}\n")
+        summary = f"{model}\n\n{_size_lines(model, self.operations)}\n"
+        write_file(self.folder / ARGS, args, force=True)
+        write_file(self.folder / SUMMARY, summary, force=True)
 
     def report_epoch(self, epoch: EpochMetrics) -> None:
         """Print a line for an epoch, and append it to the results."""
@@ -266,6 +273,9 @@ class _Reporter:
 
 def check_free(folder: Path, *, resume: bool, force: bool) -> None:
     """Before any work: the folder is free, or may be used."""
+    from attnknn._output_files import refuse_model_folder
+
+    refuse_model_folder(folder)
     has_model, has_checkpoint = (folder / MODEL).exists(), (folder / CHECKPOINT).exists()
     if resume and force:
         raise click.UsageError("Give either --resume, to continue, or --force, to start again.")
@@ -283,11 +293,17 @@ def check_free(folder: Path, *, resume: bool, force: bool) -> None:
             f"{folder} has a trained model. Test it with --test-only, replace it with --force, or "
             "choose another --output-dir."
         )
+    for name in FILES:
+        if (folder / name).exists():
+            raise click.UsageError(
+                f"{folder} has a file {name}, which a training would replace. Give --force to "
+                "replace it, or another --output-dir."
+            )
 
 
 def clear(folder: Path, but: str | None = None) -> None:
     """Delete the files of an earlier training, except `but`."""
-    for name in (MODEL, CHECKPOINT, REPORT, ARGS, SUMMARY, RESULTS, CURVES):
+    for name in FILES:
         if name != but:
             (folder / name).unlink(missing_ok=True)
 

@@ -22,6 +22,7 @@ from zipfile import ZIP_LZMA, BadZipFile, ZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from attnknn._output_files import publish, refuse_model_folder
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.metrics import Scores
 from attnknn.records import Booleans, Floats
@@ -136,6 +137,7 @@ def write_json(path: Path, content: Any) -> None:
 
 def check_folder(folder: Path) -> None:
     """Raise an error if reports could not be written to `folder`."""
+    refuse_model_folder(folder)
     there = next(part for part in (folder, *folder.absolute().parents) if part.exists())
     if not there.is_dir():
         raise InvalidSettingError(f"Reports need a folder, but {there} is a file.")
@@ -172,17 +174,14 @@ def _editing(path: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
                 for name, values in arrays.items():
                     with archive.open(f"{name}.npy", "w") as file:
                         np.lib.format.write_array(file, values)
-            rows.replace(path.with_suffix(".npz"))
+            publish(rows, path.with_suffix(".npz"))
         write_json(path, {name: value for name, value in content.items() if value})
 
 
 def _replace(path: Path, content: bytes) -> None:
     unfinished = path.with_suffix(".unfinished")
-    with unfinished.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())  # the content must be on the disk before the new name
-    unfinished.replace(path)
+    unfinished.write_bytes(content)
+    publish(unfinished, path)
 
 
 def _empty() -> dict[str, Any]:

@@ -78,6 +78,9 @@ class Section:
     drawings: Sequence[Drawing] = field(default_factory=list)
 
 
+GENERATOR = '<meta name="generator" content="attnknn">'
+
+
 def html_page(title: str, sections: Sequence[Section], about: Sequence[str] = ()) -> str:
     """The page as HTML; `about` is a footer."""
     body = "\n".join(_section(section) for section in sections)
@@ -85,7 +88,7 @@ def html_page(title: str, sections: Sequence[Section], about: Sequence[str] = ()
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        f"{GENERATOR}\n<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
         f"<h1>{escape(title)}</h1>\n{body}\n{notes}</body>\n</html>\n"
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import shutil
+import tempfile
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from attnknn._optional import require
+from attnknn._output_files import check_output, publish, refuse_model_folder
+from attnknn.research.evaluation.report import check_folder
 from attnknn.research.reports.figures import as_bytes, new_figure
-from attnknn.research.reports.page import Drawing, Grid, Section, html_page
+from attnknn.research.reports.page import GENERATOR, Drawing, Grid, Section, html_page
 
 PAGE, BOOK = "index.html", "report.pdf"
 SHEET = (8.27, 11.69)  # inches: A4
@@ -31,11 +34,20 @@ LATEX = {
 
 
 def write_report(
-    folder: str | Path, title: str, sections: Sequence[Section], about: Sequence[str] = ()
+    folder: str | Path,
+    title: str,
+    sections: Sequence[Section],
+    about: Sequence[str] = (),
+    *,
+    force: bool = False,
 ) -> Path:
-    """Write a page with its figures and tables, or nothing; return its path."""
+    """Write a page with its figures and tables, or nothing; return its path.
+
+    Existing files are replaced only with `force`.
+    """
     folder = Path(folder)
-    with _whole(folder) as place:
+    refuse_model_folder(folder)
+    with _whole(folder, force) as place:
         for section in sections:
             _write_section(place, section)
         _write_book(place / BOOK, title, sections, about)
@@ -44,26 +56,40 @@ def write_report(
 
 
 @contextmanager
-def _whole(folder: Path) -> Iterator[Path]:
+def _whole(folder: Path, force: bool) -> Iterator[Path]:
     """A temporary folder whose files move to `folder` once all are written, the page last."""
     is_new = not folder.exists()
-    place = folder / ".unfinished"
-    place.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    place = Path(tempfile.mkdtemp(prefix=".attnknn-", dir=folder))
     try:
         yield place
         found = sorted(path for path in place.rglob("*") if path.is_file())
-        if (folder / PAGE).exists():
+        targets = {path: folder / path.relative_to(place) for path in found}
+        for target in targets.values():
+            target.parent.mkdir(exist_ok=True)
+            check_output(target, force=force)
+        if _is_ours(folder / PAGE):
             _remove_old(folder, {path.relative_to(place) for path in found})
         for path in sorted(found, key=lambda path: path.name == PAGE):
-            target = folder / path.relative_to(place)
-            target.parent.mkdir(exist_ok=True)
-            path.replace(target)
+            publish(path, targets[path])
     except BaseException:
         if is_new:
             shutil.rmtree(folder)
         raise
     finally:
         shutil.rmtree(place, ignore_errors=True)
+
+
+def check_page(folder: Path, *, force: bool) -> None:
+    """Raise an error unless a page can be written to `folder`; over another only with `force`."""
+    check_folder(folder)
+    for name in (PAGE, BOOK):
+        if folder.is_dir():
+            check_output(folder / name, force=force)
+
+
+def _is_ours(page: Path) -> bool:
+    return page.is_file() and GENERATOR in page.read_text(encoding="utf-8", errors="replace")
 
 
 def _remove_old(folder: Path, new: set[Path]) -> None:

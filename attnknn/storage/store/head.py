@@ -23,8 +23,9 @@ import sqlite3
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 
+from attnknn._output_files import sync
 from attnknn.errors import ModelFolderError
-from attnknn.storage.folder import HEAD, STORE, open_regular, sync
+from attnknn.storage.folder import HEAD, STORE, open_regular
 from attnknn.storage.store.state import digest_of
 
 LINE_BYTES = 512  # a sector, which is written as a whole or not at all

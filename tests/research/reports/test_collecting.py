@@ -135,7 +135,7 @@ def test_a_broken_part_does_not_end_the_page(folder, table, tmp_path):
     for place, seed in ((1, 0), (4, 1)):  # a sweep without a seed in common
         add_table(folder / "s" / "report.json", seed_of(table, seed), f"K-{place}")
     (folder / "b" / "report.json").write_text("{")
-    made = make_page(folder, tmp_path / "page", None, "All", "attnknn report")
+    made = make_page(folder, tmp_path / "page", None, "All", "attnknn report", force=False)
     page = made.page.read_text()
     assert len(made.omitted) == 2
     assert "What could not be read or drawn" in page
@@ -170,5 +170,5 @@ def test_the_command_says_what_is_missing(folder, tmp_path):
 def test_ours_is_looked_for_in_every_table(folder, table, tmp_path):
     runs = tuple(replace(run, method=f"{run.method}-2") for run in seed_of(table, 0).runs)
     add_table(folder / "c" / "report.json", replace(table, runs=runs))
-    made = make_page(folder, tmp_path / "page", "uniform", "All", "attnknn report")
+    made = make_page(folder, tmp_path / "page", "uniform", "All", "attnknn report", force=False)
     assert made.omitted == []

@@ -107,7 +107,7 @@ def test_a_new_report_leaves_nothing_of_the_old(tmp_path):
     old, new = Grid("old", ["m"], [["1"]]), Grid("new", ["m"], [["2"]])
     write_report(out, "t", [Section("s", [], [old])])
     (out / "tables" / "notes.txt").write_text("mine")
-    write_report(out, "t", [Section("s", [], [new])])
+    write_report(out, "t", [Section("s", [], [new])], force=True)
     assert sorted(path.name for path in (out / "tables").iterdir()) == [
         *("new.md", "new.tex", "notes.txt")
     ]
@@ -162,7 +162,7 @@ def test_a_report_that_cannot_be_drawn_leaves_the_old_one(section, tmp_path):
         write_report(out, "New", [section, Section("x", [], [], [Drawing("x", Broken(), "")])])
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
     assert "Old" in page.read_text()
-    write_report(out, "New", [section])
+    write_report(out, "New", [section], force=True)
     assert "New" in page.read_text()
     assert (out / "mine.txt").exists()
     assert not (out / ".unfinished").exists()
