@@ -172,15 +172,16 @@ def _delete(
     """Delete the entries and load the rest."""
     try:
         with wrap_database_errors(model.path):
-            pending = erasing.erase_entries(
-                model.database,
-                subject,
-                copies,
-                head=model.head,
-                by=model.by,
-                message=f"Erased {count_entries(len(pending.ids))} of a subject",
-                pending=pending,
-            )
+            with erasing.explain_no_room(model.path):
+                pending = erasing.erase_entries(
+                    model.database,
+                    subject,
+                    copies,
+                    head=model.head,
+                    by=model.by,
+                    message=f"Erased {count_entries(len(pending.ids))} of a subject",
+                    pending=pending,
+                )
             erasing.finish_erasure(model.database, model.path)
     finally:
         model.load()

@@ -212,7 +212,7 @@ def test_an_erasure_without_room_says_what_to_free_and_edits_go_on(tmp_path: Pat
     with no_file_longer_than((path / "entries.sqlite").stat().st_size // 2):
         with (
             open_for_editing(path) as model,
-            pytest.raises(ModelFolderError, match=r"When \d{3},\d{3} bytes are free on its disk"),
+            pytest.raises(ModelFolderError, match=r"When \d{3},\d{3} bytes are free on the disk"),
         ):
             model.forget(subject=WHO)
         with pytest.warns(UserWarning, match=r"An erasure is not finished.* bytes are free"):
@@ -220,7 +220,7 @@ def test_an_erasure_without_room_says_what_to_free_and_edits_go_on(tmp_path: Pat
         with model:
             model.relabel([4], "cat")
             model.undo()
-            with pytest.raises(ModelFolderError, match="bytes are free on its disk"):
+            with pytest.raises(ModelFolderError, match="bytes are free on the disk"):
                 model.forget(subject=WHO)
         assert len(AttnKNNClassifier.load(path).memory_) == 35
     with open_for_editing(path) as model:
@@ -638,3 +638,32 @@ def test_a_class_that_others_had_once_stays(path: Path) -> None:
         receipt = model.forget(subject="late")
         assert (receipt.removed_classes, receipt.remaining_classes) == ([], [])
         assert "dog" in model.classifier.classes_
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX limits")
+@pytest.mark.parametrize("share", [0.0, 0.4, 0.8, 0.95])
+def test_an_erasure_without_room_is_done_later(tmp_path: Path, share: float) -> None:
+    X, names = np.random.default_rng(0).normal(size=(800, 64)), ["ann", *["bob"] * 19] * 40
+    clf = AttnKNNClassifier(attention="distance", calibration=None, n_neighbors=3)
+    clf.fit(X, np.arange(800) // 2 % 2, subjects=names).save(path := tmp_path / "model")
+    with open_for_editing(path) as model:
+        size = (path / "entries.sqlite").stat().st_size
+        needles = [X.astype("<f4")[0].tobytes(), b"ann"]
+        with (
+            no_file_longer_than(4096 + int(share * size)),
+            pytest.raises(
+                ModelFolderError, match=r"When \d+,\d{3} bytes are free on the disk of"
+            ) as raised,
+        ):
+            model.forget(subject="ann")
+        is_deleted = "The entries are deleted" in str(raised.value)
+        assert is_deleted or "Nothing was erased" in str(raised.value)
+        assert is_deleted == (share >= 0.8)
+        assert len(model.classifier.memory_) == (760 if is_deleted else 800)
+        model.relabel([1], 1)
+        assert model.head == 1 + is_deleted
+    with open_for_editing(path) as model:
+        receipt = model.forget(subject="ann")
+        assert (len(receipt.ids), receipt.is_complete) == (40, True)
+        assert len(model.classifier.memory_) == 760
+        assert traces(path, needles) == []

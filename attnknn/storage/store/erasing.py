@@ -7,6 +7,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -25,6 +26,7 @@ from attnknn.storage.store.schema import acknowledged
 from attnknn.storage.store.state import IS_VALID, TRUST
 from attnknn.storage.traces import json_leaves
 
+NO_ROOM = ("SQLITE_FULL", "SQLITE_IOERR")  # the beginnings of names of errors
 UNFINISHED = "erasure"  # in the cache while freed pages may still hold erased bytes
 COUNTED = r"(?i:added|relabeled|forgot|changed the weight of) [\d,]+ (?:entry|entries)"
 RECOVERED = r"Recovered the state after edit \d+(?:; later edits up to \d+ are lost)?"
@@ -200,20 +202,38 @@ def finish_erasure(database: sqlite3.Connection, folder: Path) -> None:
     if not database.execute(query, (UNFINISHED,)).fetchone():
         return
     try:
+        _empty_write_ahead_log(database, folder)  # makes room for the new file
         database.execute("vacuum")
+        _empty_write_ahead_log(database, folder)
+        database.execute("delete from cache where name = ?", (UNFINISHED,))
+        _empty_write_ahead_log(database, folder)
     except sqlite3.OperationalError as error:
-        if not error.sqlite_errorname.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
+        if not error.sqlite_errorname.startswith(NO_ROOM):
             raise
-        n_bytes = (folder / STORE).stat().st_size
-        raise _unfinished(
-            folder,
-            f"{STORE} could not be rewritten ({error})",
-            f"When {n_bytes:,} bytes are free on its disk, and as many for temporary files of "
-            "SQLite (SQLITE_TMPDIR or /var/tmp)",
+        why = f"{STORE} could not be rewritten ({error})"
+        raise _unfinished(folder, why, f"When {_room(folder)}") from error
+
+
+@contextmanager
+def explain_no_room(folder: Path) -> Iterator[None]:
+    """Say that nothing was erased, and what to free, if the disk is full."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if not error.sqlite_errorname.startswith(NO_ROOM):
+            raise
+        raise ModelFolderError(
+            f"Nothing was erased: {STORE} could not be written ({error}). When {_room(folder)}, "
+            "try again."
         ) from error
-    _empty_write_ahead_log(database, folder)
-    database.execute("delete from cache where name = ?", (UNFINISHED,))
-    _empty_write_ahead_log(database, folder)
+
+
+def _room(folder: Path) -> str:
+    """What rewriting the file needs."""
+    return (
+        f"{(folder / STORE).stat().st_size:,} bytes are free on the disk of {folder}, and as many "
+        "for temporary files of SQLite (SQLITE_TMPDIR or /var/tmp)"
+    )
 
 
 def _empty_write_ahead_log(database: sqlite3.Connection, folder: Path) -> None:
