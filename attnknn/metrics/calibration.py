@@ -135,16 +135,8 @@ def debiased_ece(
 
     Parameters
     ----------
-    y_true : array-like of shape (n_rows,)
-        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
-    probabilities : array-like of shape (n_rows, n_classes)
-        Class probabilities.
-    n_bins : int, default=15
-        Number of bins. More bins resolve finer errors and have more noise.
-    bins : {"width", "mass"}, default="mass"
-        "width" cuts 0..1 into bins of equal width, "mass" into bins with about as many rows each.
-    classes : sequence, default=None
-        Label of each column; None if `y_true` contains integer codes.
+    y_true, probabilities, n_bins, bins, classes : array-like, array-like, int, str, sequence
+        As in `ece`, with bins of equal mass by default.
 
     Returns
     -------
@@ -183,16 +175,8 @@ def mce(
 
     Parameters
     ----------
-    y_true : array-like of shape (n_rows,)
-        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
-    probabilities : array-like of shape (n_rows, n_classes)
-        Class probabilities.
-    n_bins : int, default=15
-        Number of bins. More bins resolve finer errors and have more noise.
-    bins : {"width", "mass"}, default="width"
-        "width" cuts 0..1 into bins of equal width, "mass" into bins with about as many rows each.
-    classes : sequence, default=None
-        Label of each column; None if `y_true` contains integer codes.
+    y_true, probabilities, n_bins, bins, classes : array-like, array-like, int, str, sequence
+        As in `ece`.
 
     Returns
     -------
@@ -224,14 +208,8 @@ def ece_by_class(
 
     Parameters
     ----------
-    y_true : array-like of shape (n_rows,)
-        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
-    probabilities : array-like of shape (n_rows, n_classes)
-        Class probabilities.
-    n_bins : int, default=15
-        Number of bins. More bins resolve finer errors and have more noise.
-    classes : sequence, default=None
-        Label of each column; None if `y_true` contains integer codes.
+    y_true, probabilities, n_bins, classes : array-like, array-like, int, sequence
+        As in `ece`.
 
     Returns
     -------
@@ -269,16 +247,8 @@ def reliability_bins(
 
     Parameters
     ----------
-    y_true : array-like of shape (n_rows,)
-        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
-    probabilities : array-like of shape (n_rows, n_classes)
-        Class probabilities.
-    n_bins : int, default=15
-        Number of bins. More bins resolve finer errors and have more noise.
-    bins : {"width", "mass"}, default="width"
-        "width" cuts 0..1 into bins of equal width, "mass" into bins with about as many rows each.
-    classes : sequence, default=None
-        Label of each column; None if `y_true` contains integer codes.
+    y_true, probabilities, n_bins, bins, classes : array-like, array-like, int, str, sequence
+        As in `ece`.
 
     Returns
     -------
@@ -311,12 +281,8 @@ def smooth_ece(
 
     Parameters
     ----------
-    y_true : array-like of shape (n_rows,)
-        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
-    probabilities : array-like of shape (n_rows, n_classes)
-        Class probabilities.
-    classes : sequence, default=None
-        Label of each column; None if `y_true` contains integer codes.
+    y_true, probabilities, classes : array-like, array-like, sequence
+        As in `ece`.
 
     Returns
     -------
@@ -391,14 +357,8 @@ def brier_parts(
 
     Parameters
     ----------
-    y_true : array-like of shape (n_rows,)
-        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
-    probabilities : array-like of shape (n_rows, n_classes)
-        Class probabilities.
-    n_bins : int, default=15
-        Number of bins. More bins resolve finer errors and have more noise.
-    classes : sequence, default=None
-        Label of each column; None if `y_true` contains integer codes.
+    y_true, probabilities, n_bins, classes : array-like, array-like, int, sequence
+        As in `ece`.
 
     Returns
     -------

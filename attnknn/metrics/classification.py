@@ -107,12 +107,8 @@ def accuracy(
 
     Parameters
     ----------
-    y_true : array-like of shape (n_rows,)
-        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
-    probabilities : array-like of shape (n_rows, n_classes)
-        Class probabilities.
-    classes : sequence, default=None
-        Label of each column; None if `y_true` contains integer codes.
+    y_true, probabilities, classes : array-like, array-like, sequence
+        As in `score_all`.
 
     Returns
     -------
@@ -134,12 +130,8 @@ def balanced_accuracy(
 
     Parameters
     ----------
-    y_true : array-like of shape (n_rows,)
-        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
-    probabilities : array-like of shape (n_rows, n_classes)
-        Class probabilities.
-    classes : sequence, default=None
-        Label of each column; None if `y_true` contains integer codes.
+    y_true, probabilities, classes : array-like, array-like, sequence
+        As in `score_all`.
 
     Returns
     -------
@@ -165,12 +157,8 @@ def macro_f1(
 
     Parameters
     ----------
-    y_true : array-like of shape (n_rows,)
-        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
-    probabilities : array-like of shape (n_rows, n_classes)
-        Class probabilities.
-    classes : sequence, default=None
-        Label of each column; None if `y_true` contains integer codes.
+    y_true, probabilities, classes : array-like, array-like, sequence
+        As in `score_all`.
 
     Returns
     -------
@@ -195,12 +183,8 @@ def confusion_matrix(
 
     Parameters
     ----------
-    y_true : array-like of shape (n_rows,)
-        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
-    probabilities : array-like of shape (n_rows, n_classes)
-        Class probabilities.
-    classes : sequence, default=None
-        Label of each column; None if `y_true` contains integer codes.
+    y_true, probabilities, classes : array-like, array-like, sequence
+        As in `score_all`.
 
     Returns
     -------
@@ -229,12 +213,8 @@ def nll(
 
     Parameters
     ----------
-    y_true : array-like of shape (n_rows,)
-        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
-    probabilities : array-like of shape (n_rows, n_classes)
-        Class probabilities.
-    classes : sequence, default=None
-        Label of each column; None if `y_true` contains integer codes.
+    y_true, probabilities, classes : array-like, array-like, sequence
+        As in `score_all`.
 
     Returns
     -------
@@ -256,12 +236,8 @@ def brier(
 
     Parameters
     ----------
-    y_true : array-like of shape (n_rows,)
-        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
-    probabilities : array-like of shape (n_rows, n_classes)
-        Class probabilities.
-    classes : sequence, default=None
-        Label of each column; None if `y_true` contains integer codes.
+    y_true, probabilities, classes : array-like, array-like, sequence
+        As in `score_all`.
 
     Returns
     -------
@@ -284,12 +260,8 @@ def row_correct(
 
     Parameters
     ----------
-    y_true : array-like of shape (n_rows,)
-        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
-    probabilities : array-like of shape (n_rows, n_classes)
-        Class probabilities.
-    classes : sequence, default=None
-        Label of each column; None if `y_true` contains integer codes.
+    y_true, probabilities, classes : array-like, array-like, sequence
+        As in `score_all`.
 
     Returns
     -------
@@ -312,12 +284,8 @@ def row_nll(
 
     Parameters
     ----------
-    y_true : array-like of shape (n_rows,)
-        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
-    probabilities : array-like of shape (n_rows, n_classes)
-        Class probabilities.
-    classes : sequence, default=None
-        Label of each column; None if `y_true` contains integer codes.
+    y_true, probabilities, classes : array-like, array-like, sequence
+        As in `score_all`.
 
     Returns
     -------
@@ -340,12 +308,8 @@ def row_brier(
 
     Parameters
     ----------
-    y_true : array-like of shape (n_rows,)
-        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
-    probabilities : array-like of shape (n_rows, n_classes)
-        Class probabilities.
-    classes : sequence, default=None
-        Label of each column; None if `y_true` contains integer codes.
+    y_true, probabilities, classes : array-like, array-like, sequence
+        As in `score_all`.
 
     Returns
     -------

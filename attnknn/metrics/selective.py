@@ -88,12 +88,8 @@ def aurc(
 
     Parameters
     ----------
-    y_true : array-like of shape (n_rows,)
-        True labels: integer codes from 0 in the order of the columns, or values of `classes`.
-    probabilities : array-like of shape (n_rows, n_classes)
-        Class probabilities.
-    classes : sequence, default=None
-        Label of each column; None if `y_true` contains integer codes.
+    y_true, probabilities, classes : array-like, array-like, sequence
+        As in `risk_coverage`.
 
     Returns
     -------
