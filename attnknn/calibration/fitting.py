@@ -150,10 +150,8 @@ def estimate_confusions(
     T(s) = 1 + s (T − 1), with s = 1 if nothing has changed. The probability map of the fit is too
     sharp for votes of corrected neighbors, so an exponent for the probabilities is fitted along.
 
-    Parameters
-    ----------
-    probabilities : (n, C) leave-one-out probabilities of the true labels of held-out rows
-    own : (n,) their current labels
+    `probabilities` (n, C): leave-one-out probabilities of the true labels of held-out rows; `own`
+    (n,): their current labels.
 
     >>> sure = np.array([[0.99, 0.01], [0.01, 0.99]])
     >>> estimate_confusions(Calibration(label_noise=0.25), sure, np.array([0, 1]))

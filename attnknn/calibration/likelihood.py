@@ -385,11 +385,8 @@ def _by_scores(
 ) -> tuple[float, float]:
     """Derivatives of the summed loss by log temperature and by the prior score.
 
-    Parameters
-    ----------
-    heads : weights (B, H, K) and (B, H), before the mean over heads
-    by_share : (B, C) derivative by the shares
-    scaled : (B, H, K) scores over temperature
+    `heads`: weights (B, H, K) and (B, H), before the mean over heads; `by_share` (B, C): derivative
+    by the shares; `scaled` (B, H, K): scores over temperature.
     """
     neighbors, prior = heads
     gain = np.take_along_axis(by_share, batch.labels, axis=1)[:, None]  # (B, 1, K)

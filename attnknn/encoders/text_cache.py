@@ -94,9 +94,7 @@ class TextCache:
     for milliseconds. Writes are atomic by SQLite's rollback journal, which unlike its write-ahead
     log leaves no second file with erased rows and works on network folders.
 
-    Parameters
-    ----------
-    fingerprint : sha256 of the model, in hexadecimal
+    `fingerprint` is the sha256 of the model, in hexadecimal.
     """
 
     def __init__(self, fingerprint: str) -> None:

@@ -47,10 +47,8 @@ def train_attention(
 ) -> TrainResult:
     """Train `attention` on the rows marked `is_trained_on`; the others validate it.
 
-    Parameters
-    ----------
-    first_look : fitted distance attention: the starting point, and what support is weighted by
-    noise : exponent and label noise under distance attention: where training starts
+    `first_look`: fitted distance attention: the starting point, and what support is weighted by;
+    `noise`: exponent and label noise under distance attention: where training starts.
     """
     generator = torch.Generator().manual_seed(random_state)
     attention.first_look_ = first_look

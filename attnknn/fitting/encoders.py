@@ -43,10 +43,8 @@ def train_encoder(
 ) -> EncodedRows:
     """Fit `encoder` to the rows of `X`, train it on most of them, and embed all.
 
-    Parameters
-    ----------
-    codes : (n,) label codes
-    groups : (n,) rows of one group never vote for each other; -1 is no group
+    `codes` (n,): label codes; `groups` (n,): rows of one group never vote for each other; -1 is no
+    group.
     """
     rows = X if hasattr(X, "__len__") else list(X)
     encoder.fit(rows)

@@ -177,10 +177,8 @@ class HeadBaseline:
     Probabilities are averaged over views, then a temperature divides their logarithms, fitted on
     held-out rows as for every method that it is compared with.
 
-    Parameters
-    ----------
-    weight : (C, width of the features), multiplied by the head's scale
-    views : which views of an image are averaged
+    `weight` (C, width of the features): multiplied by the head's scale; `views`: which views of an
+    image are averaged.
     """
 
     def __init__(self, encoder: ImageEncoder, weight: Floats, views: Views | None = None) -> None:

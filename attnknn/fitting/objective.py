@@ -31,10 +31,8 @@ def log_of(shares: Tensor) -> Tensor:
 def log_losses(log_probabilities: Tensor, own: Tensor, noise: Tensor | None = None) -> Tensor:
     """Log-loss (B,) of the observed labels `own` (B,) under log-probabilities (B, C) of true ones.
 
-    Parameters
-    ----------
-    noise : None for clean labels; a scalar, the probability that a label was replaced by one of
-        the others; or a matrix (C, C) of P(observed | true)
+    `noise`: None for clean labels; a scalar, the probability that a label was replaced by one of
+    the others; or a matrix (C, C) of P(observed | true).
 
     >>> log_losses(torch.tensor([[0.9, 0.1]]).log(), torch.tensor([0]), torch.tensor(0.1)).exp()
     tensor([1.2195])

@@ -59,11 +59,8 @@ def train_table(
     Where several networks may be tried, the one with the lowest validation loss in short trials is
     trained.
 
-    Parameters
-    ----------
-    inputs : rows as `encoder.inputs` returns them
-    codes : (n,) label codes
-    groups : (n,) rows of one group never vote for each other; -1 is no group
+    `inputs`: rows as `encoder.inputs` returns them; `codes` (n,): label codes; `groups` (n,): rows
+    of one group never vote for each other; -1 is no group.
     """
     trained, validation = np.flatnonzero(is_trained_on), np.flatnonzero(~is_trained_on)
     validation = np.random.default_rng(random_state).permutation(validation)[:MAX_VALIDATION_ROWS]

@@ -63,11 +63,8 @@ def train_value_head(
 
     Where nothing was trained before, a part of the entries is held out now.
 
-    Parameters
-    ----------
-    parts : fitted attention and calibration, which do not change
-    trust : for attention that needs it
-    is_calibrated : whether a temperature may be fitted
+    `parts`: fitted attention and calibration, which do not change; `trust`: for attention that
+    needs it; `is_calibrated`: whether a temperature may be fitted.
     """
     generator = np.random.default_rng([random_state, 1])  # the other parts draw as without a head
     reason = ""

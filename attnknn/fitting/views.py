@@ -22,10 +22,8 @@ MAX_LOG_FACTOR = 2.0
 def views_factor(parts: FittedModel, rows: Integers, views: Sequence[NDArray[np.float32]]) -> float:
     """The factor of the exponent (γ) under which averaged shares predict held-out rows best.
 
-    Parameters
-    ----------
-    rows : (n,) positions of held-out entries
-    views : V embeddings (n, D) of these entries as queries; each is left out of its neighbors
+    `rows` (n,): positions of held-out entries; `views`: V embeddings (n, D) of these entries as
+    queries; each is left out of its neighbors.
     """
     own = parts.memory.entries.labels[rows]
     prior = class_prior(parts.counts)

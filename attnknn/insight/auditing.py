@@ -147,20 +147,12 @@ def _leave_one_out_answers(model: FittedModel) -> Iterator[tuple[LeaveOneOutBatc
 
 
 class LabelPosterior(NamedTuple):
-    """What is known about the true labels of B entries.
+    """What is known about the true labels of B entries."""
 
-    Parameters
-    ----------
-    wrong : (B,) probability that the observed label is wrong; 0 without label noise
-    label_error_score : (B,) one minus the leave-one-out probability of the observed label
-    suggested : (B,) codes of the most probable true labels
-    probability : (B,) probabilities of the suggested labels
-    """
-
-    wrong: Floats
-    label_error_score: Floats
-    suggested: Integers
-    probability: Floats
+    wrong: Floats  # (B,) probability that the observed label is wrong; 0 without label noise
+    label_error_score: Floats  # (B,) one minus the leave-one-out probability of the observed label
+    suggested: Integers  # (B,) codes of the most probable true labels
+    probability: Floats  # (B,) probabilities of the suggested labels
 
 
 def label_posterior(probabilities: Floats, own: Integers, noise: Calibration) -> LabelPosterior:
@@ -170,11 +162,8 @@ def label_posterior(probabilities: Floats, own: Integers, noise: Calibration) ->
     P(true = c | y) ∝ p_c T[c, y]. Without label noise every label is right by assumption: P(wrong)
     is 0, and the suggested label is the most probable one under p.
 
-    Parameters
-    ----------
-    probabilities : (B, C) leave-one-out probabilities of the true labels
-    own : (B,) codes of the observed labels
-    noise : the model of label noise
+    `probabilities` (B, C): leave-one-out probabilities of the true labels; `own` (B,): codes of the
+    observed labels; `noise`: the model of label noise.
 
     >>> p = np.array([[0.5, 0.5], [0.02, 0.98]])
     >>> found = label_posterior(p, np.array([0, 0]), Calibration(label_noise=0.2))
@@ -211,10 +200,8 @@ def vote_values(
     map and label noise: −log Σ_c share_c^γ T[c, y] / Σ_c share_c^γ. The factor 1 / (1 − w) cancels,
     so that a vote changes one term of each sum. Without the only voter the prior answers.
 
-    Parameters
-    ----------
-    own : (B,) codes of the observed labels
-    prior : (B, C) or (C,) class frequencies, without the row itself if it is an entry
+    `own` (B,): codes of the observed labels; `prior` (B, C) or (C,): class frequencies, without the
+    row itself if it is an entry.
     """
     weights, labels = answer.weights.neighbors, answer.neighbors.labels
     top = answer.shares.max(axis=1, keepdims=True)  # else small powers underflow

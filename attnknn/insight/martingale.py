@@ -25,14 +25,9 @@ def online_p_values(scores: Floats, known: Floats, uniform: Floats) -> Floats:
     P-values by the known scores alone would not be independent: all would share the sampling error
     of the known scores, and a bet on it would win in the long run.
 
-    Parameters
-    ----------
-    scores : (n,) in the order of the stream
-    known : (m,) scores before the stream, sorted
-    uniform : (n,) random numbers from 0 to 1
+    `scores` (n,): in the order of the stream; `known` (m,): scores before the stream, sorted;
+    `uniform` (n,): random numbers from 0 to 1.
 
-    Examples
-    --------
     >>> known, drawn = np.array([1.0, 2.0, 3.0]), np.array([0.5, 0.5, 0.5])
     >>> online_p_values(np.array([4.0, 2.0, 2.0]), known, drawn).round(3).tolist()
     [0.125, 0.6, 0.583]
@@ -154,14 +149,9 @@ class ScoreTrack:
 class ScoreStream:
     """A stream of scores, compared with all scores before them.
 
-    Parameters
-    ----------
-    calibration : (m,) scores before the stream
-    bound : martingale that raises the alarm
-    seed : of the random numbers that break ties
+    `calibration` (m,): scores before the stream; `bound`: martingale that raises the alarm; `seed`:
+    of the random numbers that break ties.
 
-    Examples
-    --------
     >>> stream = ScoreStream(np.arange(100.0), bound=100.0, seed=0)
     >>> stream.watch(np.full(30, 200.0)).alarm is None
     False

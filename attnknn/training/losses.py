@@ -45,10 +45,8 @@ def soft_calibration_error(
     As the temperature goes to zero every row falls into the bin with the nearest center: the ECE
     with bins of equal width. Gradients flow through confidences and bins, not through hits.
 
-    Parameters
-    ----------
-    labels : label numbers (B,), or class probabilities (B, C)
-    power : 2 weighs large gaps more than 1
+    `labels`: label numbers (B,), or class probabilities (B, C); `power`: 2 weighs large gaps more
+    than 1.
 
     >>> probabilities = torch.tensor([[0.9, 0.1], [0.9, 0.1]])
     >>> round(soft_calibration_error(probabilities, torch.tensor([0, 1])).item(), 4)

@@ -150,9 +150,7 @@ class ImageRows(Protocol):
 def image_rows(X: Any) -> ImageRows:
     """`X` as rows of images.
 
-    Parameters
-    ----------
-    X : uint8 arrays (n, H, W), (n, H, W, 3) or (n, 3, H, W), or a list of PIL images and paths
+    `X`: uint8 arrays (n, H, W), (n, H, W, 3) or (n, 3, H, W), or a list of PIL images and paths.
 
     >>> image_rows(np.zeros((5, 8, 8, 3), dtype=np.uint8)).shape(None)
     ImageShape(channels=3, height=8, width=8)

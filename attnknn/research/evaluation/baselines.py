@@ -38,14 +38,8 @@ class UniformKNN(ClassifierMixin, BaseEstimator):
 
     K is the one in 1..`max_neighbors` with the best leave-one-out accuracy on the training rows,
     or on the held-out ones if `fit` gets these (the smallest of equals), from one search in
-    which no row finds itself.
+    which no row finds itself. `n_neighbors_` is the K in use.
 
-    Attributes
-    ----------
-    n_neighbors_ : the K in use
-
-    Examples
-    --------
     >>> model = UniformKNN().fit([[0.0], [0.1], [0.2], [1.0], [1.1], [1.2]], [0, 0, 0, 1, 1, 1])
     >>> model.n_neighbors_, model.predict([[0.9]]).tolist()
     (1, [1])
@@ -58,9 +52,7 @@ class UniformKNN(ClassifierMixin, BaseEstimator):
     def fit(self, X: ArrayLike, y: ArrayLike, held_out: ArrayLike | None = None) -> Self:
         """Choose K and remember the rows.
 
-        Parameters
-        ----------
-        held_out : (N,) true for rows that no encoder was trained on: these choose K, all rows vote
+        `held_out` (N,) is true for rows that no encoder was trained on: these choose K, all vote.
         """
         if self.max_neighbors < 1:
             raise InvalidSettingError(
@@ -101,12 +93,8 @@ class LinearProbe(ClassifierMixin, BaseEstimator):
     max_iter : of each fit; a fit that stops there is used as it is, see `is_converged_`
     random_state : draws the 20 %
 
-    Attributes
-    ----------
-    C_ : the value in use
+    `C_` is the value in use.
 
-    Examples
-    --------
     >>> X = [[i / 10] for i in range(20)]
     >>> model = LinearProbe(random_state=0).fit(X, [0] * 10 + [1] * 10)
     >>> model.C_, model.predict([[0.2], [1.9]]).tolist()
@@ -255,8 +243,6 @@ class TableMLP(ClassifierMixin, BaseEstimator):
         Its network and training settings; None is the default.
     random_state : int, optional
 
-    Examples
-    --------
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
     >>> encoder = LearnedTableEncoder(embed_dim=8, network="deep", width=16)

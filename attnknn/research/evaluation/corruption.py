@@ -28,8 +28,6 @@ def symmetric_noise(
     rate : 0..1; at (C−1)/C the labels tell nothing any more
     n_classes : C, by default the largest code plus one
 
-    Examples
-    --------
     >>> symmetric_noise([0, 1, 2, 0, 1, 2], 0.5, random_state=0)
     array([0, 0, 1, 2, 1, 2])
     """
@@ -64,9 +62,7 @@ def long_tail(
     Counts fall geometrically from the first class, of which as many stay as the smallest class
     has, to the last, of which one in `ratio` of these stays, and at least one.
 
-    Parameters
-    ----------
-    n_classes : C, by default the largest code plus one; each class must have a row
+    `n_classes`: C, by default the largest code plus one; each class must have a row.
 
     >>> y = np.repeat([0, 1, 2], 100)
     >>> np.bincount(y[long_tail(y, 100, random_state=0)]).tolist()
@@ -159,8 +155,6 @@ def shifted(images: Images, kind: str, severity: int, *, random_state: Seed = No
         pixel toward the mean of its image
     severity : 1 (hardly seen) to 5 (hard for people too); of 'blur' it grows with the image
 
-    Examples
-    --------
     >>> images = np.array([[[0, 200], [0, 200]]], dtype=np.uint8)
     >>> shifted(images, "contrast", 3)
     array([[[ 55, 145],

@@ -44,15 +44,8 @@ def bootstrap_means(
     differ more than seeds, intervals are slightly too wide. If seeds differ more than rows, few
     seeds make them too narrow. With one seed they account for rows only.
 
-    Parameters
-    ----------
-    losses : mapping of str to array-like of shape (S, n)
-        For each method the loss of each seed and test row.
-    n_resamples : int, default=2000
-    random_state : int, default=0
+    `losses` (S, n): for each method the loss of each seed and test row.
 
-    Examples
-    --------
     >>> means = bootstrap_means({"a": [[0.0, 1.0]], "b": [[1.0, 2.0]]}, n_resamples=5)
     >>> means["b"] - means["a"]
     array([1., 1., 1., 1., 1.])
@@ -147,16 +140,8 @@ def calibration_errors(
     from S minus noise, which is drawn from the Gaussian with the covariance of all gaps over rows.
     Methods and seeds share the draws; seeds are drawn with replacement.
 
-    Parameters
-    ----------
-    confidence, is_right : mapping of str to array-like of shape (S, n)
-        For each method one number per seed and test row.
-    n_bins : int, default=15
-    n_draws : int, default=2000
-    random_state : int, default=0
+    `confidence`, `is_right` (S, n): for each method one number per seed and test row.
 
-    Examples
-    --------
     >>> rng = np.random.default_rng(0)
     >>> honest = rng.uniform(0.5, 0.9, (1, 2000))
     >>> right = rng.uniform(size=(1, 2000)) < honest

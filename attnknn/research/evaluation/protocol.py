@@ -246,10 +246,7 @@ def table_of(
 ) -> Table:
     """The table of one seed: predictions compared with the clean labels of the test rows.
 
-    Parameters
-    ----------
-    n_train : int, optional
-        Number of training rows, where these are not all of the data set.
+    `n_train` is the number of training rows, where these are not all of the data set.
     """
     return Table(
         dataset=dataset.name,

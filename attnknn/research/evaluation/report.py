@@ -94,12 +94,8 @@ def add_table(
 ) -> None:
     """Add the seeds of a table to a cell of a report; seeds that are there are replaced.
 
-    Parameters
-    ----------
-    path : path-like
-        Of the JSON file; the npz file is written beside it.
-    training, error_analysis : dict, ErrorAnalysis, optional
-        Of the first seed of `table`.
+    `path`: of the JSON file; the npz file is written beside it; `training`, `error_analysis`: of
+    the first seed of `table`.
     """
     with _editing(Path(path)) as (content, arrays):
         rows = _decode(arrays) if arrays else []

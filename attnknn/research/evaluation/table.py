@@ -130,10 +130,7 @@ class Table:
     ) -> str:
         """The table as Markdown: means over seeds, with 95 % intervals of means over rows.
 
-        Parameters
-        ----------
-        against : str, optional
-            A method; adds paired differences of accuracy and log-loss to it.
+        With a method `against`, paired differences of accuracy and log-loss to it are added.
         """
         compared = [m for m in metrics if m in BY_ROW] if against is not None else []
         head = ["method", *metrics, *(f"{m} − {against}" for m in compared), "fit s", "predict s"]

@@ -36,9 +36,7 @@ KINDS: dict[str, Collection[str]] = {
 def check_settings(claim: str, settings: Mapping[str, Any], usual: Mapping[str, Any]) -> None:
     """Raise an error for the first invalid setting of a claim.
 
-    Parameters
-    ----------
-    usual : the claim's own, which say whether one number is asked for or several
+    `usual`: the claim's own, which say whether one number is asked for or several.
     """
     if "kind" in settings:
         check_choice(f"kind of {claim}", settings["kind"], KINDS[claim])

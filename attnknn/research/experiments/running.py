@@ -123,10 +123,8 @@ def cell_run(
 ) -> CellRun:
     """The table of predictions on embedded data, with the training of its encoder.
 
-    Parameters
-    ----------
-    corruption, training : str, mapping, optional
-        Replace the description of the corruption, and add to the record of the training.
+    `corruption` replaces the description of the corruption; `training` adds to the record of the
+    training.
     """
     seconds, record = {}, None
     if embedded.training is not None:

@@ -16,15 +16,9 @@ MAX_SENTENCES = 3  # runs that have a sentence each
 def curve_section(losses: Mapping[str, TrainResult], title: str, name: str) -> Section:
     """Training and validation losses by epoch: sentences, a table, and a figure.
 
-    Parameters
-    ----------
-    losses : mapping of str to TrainResult
-        Result of each run, such as `encoder_training_`, by its name.
-    name : str
-        Name of the files, without ending.
+    `losses`: result of each run, such as `encoder_training_`, by its name; `name`: name of the
+    files, without ending.
 
-    Examples
-    --------
     >>> narrow, wide = TrainResult([0.9, 0.6], [1.2, 0.8, 0.7]), TrainResult([0.5], [1.1, 0.6])
     >>> runs = {"narrow": narrow, "wide": wide}
     >>> section = curve_section(runs, "Training", "training")

@@ -38,8 +38,6 @@ def score_intervals(codes: Integers, probabilities: Floats) -> dict[str, Interva
     endless rows (see `calibration_errors`). Other calibration errors take in the noise of the
     rows, which drawing rows would add to.
 
-    Examples
-    --------
     >>> p = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]])
     >>> f"{score_intervals(np.array([0, 1, 1, 1]), p)['accuracy']:.2f}"
     '0.75 [0.25, 1.00]'

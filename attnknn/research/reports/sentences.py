@@ -69,10 +69,8 @@ def best(table: Table, metric: str) -> str:
 def describe_change(first: Table, last: Table, metric: str, way: str) -> str:
     """The method that a sweep harms least, and those that do not differ significantly from it.
 
-    Parameters
-    ----------
-    first, last : of the ends of the sweep, with the same methods, seeds and test rows
-    way : from where to where, in words: "from K = 1 to 64"
+    `first`, `last`: of the ends of the sweep, with the same methods, seeds and test rows; `way`:
+    from where to where, in words: "from K = 1 to 64".
     """
     change = {m: last.by_row(metric, m) - first.by_row(metric, m) for m in first.methods}
     is_higher = metric == "accuracy"

@@ -125,8 +125,6 @@ def sweep_section(
     across : what a place is, in words
     is_log : whether places stand at the logarithm of what they are
 
-    Examples
-    --------
     >>> from attnknn.research import datasets
     >>> from attnknn.research.evaluation.protocol import Method, run
     >>> from sklearn.neighbors import KNeighborsClassifier

@@ -24,10 +24,7 @@ MODES = ("all", "local", "strided")
 class PatternAttention(AttentionLayer):
     """Softmax attention to the tokens that `pattern` allows.
 
-    Parameters
-    ----------
-    num_prefix_tokens
-        Class and register tokens before the others, which the pattern does not apply to.
+    It does not apply to the `num_prefix_tokens` class and register tokens before the others.
     """
 
     uses_prefix_count = True
