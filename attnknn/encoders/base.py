@@ -151,8 +151,8 @@ class Encoder(ABC, TransformerMixin, BaseEstimator):
 
         Raises
         ------
-        ModelFolderError
-            If the settings cannot be read.
+        KeyError, TypeError, ValueError
+            If a value is missing or impossible. The model folder is then refused as damaged.
         """
         raise ModelFolderError(f"Encoder `{cls.__name__}` cannot be restored from settings.")
 
@@ -350,7 +350,14 @@ def encoder_from_settings(settings: Settings, arrays: Arrays) -> Encoder:
         raise ModelFolderError(
             f"The stored encoder must be one of {', '.join(known)}, got {name!r}."
         )
-    return known[name].from_settings(settings, arrays)
+    try:
+        return known[name].from_settings(settings, arrays)
+    except ModelFolderError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OSError) as error:
+        raise ModelFolderError(
+            f"The stored settings of encoder {name!r} cannot be read: {error!r}."
+        ) from error
 
 
 def as_embeddings(output: Any, n_rows: int, source: str) -> NDArray[Any]:
@@ -368,8 +375,3 @@ def as_embeddings(output: Any, n_rows: int, source: str) -> NDArray[Any]:
         row = int(np.flatnonzero(~np.isfinite(array).all(axis=1))[0])
         raise InvalidInputError(f"{source} must return finite numbers; row {row} has NaN or inf.")
     return array
-
-
-def damaged(name: str, error: Exception) -> ModelFolderError:
-    """The error for stored settings that `from_settings` cannot read."""
-    return ModelFolderError(f"The stored settings of encoder {name!r} cannot be read: {error!r}.")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import OneToOneFeatureMixin
 from sklearn.utils.validation import validate_data
 
-from attnknn.encoders.base import Arrays, Encoder, Settings, damaged
+from attnknn.encoders.base import Arrays, Encoder, Settings
 from attnknn.errors import InvalidInputError
 from attnknn.registry import register
 
@@ -47,11 +47,8 @@ class IdentityEncoder(OneToOneFeatureMixin, Encoder):
     @classmethod
     def from_settings(cls, settings: Settings, arrays: Arrays) -> Self:  # noqa: ARG003
         encoder = cls()
-        try:
-            encoder.n_features_in_ = int(settings["n_features_in"])
-            encoder._set_names(settings["feature_names_in"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise damaged(cls.registered_name, error) from error
+        encoder.n_features_in_ = int(settings["n_features_in"])
+        encoder._set_names(settings["feature_names_in"])
         return encoder
 
     def refuse_unusable(self, X: Any) -> None:

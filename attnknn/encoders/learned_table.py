@@ -18,7 +18,6 @@ from attnknn.encoders.base import (
     Arrays,
     Encoder,
     Settings,
-    damaged,
 )
 from attnknn.encoders.tabular import NumericColumn, TableEncoder
 from attnknn.errors import InvalidSettingError
@@ -333,20 +332,17 @@ class LearnedTableEncoder(Encoder):
 
     @classmethod
     def from_settings(cls, settings: Settings, arrays: Arrays) -> Self:
-        try:
-            stored = dict(settings["settings"])
-            for name, record in (("training", TrainConfig), ("layers", TableLayers)):
-                if stored[name] is not None:
-                    stored[name] = record.from_dict(stored[name])
-            encoder = cls(**stored)
-            encoder.check_settings()
-            encoder._set_table(TableEncoder.from_settings(settings["columns"], arrays))
-            encoder.network_ = settings["network"]
-            _check_sizes(encoder, arrays)
-            encoder.build(0, encoder.network_)
-            encoder._load(arrays)
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise damaged(cls.registered_name, error) from error
+        stored = dict(settings["settings"])
+        for name, record in (("training", TrainConfig), ("layers", TableLayers)):
+            if stored[name] is not None:
+                stored[name] = record.from_dict(stored[name])
+        encoder = cls(**stored)
+        encoder.check_settings()
+        encoder._set_table(TableEncoder.from_settings(settings["columns"], arrays))
+        encoder.network_ = settings["network"]
+        _check_sizes(encoder, arrays)
+        encoder.build(0, encoder.network_)
+        encoder._load(arrays)
         return encoder
 
     def check_settings(self) -> None:
@@ -356,7 +352,7 @@ class LearnedTableEncoder(Encoder):
         check_choice("network", self.network, ["auto", *NETWORKS])
         for name, record in (("training", TrainConfig), ("layers", TableLayers)):
             value = getattr(self, name)
-            if value is not None and not isinstance(value, record):
+            if not isinstance(value, record | None):
                 raise InvalidSettingError(
                     f"`{name}` must be a `{record.__name__}` or None, got {value!r}."
                 )

@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from attnknn._validation import check_at_least, check_choice
-from attnknn.encoders.base import Arrays, Encoder, Settings, damaged
-from attnknn.errors import (
-    InvalidInputError,
-)
+from attnknn.encoders.base import Arrays, Encoder, Settings
+from attnknn.errors import InvalidInputError
 from attnknn.records import Floats
 from attnknn.registry import register
 
@@ -304,10 +302,9 @@ class TableEncoder(Encoder):
         columns, arrays = [], {}
         for position, column in enumerate(self.columns_):
             fields = asdict(column)
-            if fields.pop("knots", None) is not None:
-                assert isinstance(column, NumericColumn)
-                assert column.knots is not None
-                arrays[f"knots_{position}"] = column.knots
+            knots = fields.pop("knots", None)
+            if knots is not None:
+                arrays[f"knots_{position}"] = knots
             columns.append(fields)
         return {
             "encoder": self.name,
@@ -321,18 +318,15 @@ class TableEncoder(Encoder):
 
     @classmethod
     def from_settings(cls, settings: Settings, arrays: Arrays) -> Self:
-        try:
-            encoder = cls(settings["scaling"], settings["max_categories"])
-            encoder._check_settings()
-            encoder.n_features_in_ = int(settings["n_features_in"])
-            encoder._set_names(settings["feature_names_in"])
-            encoder.columns_ = [
-                _column(fields, arrays.get(f"knots_{position}"))
-                for position, fields in enumerate(settings["columns"])
-            ]
-            encoder.dropped_ = dict(settings["dropped"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise damaged(cls.registered_name, error) from error
+        encoder = cls(settings["scaling"], settings["max_categories"])
+        encoder._check_settings()
+        encoder.n_features_in_ = int(settings["n_features_in"])
+        encoder._set_names(settings["feature_names_in"])
+        encoder.columns_ = [
+            _column(fields, arrays.get(f"knots_{position}"))
+            for position, fields in enumerate(settings["columns"])
+        ]
+        encoder.dropped_ = dict(settings["dropped"])
         return encoder
 
     def _matched(self, X: Any) -> pd.DataFrame:

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from attnknn._validation import check_at_least, check_choice, check_flag
-from attnknn.encoders.base import Arrays, Encoder, Settings, as_embeddings, damaged
+from attnknn.encoders.base import Arrays, Encoder, Settings, as_embeddings
 from attnknn.encoders.text_cache import TextCache, Vectors
 from attnknn.encoders.text_model import Encode, TextModel
 from attnknn.errors import (
@@ -247,16 +247,11 @@ class TextEncoder(TextRows):
 
     @classmethod
     def from_settings(cls, settings: Settings, arrays: Arrays) -> Self:  # noqa: ARG003
-        try:
-            chosen = {name: settings["settings"][name] for name in STORED}
-            encoder = cls(settings["model"]["given"], **chosen)
-            encoder._check_settings()
-            encoder._restore_column(settings, MAX_WIDTH)
-            encoder.model_ = TextModel.from_settings(settings["model"])
-        except ModelFolderError:
-            raise
-        except (KeyError, TypeError, ValueError, OSError) as error:
-            raise damaged(cls.registered_name, error) from error
+        chosen = {name: settings["settings"][name] for name in STORED}
+        encoder = cls(settings["model"]["given"], **chosen)
+        encoder._check_settings()
+        encoder._restore_column(settings, MAX_WIDTH)
+        encoder.model_ = TextModel.from_settings(settings["model"])
         return encoder
 
     def __getstate__(self) -> dict[str, Any]:

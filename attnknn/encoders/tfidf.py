@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnknn._validation import check_at_least
-from attnknn.encoders.base import Arrays, Settings, damaged
+from attnknn.encoders.base import Arrays, Settings
 from attnknn.encoders.text import TextRows, unit_length
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.records import Floats
@@ -80,16 +80,13 @@ class TfidfEncoder(TextRows):
 
     @classmethod
     def from_settings(cls, settings: Settings, arrays: Arrays) -> Self:
-        try:
-            encoder = cls(settings["dim"])
-            encoder._check_settings()
-            encoder._restore_column(settings, MAX_WIDTH)
-            encoder.idf_ = arrays["idf"].reshape(2 * N_BUCKETS)
-            encoder.axes_ = arrays["axes"].reshape(encoder.width_, 2 * N_BUCKETS)
-            if not all(np.isfinite(array).all() for array in (encoder.idf_, encoder.axes_)):
-                raise InvalidInputError("its numbers must be finite")
-        except (KeyError, TypeError, ValueError) as error:
-            raise damaged(cls.registered_name, error) from error
+        encoder = cls(settings["dim"])
+        encoder._check_settings()
+        encoder._restore_column(settings, MAX_WIDTH)
+        encoder.idf_ = arrays["idf"].reshape(2 * N_BUCKETS)
+        encoder.axes_ = arrays["axes"].reshape(encoder.width_, 2 * N_BUCKETS)
+        if not all(np.isfinite(array).all() for array in (encoder.idf_, encoder.axes_)):
+            raise InvalidInputError("its numbers must be finite")
         return encoder
 
     def _weighted(self, counts: Any) -> Any:

@@ -18,7 +18,6 @@ from attnknn.encoders.base import (
     Arrays,
     Encoder,
     Settings,
-    damaged,
 )
 from attnknn.encoders.image.rows import ImageRows, ImageShape, image_rows
 from attnknn.encoders.image.training import ImageInference, ImageTraining
@@ -343,10 +342,7 @@ class ImageEncoder(Encoder):
     def from_settings(cls, settings: Settings, arrays: Arrays) -> Self:
         from attnknn.encoders.image.building import restore
 
-        try:
-            return restore(cls, settings, arrays)
-        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-            raise damaged(cls.registered_name, error) from error
+        return restore(cls, settings, arrays)
 
     def check_settings(self) -> None:
         """Raise for the first setting that is not valid."""

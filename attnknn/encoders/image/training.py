@@ -146,24 +146,6 @@ class ImageVoters:
         check_limits(self, {**limits, "boundary_share": Limits(least=0, below=1)})
 
 
-def _augmentation() -> Augmentation:
-    from attnknn.training.augmentation import Augmentation
-
-    return Augmentation(crop=2)  # a flip may change what an image means: digits, letters
-
-
-def _mixing() -> Mixing:
-    from attnknn.training.augmentation import Mixing
-
-    return Mixing()
-
-
-def _precision() -> Precision:
-    from attnknn.training.devices import Precision
-
-    return Precision(is_channels_last=True)
-
-
 @dataclass(frozen=True)
 class ImageTraining:
     """How an image encoder learns from labels.
@@ -214,9 +196,12 @@ class ImageTraining:
     config: TrainConfig = field(default_factory=TrainConfig)
     loss: ImageLoss = field(default_factory=ImageLoss)
     voters: ImageVoters = field(default_factory=ImageVoters)
-    augmentation: Augmentation = field(default_factory=_augmentation)
-    mixing: Mixing = field(default_factory=_mixing)
-    precision: Precision = field(default_factory=_precision)
+    # No flip: it may change what an image means, as of digits and letters.
+    augmentation: Augmentation = field(default_factory=lambda: _records()["augmentation"](crop=2))
+    mixing: Mixing = field(default_factory=lambda: _records()["mixing"]())
+    precision: Precision = field(
+        default_factory=lambda: _records()["precision"](is_channels_last=True)
+    )
     bias_lr_scale: float = 8.0
     backbone_lr_scale: float = 0.1
     whitening_epochs: int = 3

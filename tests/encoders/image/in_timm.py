@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
+from attnknn.encoders import encoder_from_settings
 from attnknn.encoders.image import ImageEncoder, ImageInference, ImageTraining
 from attnknn.errors import InvalidInputError, InvalidSettingError, ModelFolderError
 from attnknn.fitting.images import train_images
@@ -105,7 +106,7 @@ def check_errors(folder: Path, X: np.ndarray) -> None:
     for network in ("timm:hf-hub:someone/model", "timm:no_such", "timm:local-dir:/etc"):
         settings["settings"]["network"] = network
         try:
-            ImageEncoder.from_settings(settings, arrays)
+            encoder_from_settings(settings, arrays)
         except ModelFolderError:
             continue
         raise AssertionError(f"{network} was taken")

@@ -11,7 +11,7 @@ import torch
 from sklearn.base import clone
 from torch import nn
 
-from attnknn.encoders import make_encoder
+from attnknn.encoders import encoder_from_settings, make_encoder
 from attnknn.encoders.image import ImageEncoder, ImageInference, ImageTraining
 from attnknn.encoders.image.networks import NETWORKS
 from attnknn.errors import (
@@ -34,7 +34,7 @@ def small(network="resnet9", **settings):
 
 def restored(encoder):
     settings, arrays = encoder.to_settings()
-    return ImageEncoder.from_settings(json.loads(json.dumps(settings)), arrays)
+    return encoder_from_settings(json.loads(json.dumps(settings)), arrays)
 
 
 @pytest.mark.parametrize("network", NETWORKS)
@@ -93,7 +93,7 @@ def test_hostile_settings_are_refused_before_memory_is_reserved(change, images):
     settings, arrays = small().fit(images).to_settings()
     settings["settings"] |= change
     with pytest.raises((ModelFolderError, MissingExtraError)):
-        ImageEncoder.from_settings(settings, arrays)
+        encoder_from_settings(settings, arrays)
 
 
 @pytest.mark.parametrize("inference", [{"device": "toaster"}, {"batch_size": 0}, {"x": 1}, 3])
@@ -101,14 +101,14 @@ def test_hostile_settings_of_the_inference_are_refused(inference, images):
     settings, arrays = small().fit(images).to_settings()
     settings["inference"] = inference
     with pytest.raises(ModelFolderError):
-        ImageEncoder.from_settings(settings, arrays)
+        encoder_from_settings(settings, arrays)
 
 
 @pytest.mark.parametrize("shape", [[3, 16], [2, 16, 16], [3, 1 << 40, 16], [3, 0, 16], None, "x"])
 def test_hostile_shapes_are_refused(shape, images):
     settings, arrays = small().fit(images).to_settings()
     with pytest.raises(ModelFolderError):
-        ImageEncoder.from_settings(settings | {"shape": shape}, arrays)
+        encoder_from_settings(settings | {"shape": shape}, arrays)
 
 
 def test_weights_of_another_size_or_kind_are_refused(images):
@@ -117,11 +117,11 @@ def test_weights_of_another_size_or_kind_are_refused(images):
     broken[3] = np.nan
     for weights in (arrays["weights"][:-1], broken, arrays["weights"][None]):
         with pytest.raises(ModelFolderError, match="finite numbers"):
-            ImageEncoder.from_settings(settings, {"weights": weights})
+            encoder_from_settings(settings, {"weights": weights})
     with pytest.raises(ModelFolderError):
-        ImageEncoder.from_settings(settings, {})
+        encoder_from_settings(settings, {})
     with pytest.raises(ModelFolderError):
-        ImageEncoder.from_settings(settings | {"training": {"epochs": 3}}, arrays)
+        encoder_from_settings(settings | {"training": {"epochs": 3}}, arrays)
 
 
 def test_own_modules_are_copied_and_cannot_be_stored(images):
