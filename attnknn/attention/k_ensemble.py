@@ -11,6 +11,7 @@ from abc import abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.special import softmax
 
 from attnknn._stored import Fields, Tensors, fitted_fields
 from attnknn._validation import check_at_least, check_choice
@@ -301,9 +302,7 @@ def chosen_by_entropy(entropy: Floats, threshold: float) -> Floats:
 
 def softmax_mixture(features: Floats, model: Floats) -> Floats:
     """Softmax (B, H) of a linear model (1 + F, H) of the features (B, F)."""
-    scores = model[0] + features @ model[1:]
-    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)
+    return np.asarray(softmax(model[0] + features @ model[1:], axis=1))
 
 
 def neighborhood_features(batch: NeighborBatch, sizes: tuple[int, ...]) -> Floats:

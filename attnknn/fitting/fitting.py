@@ -193,7 +193,9 @@ class _Fitting:
         if len(self.memory) < 2:
             raise InvalidInputError("Learned attention needs at least 2 rows, got 1 sample.")
         wants_trust = self._wants_trust(attention)
-        left_out = self._everyone(len(self.memory) if wants_trust else attention.max_rows)
+        most = len(self.memory) if wants_trust else attention.max_rows
+        rows = sample_rows(len(self.memory), len(self.counts), self.generator, most)
+        left_out = leave_one_out_batch(self.memory, self.counts, self.k, rows)
         reason = reason_not_to_learn(left_out.batch)
         if reason and is_requested:
             raise InvalidInputError(
@@ -209,7 +211,8 @@ class _Fitting:
         interrupted = self._train(attention, left_out, first_look, by_distance, is_trained_on)
         held_out_rows = left_out.part(~is_trained_on)
         fitted = self._calibrate(attention, held_out_rows, by_distance)
-        gains = self._losses(distance, held_out_rows) - fitted.losses
+        shares = distance.answer_left_out(held_out_rows).shares
+        gains = distance.calibration.losses(shares, held_out_rows.own) - fitted.losses
         comparison = _Comparison.of(gains, held_out_rows.groups, fitted, interrupted)
         if not (is_requested or comparison.is_better):
             reason = f"learned weights are not significantly better, {comparison.words}"
@@ -229,18 +232,10 @@ class _Fitting:
         rows = rows if self.known_held_out is None else rows[self.known_held_out]
         return leave_one_out_batch(self.memory, self.counts, self.k, rows[self._sample(len(rows))])
 
-    def _everyone(self, most: int) -> LeaveOneOutBatch:
-        """Entries with their neighbors, at most this many."""
-        rows = sample_rows(len(self.memory), len(self.counts), self.generator, most)
-        return leave_one_out_batch(self.memory, self.counts, self.k, rows)
-
     def _unseen(self, left_out: LeaveOneOutBatch) -> LeaveOneOutBatch:
         """Those that the encoder was not trained on."""
-        return (
-            left_out
-            if self.known_held_out is None
-            else left_out.part(self.known_held_out[left_out.rows])
-        )
+        known = self.known_held_out
+        return left_out if known is None else left_out.part(known[left_out.rows])
 
     def _sample(self, n_rows: int) -> Integers:
         """As many rows as a few scalars need, and as their neighbors leave room for."""
@@ -376,9 +371,6 @@ class _Fitting:
             fitted = fit(calibration_batch, label_noise=None, fits_map=fits_map, start=(1.0, 0.0))
         _apply(fitted, attention)
         return fitted
-
-    def _losses(self, model: FittedModel, left_out: LeaveOneOutBatch) -> Floats:
-        return model.calibration.losses(model.answer_left_out(left_out).shares, left_out.own)
 
     def _model(
         self, attention: Attention, calibration: Calibration, k: int, trust: Trust | None = None

@@ -134,11 +134,7 @@ def _train(
 def _fingerprint(objective: ImageObjective, random_state: int) -> dict[str, Any]:
     """What identifies a training: its seed, its rows and labels, its settings."""
     data, config = objective.data, objective.config
-    elsewhere = (
-        "checkpoint",
-        "device",
-        "precision",
-    )  # settings of the machine
+    elsewhere = ("checkpoint", "device", "precision")  # settings of the machine
     settings = {k: v for k, v in objective.settings.to_dict().items() if k not in elsewhere}
     settings["config"] = config.to_dict()
     rows = checksum(data.rows.identity(), data.codes, data.groups, data.trained)

@@ -195,17 +195,15 @@ def drop_least_valuable(
 
     Parameters
     ----------
-    clf : AttnKNNClassifier
-        A fitted classifier. It is changed, unless it has at most `n` entries.
-    n : int
-        Entries to keep.
+    clf, n : AttnKNNClassifier, int
+        As in `keep_newest`.
     rounds : int, default=16
         Minimum number of rounds, of about equal numbers of entries. More rounds choose better and
         take longer.
     may_empty_classes : bool, default=False
         False keeps the most valuable entry of each class among the `n`.
     validation : tuple of (X, y), default=None
-        Rows and labels on which the cost is measured, too. They must not be entries.
+        As in `keep_newest`.
 
     Returns
     -------
@@ -254,11 +252,8 @@ def weigh_by_age(
     half_life : float or None
         Age at which half of the sample weight is left: a number of newer entries or, with `times`,
         a time in their unit. Lower values forget faster; None removes all decay.
-    times : array-like of shape (n_entries,), default=None
-        Time of each entry, larger is newer, in the order of `clf.memory_.entries.ids`. None uses
-        the order in which entries were added.
-    validation : tuple of (X, y), default=None
-        Rows and labels on which the cost is measured, too. They must not be entries.
+    times, validation : array-like of shape (n_entries,), tuple of (X, y)
+        As in `keep_newest`.
 
     Returns
     -------

@@ -16,9 +16,8 @@ from attnknn.metrics.validation import check_inputs
 from attnknn.records import Booleans, Floats, Integers
 
 Bins = Literal["width", "mass"]
-N_CELLS = (
-    4096  # of the smooth error, into which 0..1 is cut; a kernel of a few cells is not resolved
-)
+# Cells of the smooth error, into which 0..1 is cut; a kernel of a few cells is not resolved.
+N_CELLS = 4096
 MIN_WIDTH = 4 / N_CELLS
 N_HALVINGS = 40
 
@@ -152,9 +151,8 @@ def debiased_ece(
     >>> round(ece(y, p), 3), round(debiased_ece(y, p), 3)
     (0.013, 0.0)
     """
-    found = reliability_bins(
-        y_true, probabilities, n_bins=n_bins, bins=bins, classes=classes
-    ).nonempty()
+    found = reliability_bins(y_true, probabilities, n_bins=n_bins, bins=bins, classes=classes)
+    found = found.nonempty()
     shares = found.counts / found.counts.sum()
     plain = _mean_gap(found)
     gap = max(0.0, plain - float(shares @ _observed_gap(0.0, found.noise)))

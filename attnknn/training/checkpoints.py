@@ -144,7 +144,7 @@ def write_checkpoint(path: str | Path, state: Mapping[str, Tree]) -> None:
 
     tensors: dict[str, Tensor] = {}
     outline = json.dumps(_pack(dict(state), tensors, "state"))
-    _write_atomically(Path(path), save(tensors, {"format": FORMAT, "outline": outline}))
+    write_atomically(Path(path), save(tensors, {"format": FORMAT, "outline": outline}))
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Tree]:
@@ -196,7 +196,8 @@ def _unpack(packed: Any, tensors: Mapping[str, Tensor]) -> Tree:
     return {"list": list, "tuple": tuple}[kind](parts)
 
 
-def _write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file; a crash at any moment leaves the old one or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.unfinished")  # one name: the next write reuses it
     try:

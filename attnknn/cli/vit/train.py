@@ -103,9 +103,8 @@ def _train(folder: Path, options: dict[str, Any], given: set[str]) -> bool:
         options, in_chans=data.in_chans, num_classes=len(data.classes)
     )
     _report_unused_options(options, given)
-    split_validation(
-        torch.as_tensor(data.train.classes), training.validation, training.seed
-    )  # or an error
+    known = torch.as_tensor(data.train.classes)
+    split_validation(known, training.validation, training.seed)  # or an error
     reporter = _Reporter(folder, options, training.epochs)
     if reporter.is_first:
         with _layer_errors(options["layer"]):

@@ -129,12 +129,7 @@ def load(name: str) -> Dataset:
         checksum = _content_checksum(rows)
         _check_bundled(name, checksum)
     return Dataset(
-        X_train=rows.X_train,
-        y_train=rows.y_train,
-        X_test=rows.X_test,
-        y_test=rows.y_test,
-        classes=rows.classes,
-        extras=rows.extras,
+        **vars(rows),
         name=name,
         kind=source.kind,
         feature_names=tuple(getattr(rows.X_train, "columns", ())),
@@ -189,28 +184,25 @@ def catalog() -> Iterator[CatalogRow]:
     >>> next(catalog()).found
     'scikit-learn'
     """
-    yield from map(_catalog_row, SOURCES.values())
-
-
-def _catalog_row(source: Source) -> CatalogRow:
-    paths = [find(file) for file in source.files]
-    missing = tuple(
-        (file.path, *file.others)
-        for file, path in zip(source.files, paths, strict=True)
-        if path is None
-    )
-    found = ", ".join(map(str, paths)) if paths else "scikit-learn"
-    return CatalogRow(
-        name=source.name,
-        kind=source.kind,
-        n_rows=source.n_rows,
-        n_classes=source.n_classes,
-        source=source.origin,
-        license=source.license,
-        found=None if missing else found,
-        missing=missing,
-        put_into=str(cache_folder()) if missing else None,
-    )
+    for source in SOURCES.values():
+        paths = [find(file) for file in source.files]
+        missing = tuple(
+            (file.path, *file.others)
+            for file, path in zip(source.files, paths, strict=True)
+            if path is None
+        )
+        found = ", ".join(map(str, paths)) if paths else "scikit-learn"
+        yield CatalogRow(
+            name=source.name,
+            kind=source.kind,
+            n_rows=source.n_rows,
+            n_classes=source.n_classes,
+            source=source.origin,
+            license=source.license,
+            found=None if missing else found,
+            missing=missing,
+            put_into=str(cache_folder()) if missing else None,
+        )
 
 
 def _content_checksum(rows: Rows) -> str:

@@ -6,10 +6,8 @@ import hashlib
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attnknn.encoders.image.folder import ImageFolder, parts_of, read_image_folder
 from attnknn.errors import InvalidInputError
@@ -105,7 +103,8 @@ def _dataset(root: Path, name: str, parts: Sequence[ImageFolder]) -> Dataset:
         raise InvalidInputError(
             f"{root} has images of the class {unknown[0]!r}, but none of them to train on."
         )
-    X, y = [_paths(part) for part in parts], [codes_of(part.labels, classes) for part in parts]
+    X = [np.array(part.paths, dtype=object) for part in parts]
+    y = [codes_of(part.labels, classes) for part in parts]
     extras = {"x_calibration": X[2], "y_calibration": y[2]} if len(parts) > 2 else {}
     return Dataset(
         *(X[0], y[0], X[1], y[1], classes, extras),
@@ -122,12 +121,6 @@ def _warn_of_skipped(parts: Sequence[ImageFolder]) -> None:
     if skipped:
         left_out = f"Left out as no images: {len(skipped)} files, as {skipped[0]}."
         warnings.warn(left_out, stacklevel=4)
-
-
-def _paths(part: ImageFolder) -> NDArray[Any]:
-    paths = np.empty(len(part), dtype=object)
-    paths[:] = part.paths
-    return paths
 
 
 def _checksum(parts: Sequence[ImageFolder]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -56,14 +57,7 @@ def _relabeled_reader(key: str) -> Callable[[list[Path]], Rows]:
 def _component_reader(name: str) -> Callable[[list[Path]], Rows]:
     def read(paths: list[Path]) -> Rows:
         rows = _components(name, paths[0])
-        # Copies, so that nobody changes what the next caller gets.
-        return Rows(
-            rows.X_train.copy(),
-            rows.y_train.copy(),
-            rows.X_test.copy(),
-            rows.y_test.copy(),
-            rows.classes,
-        )
+        return deepcopy(rows)  # so that nobody changes what the next caller gets
 
     return read
 
@@ -75,13 +69,8 @@ def _components(name: str, path: Path) -> Rows:
     train, test = _pixels(images.X_train), _pixels(images.X_test)
     n_components = min(N_COMPONENTS, *train.shape)
     pca = PCA(n_components, svd_solver="covariance_eigh").fit(train)
-    return Rows(
-        pca.transform(train).astype(np.float32),
-        images.y_train,
-        pca.transform(test).astype(np.float32),
-        images.y_test,
-        images.classes,
-    )
+    train, test = (pca.transform(part).astype(np.float32) for part in (train, test))
+    return replace(images, X_train=train, X_test=test)
 
 
 def _pixels(images: NDArray[Any]) -> NDArray[np.float64]:

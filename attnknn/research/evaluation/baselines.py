@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize_scalar
+from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
@@ -33,7 +34,15 @@ from attnknn.training.optimizers import parameter_groups
 SMALL = 1_000_000  # numbers
 
 
-class UniformKNN(ClassifierMixin, BaseEstimator):
+class _MostProbable(ClassifierMixin, BaseEstimator):
+    """A classifier whose prediction is its most probable class, the first one of a tie."""
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        codes = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[codes]
+
+
+class UniformKNN(_MostProbable):
     """Uniform kNN: scikit-learn's `KNeighborsClassifier` with the best K.
 
     K is the one in 1..`max_neighbors` with the best leave-one-out accuracy on the training rows,
@@ -73,13 +82,8 @@ class UniformKNN(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return self.model_.predict_proba(_checked_rows(self, X))
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The class with the largest share; the first one of a tie."""
-        codes = self.predict_proba(X).argmax(axis=1)
-        return self.classes_[codes]
 
-
-class LinearProbe(ClassifierMixin, BaseEstimator):
+class LinearProbe(_MostProbable):
     """Logistic regression whose regularization is chosen on a part of the training rows.
 
     Each C is tried on 80 % of the rows (stratified where every class has two or more) and compared
@@ -135,11 +139,6 @@ class LinearProbe(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return self.model_.predict_proba(self._scaled(_checked_rows(self, X)))
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The most probable class."""
-        codes = self.predict_proba(X).argmax(axis=1)
-        return self.classes_[codes]
-
     def _best_C(self, rows: Floats, codes: Integers) -> float:
         method_settings = [float(C) for C in self.Cs]
         counts = np.bincount(codes)
@@ -168,9 +167,10 @@ class LinearProbe(ClassifierMixin, BaseEstimator):
         threads = threadpool_limits(1 if rows.size < SMALL else None)
         with threads, warnings.catch_warnings():  # said by `is_converged_` instead
             warnings.simplefilter("ignore", ConvergenceWarning)
-            return LogisticRegression(
-                C=C, max_iter=self.max_iter, solver=_solver(rows.shape[1], len(self.classes_))
-            ).fit(rows, codes)
+            # Newton's method finds the same optimum in fewer steps if its Hessian is small.
+            is_small = rows.shape[1] * len(self.classes_) <= 1000
+            solver = "newton-cholesky" if is_small else "lbfgs"
+            return LogisticRegression(C=C, max_iter=self.max_iter, solver=solver).fit(rows, codes)
 
     def _scales(self, rows: Floats) -> bool:
         if self.scaling == "auto":
@@ -179,11 +179,6 @@ class LinearProbe(ClassifierMixin, BaseEstimator):
 
     def _scaled(self, rows: Floats) -> Floats:
         return rows if self.scaler_ is None else self.scaler_.transform(rows)
-
-
-def _solver(n_columns: int, n_classes: int) -> str:
-    """Newton's method if its Hessian is small: the same optimum in fewer steps than L-BFGS."""
-    return "newton-cholesky" if n_columns * n_classes <= 1000 else "lbfgs"
 
 
 def _choosing_rows(held_out: ArrayLike | None, n_rows: int) -> Integers:
@@ -231,7 +226,7 @@ def _checked_rows(estimator: Any, X: ArrayLike) -> Floats:
 EPOCHS, PATIENCE = 30, 8
 
 
-class TableMLP(ClassifierMixin, BaseEstimator):
+class TableMLP(_MostProbable):
     """The network of `LearnedTableEncoder` with a linear head, trained by cross-entropy.
 
     It has the same columns, networks and held-out rows, but no vote. The held-out rows choose the
@@ -275,7 +270,7 @@ class TableMLP(ClassifierMixin, BaseEstimator):
         scores, own = self._scores(inputs[~is_trained_on]), codes[~is_trained_on]
 
         def loss(log_temperature: float) -> float:
-            return nll(own, _softmax(scores / math.exp(log_temperature)))
+            return nll(own, softmax(scores / math.exp(log_temperature), axis=1))
 
         self.temperature_ = math.exp(minimize_scalar(loss, bounds=(-3, 3), method="bounded").x)
         return self
@@ -283,11 +278,7 @@ class TableMLP(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> Floats:
         """Probabilities (n, C)."""
         check_is_fitted(self)
-        return _softmax(self._scores(self.encoder_.inputs(X)) / self.temperature_)
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of each row."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        return softmax(self._scores(self.encoder_.inputs(X)) / self.temperature_, axis=1)
 
     def _train(
         self,
@@ -364,8 +355,3 @@ class AsCategories(TransformerMixin, BaseEstimator):
             is_known = table[column].isin(categories)
             table[column] = pd.Categorical(table[column].where(is_known), categories=categories)
         return table
-
-
-def _softmax(scores: Floats) -> Floats:
-    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)

@@ -77,7 +77,7 @@ def mean_interval(
     """
     losses = np.asarray(losses, dtype=np.float64)
     means = bootstrap_means({"": losses}, n_resamples=n_resamples, random_state=random_state)[""]
-    return _interval(float(losses.mean()), means, level)
+    return interval_around(float(losses.mean()), means, level)
 
 
 def paired_interval(
@@ -114,11 +114,12 @@ class CalibrationError:
 
     def interval(self, level: float = 0.95) -> Interval:
         """The estimate with its interval."""
-        return _interval(self.estimate, self.plausible, level)
+        return interval_around(self.estimate, self.plausible, level)
 
     def minus(self, other: CalibrationError, level: float = 0.95) -> Interval:
         """The difference to another method's error with its interval, paired by row and seed."""
-        return _interval(self.estimate - other.estimate, self.plausible - other.plausible, level)
+        difference = self.estimate - other.estimate
+        return interval_around(difference, self.plausible - other.plausible, level)
 
 
 def calibration_errors(
@@ -247,7 +248,8 @@ def _draws(rng: np.random.Generator, size: int, n: int) -> Floats:
     return np.bincount(drawn.ravel(), minlength=size * n).reshape(size, n) / n
 
 
-def _interval(mean: float, means: Floats, level: float) -> Interval:
+def interval_around(mean: float, means: Floats, level: float = 0.95) -> Interval:
+    """A mean with percentiles of its resamples."""
     if not 0 < level < 1:
         raise InvalidSettingError(f"`level` must lie between 0 and 1, got {level}.")
     lower, upper = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])

@@ -30,6 +30,7 @@ from attnknn.research.evaluation.error_analysis import ErrorAnalysis
 from attnknn.research.evaluation.measurements import Measurements, MeasurementSet
 from attnknn.research.evaluation.table import ROW_FIELDS, Run, Table, joined
 from attnknn.storage.locking import folder_lock
+from attnknn.training.checkpoints import write_atomically
 
 REPORT = "report.json"
 UNREADABLE = (  # what a truncated file, or one of another program, raises
@@ -127,8 +128,7 @@ def add_measurements(path: str | os.PathLike[str], measurements: Measurements) -
 
 def write_json(path: Path, content: Any) -> None:
     """Write `content` as JSON; a crash at any moment leaves the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _replace(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
+    write_atomically(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
 
 
 def check_folder(folder: Path) -> None:
@@ -172,12 +172,6 @@ def _editing(path: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
                         np.lib.format.write_array(file, values)
             publish(rows, path.with_suffix(".npz"))
         write_json(path, {name: value for name, value in content.items() if value})
-
-
-def _replace(path: Path, content: bytes) -> None:
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.write_bytes(content)
-    publish(unfinished, path)
 
 
 def _empty() -> dict[str, Any]:

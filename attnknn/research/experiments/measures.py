@@ -20,7 +20,6 @@ from attnknn.attention import (
 from attnknn.memory import FaissMemory, TorchMemory, make_entries
 from attnknn.memory.base import Memory
 from attnknn.model import FittedModel
-from attnknn.records import Floats
 from attnknn.research.evaluation.measurements import Row
 from attnknn.research.experiments.methods import Workspace
 
@@ -89,16 +88,12 @@ def index_numbers(workspace: Workspace, settings: Mapping[str, Any]) -> Measured
             "build s": building[name],
             "ms per query": 1000 * at_once[name] / len(queries),
             "one query ms": 1000 * alone[name],
-            "recall": _recall(memory, queries, k),
+            "recall": memory.recall(queries, k) if isinstance(memory, FaissMemory) else 1.0,
             "MB": memory.n_bytes / 1e6,
         }
         for name, memory in built.items()
     ]
     return Measured(tuple(rows), (INDEX_NOTES.format(n=len(queries)),))
-
-
-def _recall(memory: Memory, queries: np.ndarray, k: int) -> float:
-    return memory.recall(queries, k) if isinstance(memory, FaissMemory) else 1.0
 
 
 OVERHEAD_NOTES = (
@@ -126,15 +121,11 @@ def overhead_numbers(workspace: Workspace, settings: Mapping[str, Any]) -> Measu
     ways: dict[str, Any] = {"search": lambda q: memory.search_prepared(q, k)}
     ways |= {name: parts.answer for name, parts in fitted.items()}
     times = {
-        column: medians({n: _asking(way, rows) for n, way in ways.items()}, repeats)
+        column: medians({n: partial(way, rows) for n, way in ways.items()}, repeats)
         for column, rows in {"at once": queries, "alone": queries[:1]}.items()
     }
     rows = tuple(_row(name, times, len(queries)) for name in ways)
     return Measured(rows, (OVERHEAD_NOTES.format(n=len(queries)),))
-
-
-def _asking(way: Any, rows: Any) -> Any:
-    return lambda: way(rows)
 
 
 def _row(name: str, times: Mapping[str, Mapping[str, float]], n_queries: int) -> Row:
@@ -237,7 +228,8 @@ def _errors(workspace: Workspace, sizes: Sequence[int]) -> list[Row]:
     for k in dict.fromkeys([*sizes, workspace.most]):
         shares = _cut(everyone, k).answer(queries).shares
         wrong = float((shares.argmax(axis=1) != workspace.embedded.data.y_test).mean())
-        rows.append({"what": f"K = {k}", "error": wrong, "distance to all": _gap(shares, whole)})
+        gap = float(0.5 * np.abs(shares - whole).sum(axis=1).mean())
+        rows.append({"what": f"K = {k}", "error": wrong, "distance to all": gap})
     return rows
 
 
@@ -248,10 +240,6 @@ def _cut(parts: FittedModel, k: int) -> FittedModel:
     attention.temperature_ = parts.attention.temperature_
     attention.prior_score_ = parts.attention.prior_score_
     return replace(parts, attention=attention, n_neighbors=k)
-
-
-def _gap(shares: Floats, whole: Floats) -> float:
-    return float(0.5 * np.abs(shares - whole).sum(axis=1).mean())
 
 
 MEASURES: dict[str, Callable[[Workspace, Mapping[str, Any]], Measured]] = {

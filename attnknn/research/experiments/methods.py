@@ -87,10 +87,8 @@ def fit_view_calibration(model: FittedModel, entries: EntryMemory, views: Views)
     return replace(model.calibration, exponent=model.calibration.exponent * factor)
 
 
-MAX_NEIGHBORS, MAX_NEIGHBORS_TRAINED = (
-    64,
-    1024,
-)  # the latter for encoders that were trained for the vote
+MAX_NEIGHBORS = 64
+MAX_NEIGHBORS_TRAINED = 1024  # for encoders that were trained for the vote
 
 
 @dataclass(frozen=True)

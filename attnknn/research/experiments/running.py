@@ -192,30 +192,27 @@ def run_measurements(
     check_measurements(setup, claim, settings)
     path = report_path(setup, claim)
     found = dict(read_report(path).measurements)
-    requested = {
+    requested: dict[str, Any] = {
         "data": (setup.data.name, setup.data.checksum),
         "encoder": setup.encoder_description,
         "settings": plain({"claim": claim, **setup.settings, "measure": dict(settings)}),
     }
     for seed in seeds:
         if seed in found:
-            check_same(path, _described(found[seed]), requested)
+            known = found[seed]
+            data = (known.dataset, known.checksum)
+            described = {"data": data, "encoder": known.encoder, "settings": known.settings}
+            check_same(path, described, requested)
     for seed in seeds:
         if seed not in found:
-            found[seed] = _measure(setup, claim, settings, seed)
+            found[seed] = _measure(setup, claim, settings, seed, requested["settings"])
             add_measurements(path, found[seed])
     return MeasurementSet(tuple(found[seed] for seed in seeds))
 
 
-def _described(measurements: Measurements) -> dict[str, Any]:
-    return {
-        "data": (measurements.dataset, measurements.checksum),
-        "encoder": measurements.encoder,
-        "settings": measurements.settings,
-    }
-
-
-def _measure(setup: Setup, claim: str, settings: Mapping[str, Any], seed: int) -> Measurements:
+def _measure(
+    setup: Setup, claim: str, settings: Mapping[str, Any], seed: int, stored: dict[str, Any]
+) -> Measurements:
     from attnknn.research.experiments.measures import MEASURES
 
     embedded = setup.embed(Corruption(), seed)
@@ -228,7 +225,7 @@ def _measure(setup: Setup, claim: str, settings: Mapping[str, Any], seed: int) -
         checksum=setup.data.checksum,
         encoder=embedded.encoder,
         seed=seed,
-        settings=plain({"claim": claim, **setup.settings, "measure": dict(settings)}),
+        settings=stored,
         versions=protocol.environment(),
         rows=found.rows,
         notes=found.notes,

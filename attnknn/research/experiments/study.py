@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
@@ -13,6 +13,7 @@ from attnknn.errors import InvalidSettingError, unknown_name
 from attnknn.research import datasets
 from attnknn.research.datasets.base import Source
 from attnknn.research.evaluation.measurements import MeasurementSet
+from attnknn.research.evaluation.protocol import Progress
 from attnknn.research.evaluation.report import check_folder
 from attnknn.research.evaluation.table import Table
 from attnknn.research.experiments.claims import MEASURED, cells_of, settings_of
@@ -56,7 +57,7 @@ def preset_of(name: str, *, is_full: bool = False) -> Preset:
         options=MethodSettings(
             stored["n_neighbors"],
             None if sizes is None else tuple(sizes),
-            _attention(stored["attention"]),
+            {k: tuple(v) if isinstance(v, list) else v for k, v in stored["attention"].items()},
         ),
         network=_network(name, stored, is_full),
         n_rows=None if is_full else stored["cut"]["rows"],
@@ -75,14 +76,6 @@ def _network(name: str, stored: dict[str, Any], is_full: bool) -> Network:
     training = {**settings["training"], **cut.pop("training", {})}
     settings = {**settings, **cut, "training": training, "cut": words}
     return Network(name=name, **{**settings, "widths": tuple(settings["widths"])})
-
-
-def _attention(stored: dict[str, Any]) -> dict[str, Any]:
-    """Settings of learned attention, with tuples for the lists of TOML."""
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()}
-
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,11 @@ def _sentences(runs: Mapping[str, TrainResult]) -> list[str]:
     among = f"Of {len(runs)} runs, {quote_name(best)}" if len(runs) > 1 else quote_name(best)
     words = "has the lowest validation loss:" if len(runs) > 1 else "has a validation loss of"
     said = [f"{among} {words} {_kept_loss(runs[best]):.4f} in epoch {runs[best].best_epoch}."]
-    risen = [run for run, outcome in runs.items() if _has_risen(outcome)]
+    risen = [
+        run
+        for run, outcome in runs.items()
+        if round(outcome.validation_losses[-1], 4) > round(_kept_loss(outcome), 4)
+    ]
     if len(risen) <= MAX_SENTENCES:
         said += [_rise(run, runs[run]) for run in risen]
     else:
@@ -66,10 +70,6 @@ def _sentences(runs: Mapping[str, TrainResult]) -> list[str]:
         for run, outcome in runs.items()
         if outcome.was_interrupted
     ]
-
-
-def _has_risen(outcome: TrainResult) -> bool:
-    return round(outcome.validation_losses[-1], 4) > round(_kept_loss(outcome), 4)
 
 
 def _rise(run: str, outcome: TrainResult) -> str:

@@ -23,7 +23,12 @@ from attnknn.metrics import (
 )
 from attnknn.records import Booleans, Floats, Integers
 from attnknn.research.evaluation.error_analysis import ErrorAnalysis, Mistake
-from attnknn.research.evaluation.intervals import Interval, calibration_errors, mean_interval
+from attnknn.research.evaluation.intervals import (
+    Interval,
+    calibration_errors,
+    interval_around,
+    mean_interval,
+)
 from attnknn.research.reports import figures
 from attnknn.research.reports.page import Drawing, Grid, Section
 from attnknn.research.reports.sentences import describe_confidence
@@ -66,7 +71,7 @@ def _of_order(confidence: Floats, is_wrong: Booleans) -> Interval:
         return float((np.repeat(wrong, counts).cumsum() / np.arange(1, n_rows + 1)).mean())
 
     drawn = [area(rng.integers(n_rows, size=n_rows)) for _ in range(N_DRAWS)]
-    return _around(area(np.arange(n_rows)), np.array(drawn))
+    return interval_around(area(np.arange(n_rows)), np.array(drawn))
 
 
 def _of_confusions(codes: Integers, answers: Integers, n_classes: int) -> dict[str, Interval]:
@@ -80,7 +85,7 @@ def _of_confusions(codes: Integers, answers: Integers, n_classes: int) -> dict[s
     }
     sums = [_sums(cells, row, n_classes) for row in (counts, *drawn)]
     values = {name: np.array([score(*row) for row in sums]) for name, score in scores.items()}
-    return {name: _around(found[0], found[1:]) for name, found in values.items()}
+    return {name: interval_around(float(found[0]), found[1:]) for name, found in values.items()}
 
 
 def _sums(cells: Integers, counts: Integers, n_classes: int) -> tuple[Floats, Floats, Floats]:
@@ -101,11 +106,6 @@ def _balanced(hits: Floats, rows: Floats, _answers: Floats) -> float:
 def _macro_f1(hits: Floats, rows: Floats, answers: Floats) -> float:
     total = rows + answers
     return float((2 * hits[total > 0] / total[total > 0]).mean())
-
-
-def _around(value: float, drawn: Floats) -> Interval:
-    lower, upper = np.quantile(drawn, [0.025, 0.975])
-    return Interval(float(value), min(float(lower), value), max(float(upper), value))
 
 
 SCORES = {

@@ -138,8 +138,12 @@ def sweep_section(
     """
     places = sorted(tables)
     _check(tables, places, is_log)
-    ordered = _with_shared_seeds([tables[place] for place in places])
-    values = {metric: _values(ordered, metric) for metric in SWEPT}
+    ordered = [tables[place] for place in places]
+    ordered = [table.with_seeds(_shared_seeds(ordered)) for table in ordered]
+    values: dict[str, Values] = {
+        metric: {m: [_value(table, metric, m) for table in ordered] for m in _methods(ordered)}
+        for metric in SWEPT
+    }
     lacking = _lacking(tables, places, across)
     return Section(
         title,
@@ -151,15 +155,6 @@ def sweep_section(
 
 def _shared_seeds(tables: Sequence[Table]) -> list[int]:
     return [seed for seed in tables[0].seeds if all(seed in table.seeds for table in tables)]
-
-
-def _with_shared_seeds(tables: Sequence[Table]) -> list[Table]:
-    """The tables with the seeds that all of them have."""
-    seeds = _shared_seeds(tables)
-    return [
-        replace(table, runs=tuple(run for seed in seeds for run in table.runs if run.seed == seed))
-        for table in tables
-    ]
 
 
 def _methods(tables: Sequence[Table]) -> list[str]:
@@ -190,12 +185,6 @@ def _places_without(
         if name not in getattr(table, field)
     ]
     return join_names(found) if found else ""
-
-
-def _values(tables: Sequence[Table], metric: str) -> Values:
-    return {
-        method: [_value(table, metric, method) for table in tables] for method in _methods(tables)
-    }
 
 
 def _value(table: Table, metric: str, method: str) -> Interval | None:

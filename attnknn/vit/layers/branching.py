@@ -69,10 +69,8 @@ class BranchingLayer(nn.Module):
         ----------
         x : Tensor of shape (B, N, dim)
             Tokens.
-        attn_mask : Tensor, default=None
-            As in `AttentionLayer`; a convolution does not accept one.
-        is_causal : bool, default=False
-            As in `AttentionLayer`; a convolution does not accept it.
+        attn_mask, is_causal : Tensor, bool
+            As in `AttentionLayer`; a convolution does not accept them.
 
         Returns
         -------

@@ -278,10 +278,8 @@ def vit_small(layer: str | Sequence[str] = "attention", **settings: Any) -> Visi
 
     Parameters
     ----------
-    layer : str or sequence of str, default='attention'
-        Name of the attention layer in `LAYERS`, or one name per block.
-    **settings : Any
-        Arguments of `VisionTransformer`; all others are settings of the layer.
+    layer, **settings : str or sequence of str, Any
+        As in `vit_tiny`.
 
     Returns
     -------
