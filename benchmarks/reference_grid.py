@@ -52,7 +52,7 @@ from attnknn.attention import (
 )
 from attnknn.conformal import Raps
 from attnknn.encoders import ImageEncoder, LearnedTableEncoder, TableEncoder, TfidfEncoder
-from attnknn.encoders.image import ImageTraining
+from attnknn.encoders.image import ImageInference, ImageTraining
 from attnknn.insight import (
     AddedRows,
     DriftMonitor,
@@ -718,7 +718,8 @@ def small_table(**settings: Any) -> LearnedTableEncoder:
 def small_images(**settings: Any) -> ImageEncoder:
     """An image encoder that is trained in seconds."""
     training = {"epochs": 2, "batch_size": 32, "patience": 2, **settings.pop("training", {})}
-    given = {"widths": (8, 16, 16), "holdout": 0.4, "device": "cpu", **settings}
+    inference = ImageInference(device="cpu")
+    given = {"widths": (8, 16, 16), "holdout": 0.4, "inference": inference, **settings}
     return ImageEncoder(training=ImageTraining.of(**training), **given)
 
 
