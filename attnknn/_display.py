@@ -126,6 +126,13 @@ def _cell(value: Any) -> str:
     return f"<td>{_markup(value)}</td>"
 
 
+def figure(width: float, height: float, needed_by: str) -> Any:
+    """A figure of matplotlib without a window, in inches."""
+    require("matplotlib", extra="plots", needed_by=needed_by)
+    made = require("matplotlib.figure", extra="plots", needed_by=needed_by)
+    return made.Figure(figsize=(width, height), layout="constrained")
+
+
 def axes(ax: Axes | None, needed_by: str) -> Axes:
     """The axes to draw on: those given, or new ones of matplotlib."""
     pyplot = require("matplotlib.pyplot", extra="plots", needed_by=needed_by)

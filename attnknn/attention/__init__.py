@@ -14,11 +14,7 @@ from typing import cast
 from sklearn.base import clone
 
 from attnknn.attention.base import Attention, NeighborBatch, Scores
-from attnknn.attention.distance import (
-    DistanceAttention,
-    PowerDistanceAttention,
-    UniformAttention,
-)
+from attnknn.attention.distance import DistanceAttention, PowerDistanceAttention, UniformAttention
 from attnknn.attention.k_ensemble import AdaptiveAttention, KEnsembleAttention
 from attnknn.attention.learned import LearnedAttention
 from attnknn.errors import InvalidSettingError

@@ -164,7 +164,10 @@ class LearnedAttention(Attention):
         entries = self._projected(batch.entries)
         width = batch.neighbors.positions.shape[1] * entries[0].numel()
         if len(batch.queries) * width < FEW and not self.module_.shape.self_attention:
-            return self._scores_of_few(batch, entries)
+            from attnknn.attention.numpy_scorer import numpy_scorer
+
+            support = first_support(batch, self.first_look_)
+            return numpy_scorer(self.module_).scores(batch, support, entries.numpy())
         features = features_of(batch, self.first_look_)
         step = max(1, BLOCK // max(1, width))
         is_small = len(batch.queries) * width < SMALL
@@ -212,12 +215,6 @@ class LearnedAttention(Attention):
                 f"got {unit:g}."
             )
         self.module_ = load_tensors(NeighborScores(shape), tensors, WHAT)
-
-    def _scores_of_few(self, batch: NeighborBatch, entries: Any) -> Scores:
-        from attnknn.attention.numpy_scorer import numpy_scorer
-
-        support = first_support(batch, self.first_look_)
-        return numpy_scorer(self.module_).scores(batch, support, entries.numpy())
 
     def _score_block(
         self, features: Features, entries: Any, positions: Integers, start: int, step: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -117,21 +117,20 @@ class NeighborScores(nn.Module):
 
     def with_class(self, prototype: Tensor) -> NeighborScores:
         """The same module with room for one more class."""
-        wider = NeighborScores(replace(self.shape, n_classes=self.shape.n_classes + 1))
-        state = dict(self.state_dict())
-        if self.shape.prototypes:
-            state["prototypes"] = torch.cat([state["prototypes"], prototype[None]])
-        wider.load_state_dict(state)
-        return wider
+        return self._changed(lambda known: torch.cat([known, prototype[None]]), 1)
 
     def reordered(self, order: Integers) -> NeighborScores:
         """The same module with class `order[i]` as class i."""
-        moved = NeighborScores(self.shape)
+        return self._changed(lambda known: known[torch.from_numpy(order)])
+
+    def _changed(self, change: Callable[[Tensor], Tensor], n_new: int = 0) -> NeighborScores:
+        """The same module with other prototypes."""
+        made = NeighborScores(replace(self.shape, n_classes=self.shape.n_classes + n_new))
         state = dict(self.state_dict())
         if self.shape.prototypes:
-            state["prototypes"] = state["prototypes"][torch.from_numpy(order)]
-        moved.load_state_dict(state)
-        return moved
+            state["prototypes"] = change(state["prototypes"])
+        made.load_state_dict(state)
+        return made
 
     @property
     def temperatures(self) -> Tensor:

@@ -231,7 +231,7 @@ class Likelihood:
         parts = [
             block.losses(
                 block.vote(numbers.temperature, numbers.prior_score),
-                _Map(exponent, noise, transition),
+                Calibration(exponent, noise, transition),
                 surprise_weight,
             )
             for block in self.blocks
@@ -286,15 +286,6 @@ class _Numbers:
 
 
 @dataclass(frozen=True)
-class _Map:
-    """What turns shares into probabilities of observed labels."""
-
-    exponent: float
-    noise: float
-    transition: Floats | None
-
-
-@dataclass(frozen=True)
 class _Votes:
     """A vote and its intermediate results."""
 
@@ -333,7 +324,7 @@ class _Block:
         shares = np.maximum(vote(self.batch.labels, weights, self.batch.prior), TINY)
         return _Votes(scaled, heads, shares)
 
-    def losses(self, votes: _Votes, by: _Map, surprise_weight: float) -> _Part:
+    def losses(self, votes: _Votes, by: Calibration, surprise_weight: float) -> _Part:
         """Losses of the observed labels and their gradient, for a vote and a probability map."""
         logs = np.log(votes.shares)
         powers = by.exponent * logs
@@ -354,22 +345,22 @@ class _Block:
         gradient = np.array([*by_scores, _dot(by_power, logs), by_noise])
         return _Part(-np.log(observed), gradient, float(surprise))
 
-    def _observed(self, likely: Floats, by: _Map) -> Floats:
+    def _observed(self, likely: Floats, by: Calibration) -> Floats:
         """The probability (B,) of the observed labels."""
         if by.transition is not None:
             chance = (likely * by.transition.T[self.batch.own]).sum(axis=1)
         else:
             own = likely[self.own_place]
-            chance = (1 - by.noise) * own + by.noise * (1 - own) / self.n_others
+            chance = (1 - by.label_noise) * own + by.label_noise * (1 - own) / self.n_others
         return np.maximum(chance, TINY)
 
-    def _by_power(self, likely: Floats, observed: Floats, by: _Map) -> Floats:
+    def _by_power(self, likely: Floats, observed: Floats, by: Calibration) -> Floats:
         """Derivative (B, C) of the losses by exponent × log share."""
         if by.transition is not None:
             pull = by.transition.T[self.batch.own] / observed[:, None]
             return -likely * (pull - (likely * pull).sum(axis=1, keepdims=True))
         own = likely[self.own_place]
-        pull = (1 - by.noise - by.noise / self.n_others) * own / observed
+        pull = (1 - by.label_noise - by.label_noise / self.n_others) * own / observed
         slopes = likely * pull[:, None]
         slopes[self.own_place] -= pull
         return slopes

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
-from attnknn._optional import require
+from attnknn import _display
 from attnknn._output_files import replace_file
 from attnknn._validation import Limits, check_choice, check_limits
 from attnknn.errors import InvalidSettingError
@@ -247,9 +247,7 @@ def draw_curves(result: TrainResult, path: str | Path, title: str = "Training") 
     The two are not comparable in size: the training loss includes dropout, mixing and augmentation,
     the validation loss does not and may well be lower.
     """
-    needs = {"extra": "plots", "needed_by": "Drawing the curves of a training"}
-    require("matplotlib", **needs)
-    figure = require("matplotlib.figure", **needs).Figure(figsize=(6, 3.6), layout="constrained")
+    figure = _display.figure(6, 3.6, "Drawing the curves of a training")
     panel = figure.subplots()
     epochs = range(1, len(result.train_losses) + 1)
     panel.plot(epochs, result.train_losses, color=GRAY, marker=".", label="training rows")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnknn import _display
 from attnknn._optional import require
 from attnknn._output_files import replace_file
 
@@ -44,7 +45,8 @@ def plot_attention_maps(
     head
         Number of the head; the mean of all if None.
     """
-    figure = _make_figure((PANEL_INCHES * (len(queries) + 1.3), PANEL_INCHES * len(maps) + 0.7))
+    size = (PANEL_INCHES * (len(queries) + 1.3), PANEL_INCHES * len(maps) + 0.7)
+    figure = _display.figure(*size, "Plotting")
     panels = figure.subplots(len(maps), len(queries) + 1, squeeze=False)
     for row, layer in zip(panels, maps, strict=True):
         attention = attention_matrix(layer, grid.n_tokens, head)
@@ -98,7 +100,7 @@ def block_number(name: str) -> int | None:
 
 def plot_training(epochs: Sequence[EpochMetrics], best_epoch: int, path: str | Path) -> None:
     """Plot losses and accuracies of each epoch."""
-    figure = _make_figure((9, 3.6))
+    figure = _display.figure(9, 3.6, "Plotting")
     panels = figure.subplots(1, 2)
     numbers = [epoch.number for epoch in epochs]
     for panel, kind, factor in zip(panels, ("loss", "top1"), (1.0, 100.0), strict=True):
@@ -121,12 +123,6 @@ def plot_training(epochs: Sequence[EpochMetrics], best_epoch: int, path: str | P
     panels[1].legend(frameon=False)
     with replace_file(path, force=True) as temporary:
         figure.savefig(temporary, dpi=150)
-
-
-def _make_figure(size: tuple[float, float]) -> Any:
-    needs = {"extra": "plots", "needed_by": "Plotting"}
-    require("matplotlib", **needs)
-    return require("matplotlib.figure", **needs).Figure(figsize=size, layout="constrained")
 
 
 def _show(

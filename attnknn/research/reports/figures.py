@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from attnknn._optional import require
+from attnknn import _display
 from attnknn.metrics import ReliabilityBins, RiskCoverage
 from attnknn.records import Floats, Integers
 from attnknn.research.evaluation.intervals import Interval
@@ -24,11 +24,7 @@ MAX_NAMED = 20  # classes whose names and counts fit into a confusion matrix
 
 def new_figure(width: float, height: float) -> Any:
     """A new figure without a window."""
-    needs = {"extra": "plots", "needed_by": "The figures of a report"}
-    require("matplotlib", **needs)
-    return require("matplotlib.figure", **needs).Figure(
-        figsize=(width, height), layout="constrained"
-    )
+    return _display.figure(width, height, "The figures of a report")
 
 
 def as_bytes(figure: Any, ending: str) -> bytes:
