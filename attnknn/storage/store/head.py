@@ -24,8 +24,9 @@ from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 
 from attnknn._output_files import sync
+from attnknn._stored import open_regular
 from attnknn.errors import ModelFolderError
-from attnknn.storage.folder import HEAD, STORE, open_regular
+from attnknn.storage.folder import HEAD, STORE
 from attnknn.storage.store.state import digest_of
 
 LINE_BYTES = 512  # a sector, which is written as a whole or not at all
