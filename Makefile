@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Tests keep to one thread each, so two files run at once.
 TWO_AT_ONCE := -n 2 --dist loadfile
 
-.PHONY: demo test test-slow check format docs wheel-test bench bench-vit bench-natten test-natten tables clean
+.PHONY: demo test test-slow mutants check format docs wheel-test bench bench-vit bench-natten test-natten tables clean
 
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -25,6 +25,10 @@ test: .venv/installed
 
 test-slow: .venv/installed .venv-images/installed
 	ATTNKNN_IMAGES_PYTHON=.venv-images/bin/python $(BIN)/python -m pytest -q -m slow $(TWO_AT_ONCE)
+
+# Small changes of the code, which the tests of its room must notice; resumable, about half an hour.
+mutants: .venv/installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.mutants
 
 check: .venv/installed
 	$(BIN)/ruff format --check .
