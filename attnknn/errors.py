@@ -11,7 +11,8 @@ AttnKNNError
 ├── ModelFolderError (ValueError)       a model folder that is damaged, foreign or hostile
 │   └── ModelBusyError (ModelFolderError)  a model that another process is editing
 ├── DivergedError (ArithmeticError)     a training whose loss became NaN
-└── CacheError (OSError)                a cache that cannot be read, written or erased
+├── CacheError (OSError)                a cache that cannot be read, written or erased
+└── ReceiptError (OSError)              an erasure that is done, with a receipt that was not written
 """
 
 from __future__ import annotations
@@ -91,6 +92,10 @@ class DivergedError(AttnKNNError, ArithmeticError):
 
 class CacheError(AttnKNNError, OSError):
     """A cache that cannot be read, written or erased."""
+
+
+class ReceiptError(AttnKNNError, OSError):
+    """An erasure that is done, with a receipt that could not be written to its file."""
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> InvalidSettingError:

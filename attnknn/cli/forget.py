@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import nullcontext
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -70,7 +68,8 @@ def forget(
 
     --subject erases all entries of a person from all states and snapshots, from the log, and from
     the free space of the file. This cannot be undone. The receipt lists what was erased, and
-    which fitted parts were trained on the entries.
+    which fitted parts were trained on the entries. If it could not be written, give the command
+    again with another --receipt.
     """
     from attnknn.cli.stored_model import edit, listed_ids, open_model
 
@@ -81,7 +80,7 @@ def forget(
         return
     with open_model(model, by) as opened:
         if subject is not None:
-            _erase(opened, subject, receipt, force)
+            _erase(opened, subject, receipt)
         elif ids:
             removed = list(dict.fromkeys(listed_ids(ids, opened.classifier.memory_.entries.ids)))
             with edit(opened) as classifier:
@@ -110,19 +109,14 @@ def _check_options(
         raise click.UsageError("--empty-classes requires --keep-newest or --budget.")
 
 
-def _erase(opened: EditableModel, subject: str, receipt: Path | None, force: bool) -> None:
-    from attnknn._output_files import replace_file
+def _erase(opened: EditableModel, subject: str, receipt: Path | None) -> None:
     from attnknn.cli.stored_model import report_edit
 
-    # The file is created before anything is erased.
-    with nullcontext() if receipt is None else replace_file(receipt, force=force) as file:
-        done = opened.forget(subject=subject)
-        click.echo(str(done))
-        for name in done.other_spellings:
-            click.echo(f"  attnknn forget {quote(str(opened.path))} --subject {_quoted(name)}")
-        report_edit(opened, f"Erased {count_of(len(done.ids))}")
-        if file is not None:
-            file.write_text(json.dumps(done.to_dict(), indent=1) + "\n", encoding="utf-8")
+    done = opened.forget(subject=subject, receipt=receipt)
+    click.echo(str(done))
+    for name in done.other_spellings:
+        click.echo(f"  attnknn forget {quote(str(opened.path))} --subject {_quoted(name)}")
+    report_edit(opened, f"Erased {count_of(len(done.ids))}")
     if not done.is_verified:
         raise click.ClickException("The erasure is not complete; see above.")
 

@@ -239,9 +239,15 @@ class EditableModel:
     def forget(self, ids: ArrayLike) -> Self: ...
 
     @overload
-    def forget(self, *, subject: str) -> Receipt: ...
+    def forget(self, *, subject: str, receipt: str | Path | None = None) -> Receipt: ...
 
-    def forget(self, ids: ArrayLike | None = None, *, subject: str | None = None) -> Self | Receipt:
+    def forget(
+        self,
+        ids: ArrayLike | None = None,
+        *,
+        subject: str | None = None,
+        receipt: str | Path | None = None,
+    ) -> Self | Receipt:
         """Remove entries by id, or erase all entries of a person.
 
         Entries removed by id remain in earlier states, and `undo` restores them. The entries of a
@@ -254,17 +260,28 @@ class EditableModel:
             The ids of the entries to remove.
         subject : str, default=None
             The person to erase; give either `ids` or `subject`.
+        receipt : str or Path, default=None
+            A JSON file to write the receipt to; an existing one is replaced. Until it is on the
+            disk, the store keeps what it needs of the receipt, and the same call returns it again.
+            Without a file, the receipt counts as delivered when the call returns.
 
         Returns
         -------
         EditableModel or Receipt
             The model itself, or for a subject a receipt of what was erased and verified.
+
+        Raises
+        ------
+        ReceiptError
+            If the entries were erased, but `receipt` could not be written.
         """
         if (ids is None) == (subject is None):
             raise InvalidSettingError("Give `ids` or a `subject` to forget, one of the two.")
+        if receipt is not None and subject is None:
+            raise InvalidSettingError("`receipt` requires a `subject`.")
         if ids is None:
             self._check_writable("forget(subject=...)")
-            return erase_subject(self, str(subject))
+            return erase_subject(self, str(subject), None if receipt is None else Path(receipt))
         with self.edit():
             self.classifier.forget(ids)
         return self

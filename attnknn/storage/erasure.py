@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import nullcontext, suppress
 from copy import copy
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attnknn._output_files import replace_file
 from attnknn.editing import forget
 from attnknn.encoders import IdentityEncoder, TextEncoder
-from attnknn.errors import UnknownEntryError
+from attnknn.errors import InvalidSettingError, ModelFolderError, ReceiptError, UnknownEntryError
 from attnknn.model import FittedModel
 from attnknn.storage.store import erasing
 from attnknn.storage.store.changes import count_entries
 from attnknn.storage.store.erasing import SubjectEntry
-from attnknn.storage.store.pending import PendingReceipt, delete_pending, find_pending
-from attnknn.storage.store.schema import wrap_database_errors
+from attnknn.storage.store.pending import (
+    PendingReceipt,
+    delete_pending,
+    find_pending,
+    save_pending,
+)
+from attnknn.storage.store.schema import transaction, wrap_database_errors
 from attnknn.storage.traces import Traces, collect_traces
 
 if TYPE_CHECKING:
@@ -41,12 +50,12 @@ class Receipt:
     subject : str
         The person.
     ids : list
-        The ids of the removed entries; text ids as hashes if the erasure was interrupted.
+        The ids of the removed entries; text ids as hashes if the receipt is asked for again.
     at, by : str
         When (in UTC) and by whom the entries were erased.
     removed_classes : list
         The classes that only these entries had, which were removed with them; texts as hashes if
-        the erasure was interrupted.
+        the receipt is asked for again.
     remaining_classes : list
         Such classes that could not be removed, because a fitted part needs them.
     n_cached_embeddings : int
@@ -147,11 +156,47 @@ class Receipt:
         )
 
 
-def erase_subject(model: EditableModel, subject: str) -> Receipt:
-    """Remove every trace of a subject's entries from the folder of a model."""
+def erase_subject(model: EditableModel, subject: str, path: Path | None = None) -> Receipt:
+    """Remove every trace of a subject's entries from the folder of a model.
+
+    The store drops its note of the receipt only when the file `path` is on the disk.
+    """
+    erased = None
+    try:
+        # The file is created before anything is erased.
+        with nullcontext() if path is None else replace_file(path, force=True) as file:
+            erased = _erase(model, subject)
+            if file is not None:
+                text = json.dumps(erased.receipt.to_dict(), indent=1)
+                file.write_text(f"{text}\n", encoding="utf-8")
+    except (OSError, InvalidSettingError) as error:
+        if erased is None:
+            raise
+        _keep_verified(model, erased)
+        reason = getattr(error, "strerror", None) or error
+        raise ReceiptError(
+            f"The entries are erased; the receipt could not be written to {path} ({reason}). "
+            "Forget the subject again with another `receipt` to get it.",
+            parameter="receipt",
+        ) from error
+    with suppress(ModelFolderError), wrap_database_errors(model.path):  # harmless if it stays
+        delete_pending(model.database, erased.edit)
+    return erased.receipt
+
+
+@dataclass(frozen=True)
+class _Erased:
+    """A verified erasure; `pending` is None if the entries were deleted earlier."""
+
+    edit: int
+    receipt: Receipt
+    pending: PendingReceipt | None
+
+
+def _erase(model: EditableModel, subject: str) -> _Erased:
     entries = erasing.entries_of(model.database, subject) if subject else []
     if not entries:
-        return _deliver_pending(model, subject)
+        return _resume(model, subject)
     affected = _affected_parts(model, subject)
     others = erasing.entries_of_others(model.database, subject)
     copies = list({entry.embedding for entry in entries} - others.embeddings)
@@ -161,9 +206,21 @@ def erase_subject(model: EditableModel, subject: str) -> Receipt:
     edited = _forget(model, entries)
     pending = _delete(model, subject, copies, pending)
     pending = replace(pending, **_compare(edited, model.classifier.model_))
-    receipt = _verify(model, subject, model.head, pending, traces)
-    _deliver(model, model.head)
-    return replace(receipt, by=model.by)  # the log does not name people who erased themselves
+    done = _verify(model, subject, model.head, pending, traces)
+    # The log does not name people who erased themselves.
+    return replace(done, receipt=replace(done.receipt, by=model.by))
+
+
+def _keep_verified(model: EditableModel, erased: _Erased) -> None:
+    """Add the outcome of the verification to the note in the store, if there is room for it."""
+    if erased.pending is None:
+        return
+    with (
+        suppress(ModelFolderError),
+        wrap_database_errors(model.path),
+        transaction(model.database),
+    ):
+        save_pending(model.database, erased.edit, erased.receipt.subject, erased.pending)
 
 
 def _delete(
@@ -188,8 +245,8 @@ def _delete(
     return pending
 
 
-def _deliver_pending(model: EditableModel, subject: str) -> Receipt:
-    """The receipt of an erasure that was interrupted after the entries were deleted.
+def _resume(model: EditableModel, subject: str) -> _Erased:
+    """Finish an erasure whose receipt was not delivered after the entries were deleted.
 
     Their contents are no longer known, so only the name is searched for.
     """
@@ -200,9 +257,7 @@ def _deliver_pending(model: EditableModel, subject: str) -> Receipt:
         erasing.finish_erasure(model.database, model.path)
     edit, pending = found
     traces = collect_traces(subject, [], erasing.entries_of_others(model.database, subject))
-    receipt = _verify(model, subject, edit, pending, traces)
-    _deliver(model, edit)
-    return receipt
+    return replace(_verify(model, subject, edit, pending, traces), pending=None)
 
 
 def _explain_unknown(model: EditableModel, subject: str) -> str:
@@ -213,7 +268,7 @@ def _explain_unknown(model: EditableModel, subject: str) -> str:
 
 def _verify(
     model: EditableModel, subject: str, edit: int, pending: PendingReceipt, traces: Traces
-) -> Receipt:
+) -> _Erased:
     """Search for traces and complete the receipt of an edit."""
     line, database = model.log()[edit], model.database
     with wrap_database_errors(model.path):
@@ -224,7 +279,7 @@ def _verify(
             n_searched=max(pending.n_searched, len(traces)),
             found_in=sorted({*pending.found_in, *files.found}),
         )
-        return Receipt(
+        receipt = Receipt(
             subject=subject,
             at=line.at,
             by=line.by,
@@ -233,11 +288,7 @@ def _verify(
             other_spellings=erasing.other_spellings(database, subject),
             **asdict(verified),
         )
-
-
-def _deliver(model: EditableModel, edit: int) -> None:
-    with wrap_database_errors(model.path):
-        delete_pending(model.database, edit)
+    return _Erased(edit, receipt, verified)
 
 
 def _forget(model: EditableModel, entries: list[SubjectEntry]) -> FittedModel:

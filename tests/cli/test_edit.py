@@ -125,6 +125,16 @@ def test_a_subject_is_erased_with_a_receipt(owned: Path, tmp_path: Path) -> None
     assert run("forget", owned, "x", "--receipt", tmp_path / "r.json").exit_code == 2
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_receipt_on_a_full_disk_is_given_again(owned: Path, tmp_path: Path) -> None:
+    told = refused("forget", owned, "--subject", "Ann Ash", "--receipt", "/dev/full")
+    assert "The entries are erased; the receipt could not be written to /dev/full" in told
+    assert "Forget the subject again with another --receipt to get it." in told
+    assert size(owned) == 20
+    run("forget", owned, "--subject", "Ann Ash", "--receipt", tmp_path / "receipt.json")
+    assert len(json.loads((tmp_path / "receipt.json").read_text())["ids"]) == 10
+
+
 def test_other_spellings_of_a_subject_are_printed_as_commands(tmp_path: Path) -> None:
     keepers = ["Zoë", "Zoe\u0308", "zoë", "Bob"]
     path = write(animals(12).assign(keeper=keepers * 3), tmp_path / "train.csv")

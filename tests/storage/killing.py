@@ -1,14 +1,19 @@
 """Kill writers of a saved model again and again: `python killing.py MODEL N_KILLS`.
 
+`python killing.py MODEL N_KILLS SUBJECT` kills erasures of a subject, each in a copy of the model,
+before statements of SQL that are spread over all of the erasure.
+
 A process of its own that has started no threads, so that writers can be forked from it: starting
 Python again for each of hundreds would take a quarter of an hour.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import select
+import shutil
 import signal
 import sys
 import time
@@ -20,6 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from attnknn import AttnKNNClassifier, open_for_editing
+from attnknn.errors import UnknownEntryError
 from attnknn.storage.editor import EditableModel
 from attnknn.storage.store.history import EditRecord
 
@@ -150,5 +156,68 @@ def main(path: Path, n_kills: int) -> None:
     sys.stdout.write(f"{n_kills} {n_acknowledged} {len(checked(path))}\n")
 
 
+def kill_erasures(path: Path, n_kills: int, subject: str) -> None:
+    """Print how many erasures were killed, and how many of these had deleted the entries."""
+    with open_for_editing(path) as model:  # the statements of an erasure and of its receipt
+        n_entries = len(model.classifier.memory_)
+    n_statements = kill_erasure(path, subject, sys.maxsize)
+    ats = sorted({round(at) for at in np.linspace(1, n_statements, n_kills)})
+    n_deleted = sum(resumes(path, subject, at, n_entries) for at in ats)
+    sys.stdout.write(f"{len(ats)} {n_deleted}\n")
+
+
+def kill_erasure(path: Path, subject: str, at: int) -> int:
+    """Kill an erasure in a copy of a model before a statement; returns the number of statements."""
+    shutil.rmtree(path.with_name("copy"), ignore_errors=True)
+    shutil.copytree(path, path.with_name("copy"))
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        counted = 0
+
+        def count(_: str) -> None:
+            nonlocal counted
+            counted += 1
+            if counted == at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        with open_for_editing(path.with_name("copy")) as model:
+            model.database.set_trace_callback(count)
+            model.forget(subject=subject, receipt=path.with_name("receipt.json"))
+        os.write(writer, b"%d" % counted)
+        os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    with os.fdopen(reader) as rest:
+        return int(rest.read() or 0)
+
+
+def resumes(path: Path, subject: str, at: int, n_entries: int) -> bool:
+    """Whether a killed erasure had deleted the entries; check that it is resumed, or starts again.
+
+    The receipt is written before the store drops its own, so one of the two is always there.
+    """
+    written, copied = path.with_name("receipt.json"), path.with_name("copy")
+    written.unlink(missing_ok=True)
+    assert kill_erasure(path, subject, at) == 0, f"statement {at} was not reached"
+    n_left = len(AttnKNNClassifier.load(copied).memory_)
+    with open_for_editing(copied) as model:
+        assert len(model.classifier.memory_) == n_left
+        assert model.head == (n_left < n_entries)
+        try:
+            receipt = model.forget(subject=subject)
+            assert receipt.is_complete, f"statement {at}: {receipt}"
+        except UnknownEntryError:
+            assert json.loads(written.read_text())["is_complete"], f"statement {at}: no receipt"
+        assert model.database.execute("pragma integrity_check").fetchall() == [("ok",)]
+        model.relabel(model.classifier.memory_.entries.ids[:1], "cat")
+    files = [file for file in copied.rglob("*") if file.is_file()]
+    assert not any(subject.encode() in file.read_bytes() for file in files)
+    return n_left < n_entries
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    if len(sys.argv) == 4:
+        kill_erasures(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    else:
+        main(Path(sys.argv[1]), int(sys.argv[2]))

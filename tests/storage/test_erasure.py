@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,9 +15,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from attnknn import AttnKNNClassifier, LearnedAttention, open_for_editing
+from attnknn import AttnKNNClassifier, LearnedAttention, _output_files, open_for_editing
 from attnknn.encoders import TableEncoder
-from attnknn.errors import CacheError, ModelFolderError, UnknownEntryError
+from attnknn.errors import (
+    CacheError,
+    InvalidSettingError,
+    ModelFolderError,
+    ReceiptError,
+    UnknownEntryError,
+)
 from attnknn.storage import erasure
 from attnknn.storage.editor import list_edits
 from attnknn.storage.store import erasing, schema
@@ -667,3 +674,50 @@ def test_an_erasure_without_room_is_done_later(tmp_path: Path, share: float) -> 
         assert (len(receipt.ids), receipt.is_complete) == (40, True)
         assert len(model.classifier.memory_) == 760
         assert traces(path, needles) == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_receipt_that_could_not_be_written_is_given_again(tmp_path: Path) -> None:
+    ids = [f"mail-{i}@example.org" for i in range(12)]
+    path = owned(tmp_path / "model", ["ann", "bob"], ids=ids)
+    with open_for_editing(path, by="eve") as model:
+        for _ in range(2):
+            with pytest.raises(ReceiptError, match=r"are erased; .* /dev/full \(No space left"):
+                model.forget(subject="ann", receipt="/dev/full")
+        assert len(model.classifier.memory_) == 6
+        assert traces(path, [b"mail-2@"]) == []
+    with open_for_editing(path, by="bob") as model:
+        receipt = model.forget(subject="ann", receipt=tmp_path / "receipt.json")
+        assert json.loads((tmp_path / "receipt.json").read_text()) == receipt.to_dict()
+        assert (len(receipt.ids), receipt.by, receipt.n_compared) == (6, "eve", 6)
+        assert receipt.n_searched > 6  # the first search, for contents too
+        assert receipt.is_complete
+        assert model.database.execute("select * from cache").fetchall() == []
+        with pytest.raises(UnknownEntryError):
+            model.forget(subject="ann", receipt=tmp_path / "again.json")
+    assert sorted(os.listdir(tmp_path)) == ["model", "receipt.json"]
+
+
+def test_a_trace_that_was_found_is_in_the_receipt_that_is_given_again(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_for_editing(path) as model:
+        with monkeypatch.context() as patch:
+            patch.setattr(erasing, "finish_erasure", lambda *_: None)
+            patch.setattr(_output_files, "publish", _fail)
+            with pytest.raises(ReceiptError):
+                model.forget(subject=WHO, receipt=tmp_path / "receipt.json")
+        receipt = model.forget(subject=WHO, receipt=tmp_path / "receipt.json")
+        assert receipt.found_in
+        assert not receipt.is_verified
+
+
+def test_nothing_is_erased_if_there_is_no_place_for_the_receipt(path: Path, tmp_path: Path) -> None:
+    with open_for_editing(path) as model:
+        for place in (path / "receipt.json", tmp_path / "nowhere" / "receipt.json", tmp_path):
+            with pytest.raises(InvalidSettingError):
+                model.forget(subject=WHO, receipt=place)
+        with pytest.raises(InvalidSettingError, match="`receipt` requires a `subject`"):
+            model.forget([1], receipt=tmp_path / "receipt.json")
+        assert len(model.classifier.memory_) == 40
+        assert model.head == 0
