@@ -188,6 +188,11 @@ def test_observed_labels_have_probabilities_too(shares, noise):
     assert np.allclose(plain, by_class)
 
 
+def test_the_map_takes_shares_of_any_size():
+    found = Calibration(12.0).probabilities(np.array([[1e-40, 2e-40], [1e40, 1e40]]))
+    assert found == pytest.approx(np.array([[1 / 4097, 4096 / 4097], [0.5, 0.5]]))
+
+
 def test_a_new_class_is_taken_to_be_labeled_right():
     wider = Calibration(label_noise=0.3, transition=symmetric(0.3)).with_classes(5)
     assert wider.transition.shape == (5, 5)

@@ -13,6 +13,7 @@ from attnknn import (
     LearnedAttention,
     open_for_editing,
 )
+from attnknn.editing import set_decay
 from attnknn.encoders import LearnedTableEncoder
 from attnknn.errors import (
     InvalidInputError,
@@ -369,3 +370,21 @@ def test_a_new_class_beyond_64_bits_is_refused():
     clf = AttnKNNClassifier(8, attention="distance").fit(X, y)
     with pytest.raises(InvalidInputError, match="at most 64 bits"):
         clf.add(X[:1], np.array([2**64 - 1], dtype=np.uint64))
+
+
+def test_a_second_class_may_join_the_only_one():
+    clf = AttnKNNClassifier(2, attention="distance").fit([[0.0], [1.0]], ["a", "a"])
+    clf.add([[9.0], [9.5]], ["b", "b"])
+    assert clf.predict([[0.5], [9.2]]).tolist() == ["a", "b"]
+
+
+def test_decay_changes_the_weights_of_the_next_model_only():
+    X, y = blobs(60, spread=1.5)
+    model = AttnKNNClassifier(8, attention="uniform").fit(X, y).model_
+    before = model.predict_proba(model.queries(X))
+    decay = np.where(np.arange(60) < 30, 1e-6, 1.0)
+    later = set_decay(model, decay)
+    kept = AttnKNNClassifier(8, attention="uniform").fit(X, y, sample_weight=decay)
+    assert later.predict_proba(later.queries(X)) == pytest.approx(kept.predict_proba(X))
+    assert (model.predict_proba(model.queries(X)) == before).all()
+    assert not np.allclose(later.predict_proba(later.queries(X)), before)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnknn.attention import Weights
-from attnknn.vote import class_prior, vote, vote_in_torch
+from attnknn.vote import class_prior, class_prior_in_torch, vote, vote_in_torch
 
 
 def some_votes(seed: int, n_queries: int, k: int, n_classes: int):
@@ -92,3 +92,12 @@ def test_an_entry_is_taken_out_of_its_own_prior(counts):
         found = class_prior(counts, own=np.array([own]))[0]
         assert np.allclose(found, class_prior(without))
         assert (found > 0).all()
+
+
+def test_the_prior_in_torch_is_the_same_with_and_without_the_own_label(rng):
+    counts, own = np.array([5, 1, 3]), rng.integers(0, 3, 6)
+    found = class_prior_in_torch(torch.from_numpy(counts).double())
+    assert found.numpy() == pytest.approx(class_prior(counts))
+    without = class_prior_in_torch(torch.from_numpy(counts).double(), torch.eye(3)[own].double())
+    assert without.numpy() == pytest.approx(class_prior(counts, own))
+    assert class_prior(counts, own).sum(axis=1) == pytest.approx(1)

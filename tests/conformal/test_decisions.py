@@ -56,6 +56,13 @@ def test_wrong_labels_do_not_count_as_risk(rng):
     assert 0.1 < true_risk(clean, limit) < 0.2
 
 
+@pytest.mark.parametrize("wrong", [0.5, 0.6])
+def test_where_labels_are_as_often_wrong_as_right_no_risk_can_be_guaranteed(wrong, rng):
+    confusions = np.array([[1 - wrong, wrong, 0.0], [0.1, 0.9, 0.0], [wrong, 0.0, 1 - wrong]])
+    with pytest.raises(InvalidInputError, match="no risk can be"):
+        confidence_for_risk(left_out(rng, 500), 0.3, confusions)
+
+
 def test_an_error_names_a_risk_that_can_be_guaranteed(rng):
     rows = left_out(rng, 300)
     said = set()
@@ -149,6 +156,15 @@ def test_the_stricter_of_risk_and_confidence_counts():
     assert clf.decide(X, 0.1, min_confidence=0.01).min_confidence == by_risk
 
 
+def test_the_risk_is_that_of_entries_which_are_not_novel():
+    X, y = blobs(100, spread=0.9, seed=2)
+    clf = AttnKNNClassifier(6, attention="distance", random_state=0).fit(X, y)
+    found = clf.model_.held_out_predictions()
+    is_known = novelty_p_values_of_entries(found.nearest()) > 0.1  # one of them is 0.1
+    limit = confidence_for_risk(found.part(is_known), 0.2)
+    assert clf.decide(X, 0.2, novelty_level=0.1).min_confidence == limit < 0.7
+
+
 def test_an_added_example_makes_rows_near_it_known_at_once():
     clf = fitted()
     row = np.full((1, 4), 40.0)
@@ -189,7 +205,8 @@ def test_one_added_example_is_not_enough_for_two():
 def test_errors_name_what_cannot_be_decided():
     clf = fitted(60)
     X, _ = blobs(5)
-    with pytest.warns(UserWarning, match=r"with 60 held-out entries: at least 99 are needed"):
+    needed = r"with 60 held-out entries: at least 99 are needed. Use 0, or at least 0.016\."
+    with pytest.warns(UserWarning, match=needed):
         clf.decide(X)
     with pytest.raises(InvalidInputError, match=r"`max_risk=0.001` cannot be guaranteed with 60"):
         clf.decide(X, max_risk=0.001, novelty_level=0)

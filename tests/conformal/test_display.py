@@ -54,13 +54,15 @@ def test_frame_and_html_of_decisions_agree(clf, rows):
     html = decisions._repr_html_()
     assert "<b>" not in html
     assert f"{decisions.is_answered.sum()} of 60 rows answered" in html
-    assert "abstains" in html
+    assert "50 more rows" in html
+    assert html.count("abstains") == (~decisions.is_answered[:10]).sum() > 0
 
 
 def test_plots_draw_every_row(clf, rows):
     pyplot = pytest.importorskip("matplotlib.pyplot")
     ax = clf.predict_set(rows).plot()
     assert sum(bar.get_height() for bar in ax.patches) == 60
+    assert ax.get_title() == "Prediction sets, coverage 0.9"
     _, ax = pyplot.subplots()
     assert clf.decide(rows, min_confidence=0.9).plot(ax) is ax
     assert sum(len(points.get_offsets()) for points in ax.collections) == 60
