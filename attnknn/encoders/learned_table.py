@@ -225,7 +225,7 @@ class LearnedTableEncoder(Encoder):
 
         self.network_: NetworkName = network or self.networks()[0]
         n_numbers, places = _layout(self.table_)
-        layers = self.network_layers()
+        layers = self._network_layers()
         shape = NetShape(
             n_numbers=n_numbers,
             places=places,
@@ -251,14 +251,8 @@ class LearnedTableEncoder(Encoder):
         """
         return tuple(NETWORKS) if self.network == "auto" else (self.network,)
 
-    def network_layers(self) -> TableLayers:
-        """Combine the layers chosen by the user with the defaults of the current network.
-
-        Returns
-        -------
-        TableLayers
-            Layers with every value set.
-        """
+    def _network_layers(self) -> TableLayers:
+        """The layers chosen by the user, completed by those of the current network."""
         own = {n: v for n, v in vars(self.layers or TableLayers()).items() if v is not None}
         return replace(NETWORKS[self.network_], **own)
 
@@ -404,7 +398,7 @@ def _file_name(parameter: str) -> str:
 def _check_sizes(encoder: LearnedTableEncoder, arrays: Arrays) -> None:
     """Check the sizes of stored weights before a network of these sizes is built."""
     n_numbers, places = _layout(encoder.table_)
-    layers = encoder.network_layers()
+    layers = encoder._network_layers()
     n_inputs = sum(places) + n_numbers * layers.number_dim
     wanted = {
         "entrance.weight": n_inputs * encoder.width,

@@ -231,7 +231,7 @@ class ImageObjective(nn.Module):
         return [view[:, :, top : top + high, left : left + wide] for view in views]
 
     def _images(self, rows: NDArray[np.int64]) -> Tensor:
-        return self.encoder.images(self.data.rows, rows)
+        return next(self.encoder.read(self.data.rows, [rows], workers=0))
 
     def _vote_terms(self, batch: Batch, embeddings: Tensor) -> Tensor:
         """The terms of the loss that come from the vote, by their weights."""

@@ -143,9 +143,7 @@ def balanced_accuracy(
     >>> balanced_accuracy([0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
     0.75
     """
-    counts = confusion_matrix(y_true, probabilities, classes=classes)
-    occurring = counts.sum(axis=1) > 0
-    return float((np.diag(counts)[occurring] / counts.sum(axis=1)[occurring]).mean())
+    return mean_recall(confusion_matrix(y_true, probabilities, classes=classes))
 
 
 def macro_f1(
@@ -170,10 +168,7 @@ def macro_f1(
     >>> macro_f1([0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
     0.6666666666666666
     """
-    counts = confusion_matrix(y_true, probabilities, classes=classes)
-    totals = counts.sum(axis=0) + counts.sum(axis=1)
-    seen = totals > 0
-    return float((2 * np.diag(counts)[seen] / totals[seen]).mean())
+    return mean_f1(confusion_matrix(y_true, probabilities, classes=classes))
 
 
 def confusion_matrix(
@@ -201,6 +196,19 @@ def confusion_matrix(
     n_classes = table.shape[1]
     cells = codes * n_classes + table.argmax(axis=1)
     return np.bincount(cells, minlength=n_classes**2).reshape(n_classes, n_classes)
+
+
+def mean_recall(counts: Integers) -> float:
+    """`balanced_accuracy` of a confusion matrix."""
+    occurring = counts.sum(axis=1) > 0
+    return float((np.diag(counts)[occurring] / counts.sum(axis=1)[occurring]).mean())
+
+
+def mean_f1(counts: Integers) -> float:
+    """`macro_f1` of a confusion matrix."""
+    totals = counts.sum(axis=0) + counts.sum(axis=1)
+    seen = totals > 0
+    return float((2 * np.diag(counts)[seen] / totals[seen]).mean())
 
 
 def nll(

@@ -315,23 +315,6 @@ class ImageEncoder(Encoder):
             images = torch.from_numpy(np.ascontiguousarray(found)).to(self.module_.mean.device)
             yield images.float().div_(255).contiguous(memory_format=torch.channels_last)
 
-    def images(self, rows: ImageRows, chosen: NDArray[np.int64]) -> Tensor:
-        """Read one batch of images now.
-
-        Parameters
-        ----------
-        rows : ImageRows
-            Images that `rows` returned.
-        chosen : ndarray of shape (n_batch,)
-            Row numbers.
-
-        Returns
-        -------
-        Tensor
-            Images as `read` yields them.
-        """
-        return next(self.read(rows, [chosen], workers=0))
-
     def to_settings(self) -> tuple[Settings, Arrays]:
         from attnknn.encoders.image.building import settings_of
 

@@ -105,7 +105,7 @@ OVERHEAD_NOTES = (
 def overhead_numbers(workspace: Workspace, settings: Mapping[str, Any]) -> Measured:
     """Times of search alone, and of predictions by uniform, distance and learned weights."""
     k, repeats = int(settings["neighbors"]), int(settings["repeats"])
-    memory = workspace.entries.memory
+    memory = workspace.memory
     queries = memory.prepare(workspace.embedded.queries[0][: int(settings["queries"])])
     attentions = {
         "uniform": UniformAttention(),
@@ -113,9 +113,7 @@ def overhead_numbers(workspace: Workspace, settings: Mapping[str, Any]) -> Measu
         "learned": LearnedAttention(),
     }
     fitted = {  # of K neighbors each, whatever the fit would choose
-        name: replace(
-            workspace.entries.fitted(attention, k, workspace.embedded.seed), n_neighbors=k
-        )
+        name: replace(workspace.fitted(attention, k), n_neighbors=k)
         for name, attention in attentions.items()
     }
     ways: dict[str, Any] = {"search": lambda q: memory.search_prepared(q, k)}
@@ -151,10 +149,8 @@ THEORY_NOTES = (
 
 def theory_numbers(workspace: Workspace, settings: Mapping[str, Any]) -> Measured:
     """Norms, K against √n, temperatures, metrics, and the error against K."""
-    distance = workspace.entries.fitted(
-        DistanceAttention(), workspace.most, workspace.embedded.seed
-    )
-    learned = workspace.entries.fitted(LearnedAttention(), workspace.few, workspace.embedded.seed)
+    distance = workspace.fitted(DistanceAttention(), workspace.most)
+    learned = workspace.fitted(LearnedAttention(), workspace.few)
     rows: list[Row] = [
         _norms(workspace),
         {
@@ -219,9 +215,7 @@ def _in_common(workspace: Workspace, k: int) -> Row:
 
 def _errors(workspace: Workspace, sizes: Sequence[int]) -> list[Row]:
     """Error of the vote over K neighbors, and distance of its shares to those of all neighbors."""
-    everyone = workspace.entries.fitted(
-        KEnsembleAttention(sizes=(workspace.most,)), workspace.most, 0
-    )
+    everyone = workspace.fitted(KEnsembleAttention(sizes=(workspace.most,)), workspace.most, 0)
     queries = everyone.memory.prepare(workspace.embedded.queries[0])
     whole = everyone.answer(queries).shares
     rows: list[Row] = []

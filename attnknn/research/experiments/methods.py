@@ -24,10 +24,10 @@ from attnknn.fitting.fitting import FitSettings, fit_model
 from attnknn.fitting.views import views_factor
 from attnknn.memory import make_entries, make_memory
 from attnknn.model import FittedModel, average_probabilities
-from attnknn.records import Booleans, Floats, Integers
+from attnknn.records import Floats, Integers
 from attnknn.research.evaluation.baselines import LinearProbe, UniformKNN
 from attnknn.research.evaluation.protocol import Predictions, all_columns
-from attnknn.research.experiments.data import EmbeddedDataset, Views
+from attnknn.research.experiments.data import EmbeddedDataset
 from attnknn.research.experiments.networks import Trained
 from attnknn.training import TrainConfig
 
@@ -46,45 +46,6 @@ class Stopwatch:
         """Seconds since the last call, or since the stopwatch was made."""
         before, self._last = self._last, time.perf_counter()
         return self._last - before
-
-
-@dataclass(frozen=True)
-class EntryMemory:
-    """The training rows in a memory."""
-
-    memory: Any
-    n_classes: int
-    held_out: Booleans | None
-
-    @classmethod
-    def of(cls, embedded: EmbeddedDataset) -> EntryMemory:
-        """The entries of embedded data."""
-        entries = make_entries(embedded.entries, embedded.codes)
-        memory = make_memory("torch").remember(entries, "euclidean")
-        return cls(memory, embedded.n_classes, embedded.held_out)
-
-    def fitted(self, attention: Any, n_neighbors: int, seed: int) -> FittedModel:
-        """A model whose attention and calibration are fitted on the held-out rows."""
-        settings = FitSettings(n_neighbors, "auto", "auto", seed)
-        classes = np.arange(self.n_classes)
-        return fit_model(
-            IdentityEncoder(), self.memory, classes, attention, settings, self.held_out
-        )
-
-
-def probabilities(
-    model: FittedModel, queries: Views, calibration: Calibration | None = None
-) -> Floats:
-    """Probabilities (n, C) averaged over the views of queries."""
-    answers = [model.answer(model.memory.prepare(view)) for view in queries]
-    return average_probabilities(answers, calibration or model.calibration)
-
-
-def fit_view_calibration(model: FittedModel, entries: EntryMemory, views: Views) -> Calibration:
-    """The probability map for averaged vote shares, fitted on the held-out rows, left out."""
-    assert entries.held_out is not None
-    factor = views_factor(model, np.flatnonzero(entries.held_out), list(views))
-    return replace(model.calibration, exponent=model.calibration.exponent * factor)
 
 
 MAX_NEIGHBORS = 64
@@ -118,30 +79,42 @@ class Workspace:
 
     def __init__(self, embedded: EmbeddedDataset) -> None:
         self.embedded = embedded
-        self.entries = EntryMemory.of(embedded)
+        entries = make_entries(embedded.entries, embedded.codes)
+        self.memory = make_memory("torch").remember(entries, "euclidean")
         self.most = max_neighbors_for(len(embedded.codes), is_trained=embedded.held_out is not None)
         self.few = min(self.most, MAX_NEIGHBORS)
+
+    def fitted(self, attention: Any, n_neighbors: int, seed: int | None = None) -> FittedModel:
+        """A model whose attention and calibration are fitted on the held-out rows."""
+        embedded = self.embedded
+        seed = embedded.seed if seed is None else seed
+        settings = FitSettings(n_neighbors, "auto", "auto", seed)
+        classes = np.arange(embedded.n_classes)
+        return fit_model(
+            IdentityEncoder(), self.memory, classes, attention, settings, embedded.held_out
+        )
 
     def votes(self, name: str, attention: Any, k: int) -> Iterator[Predictions]:
         """Predict by a vote with this attention, with one view and with all."""
         embedded = self.embedded
         clock = Stopwatch()
-        model = self.entries.fitted(attention, k, embedded.seed)
+        model = self.fitted(attention, k)
         fitting = clock.lap()
         answer = model.answer(model.memory.prepare(embedded.queries[0]))
         chosen = _chosen(model)
         yield Predictions(name, answer.probabilities, chosen, fitting, clock.lap(), answer=answer)
         if len(embedded.queries) > 1:
             clock.lap()
-            is_fitted = model.attention.fitted_by != "nothing"
-            after = (
-                fit_view_calibration(model, self.entries, embedded.held_out_views)
-                if is_fitted
-                else None
-            )
+            calibration = model.calibration
+            if model.attention.fitted_by != "nothing":  # the map is that of averaged shares
+                assert embedded.held_out is not None
+                rows = np.flatnonzero(embedded.held_out)
+                factor = views_factor(model, rows, list(embedded.held_out_views))
+                calibration = replace(calibration, exponent=calibration.exponent * factor)
             fitting += clock.lap()
-            answers = probabilities(model, embedded.queries, after)
-            yield Predictions(f"{name}, views", answers, chosen, fitting, clock.lap())
+            answers = [model.answer(model.memory.prepare(view)) for view in embedded.queries]
+            mean = average_probabilities(answers, calibration)
+            yield Predictions(f"{name}, views", mean, chosen, fitting, clock.lap())
 
     def estimator(self, name: str, model: Any, **fit_arguments: Any) -> Iterator[Predictions]:
         """Predict by a scikit-learn estimator; probabilities of several views are averaged."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +21,7 @@ from attnknn.metrics import (
     score_all,
     smooth_ece,
 )
+from attnknn.metrics.classification import mean_f1, mean_recall
 from attnknn.records import Booleans, Floats, Integers
 from attnknn.research.evaluation.error_analysis import ErrorAnalysis, Mistake
 from attnknn.research.evaluation.intervals import (
@@ -79,33 +80,13 @@ def _of_confusions(codes: Integers, answers: Integers, n_classes: int) -> dict[s
     cells, counts = np.unique(codes * n_classes + answers, return_counts=True)
     rng = np.random.default_rng(0)
     drawn = rng.multinomial(len(codes), counts / len(codes), size=N_DRAWS)
-    scores: dict[str, Callable[[Floats, Floats, Floats], float]] = {
-        "balanced_accuracy": _balanced,
-        "macro_f1": _macro_f1,
-    }
-    sums = [_sums(cells, row, n_classes) for row in (counts, *drawn)]
-    values = {name: np.array([score(*row) for row in sums]) for name, score in scores.items()}
+    scores = []
+    for row in (counts, *drawn):
+        matrix = np.zeros((n_classes, n_classes), dtype=np.int64)
+        matrix.ravel()[cells] = row
+        scores.append((mean_recall(matrix), mean_f1(matrix)))
+    values = dict(zip(("balanced_accuracy", "macro_f1"), np.array(scores).T, strict=True))
     return {name: interval_around(float(found[0]), found[1:]) for name, found in values.items()}
-
-
-def _sums(cells: Integers, counts: Integers, n_classes: int) -> tuple[Floats, Floats, Floats]:
-    """Hits, rows and predictions of each class."""
-    truth, answer = np.divmod(cells, n_classes)
-    weights = counts.astype(np.float64)
-    return (
-        np.bincount(truth, np.where(truth == answer, weights, 0.0), n_classes).astype(np.float64),
-        np.bincount(truth, weights, n_classes).astype(np.float64),
-        np.bincount(answer, weights, n_classes).astype(np.float64),
-    )
-
-
-def _balanced(hits: Floats, rows: Floats, _answers: Floats) -> float:
-    return float((hits[rows > 0] / rows[rows > 0]).mean())
-
-
-def _macro_f1(hits: Floats, rows: Floats, answers: Floats) -> float:
-    total = rows + answers
-    return float((2 * hits[total > 0] / total[total > 0]).mean())
 
 
 SCORES = {

@@ -44,11 +44,13 @@ def describe_difference(gap: Interval, metric: str, ours: str, other: str) -> st
             f"({gap.mean:+.4f} [{gap.lower:+.4f}, {gap.upper:+.4f}])."
         )
     direction = "higher" if gap.mean > 0 else "lower"
+    return f"{ours} has a {direction} {what} than {other}, by {_size(gap)}."
+
+
+def _size(gap: Interval) -> str:
+    """A difference that excludes zero, with its interval, without the sign."""
     low, high = sorted((abs(gap.lower), abs(gap.upper)))
-    return (
-        f"{ours} has a {direction} {what} than {other}, by {abs(gap.mean):.4f} "
-        f"[{low:.4f}, {high:.4f}]."
-    )
+    return f"{abs(gap.mean):.4f} [{low:.4f}, {high:.4f}]"
 
 
 def best(table: Table, metric: str) -> str:
@@ -88,9 +90,7 @@ def _change_words(change: Interval, rank: str) -> str:
     """Describe a change with its rank; it is significant if its interval excludes zero."""
     if not change.excludes_zero():
         return f"does not change significantly ({change:+.4f})"
-    direction = "rises" if change.mean > 0 else "falls"
-    low, high = sorted((abs(change.lower), abs(change.upper)))
-    return f"{direction} {rank}by {abs(change.mean):.4f} [{low:.4f}, {high:.4f}]"
+    return f"{'rises' if change.mean > 0 else 'falls'} {rank}by {_size(change)}"
 
 
 def _beside(level: Sequence[str], n_others: int) -> str:
@@ -120,9 +120,7 @@ def describe_confidence(confidence: Floats, is_right: Floats) -> str:
     gap = paired_interval(confidence, is_right)
     if not gap.excludes_zero():
         return f"neither over- nor underconfident ({gap:+.4f})"
-    low, high = sorted((abs(gap.lower), abs(gap.upper)))
-    direction = "over" if gap.mean > 0 else "under"
-    return f"{direction}confident by {abs(gap.mean):.4f} [{low:.4f}, {high:.4f}]"
+    return f"{'over' if gap.mean > 0 else 'under'}confident by {_size(gap)}"
 
 
 def quote_name(method: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -166,21 +166,8 @@ def train_vit(
             return model, trainer.run(checkpoint, fingerprint or {}, verbose)
 
 
-@dataclass
-class _History:
-    """The epochs so far, as a part of checkpoints."""
-
-    epochs: list[EpochMetrics] = field(default_factory=list)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"epochs": [asdict(epoch) for epoch in self.epochs]}
-
-    def load_state_dict(self, saved: dict[str, Any]) -> None:
-        self.epochs = [EpochMetrics(**epoch) for epoch in saved["epochs"]]
-
-
 class _Trainer:
-    """One training: its rows, steps and epochs."""
+    """One training: its rows, steps and epochs, which are a part of checkpoints."""
 
     def __init__(
         self,
@@ -203,10 +190,17 @@ class _Trainer:
         )
         self.generator = torch.Generator().manual_seed(config.seed + processes.rank)
         self.criterion = make_criterion(config.criterion, config.label_smoothing)
-        self.history, self.steps = _History(), Evaluation()
+        self.epochs: list[EpochMetrics] = []
+        self.steps = Evaluation()
         self.batches: Iterator[Tensor] = iter(())
         self.started = time.perf_counter()
         self.schedule = make_schedule(config, n_batches(len(self.train_rows), config.batch_size))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"epochs": [asdict(epoch) for epoch in self.epochs]}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        self.epochs = [EpochMetrics(**epoch) for epoch in saved["epochs"]]
 
     def run(
         self, checkpoint: str | Path | None, fingerprint: Mapping[str, Any], verbose: int
@@ -231,7 +225,7 @@ class _Trainer:
             schedule=self.schedule,
             clip=config.clip_grad_norm,
         )
-        extra_state: dict[str, Any] = {"log": self.history}
+        extra_state: dict[str, Any] = {"log": self}
         if isinstance(self.schedule, Plateau):
             extra_state["plateau"] = self.schedule
         outcome = train(
@@ -252,7 +246,7 @@ class _Trainer:
             processes=self.processes,
         )
         n_epochs = len(outcome.validation_losses) - 1  # without the initial state
-        epochs, best = self.history.epochs[:n_epochs], outcome.best_epoch
+        epochs, best = self.epochs[:n_epochs], outcome.best_epoch
         return VitTrainResult(epochs, best, outcome.was_interrupted, outcome.seconds)
 
     def _fingerprint(self) -> dict[str, Any]:
@@ -312,7 +306,7 @@ class _Trainer:
         return 1 - validation.top1 + loss / (1 + loss) / (2 * validation.n_rows)
 
     def _record(self, validation: Evaluation) -> None:
-        steps, number = self._sum_over_processes(self.steps), len(self.history.epochs) + 1
+        steps, number = self._sum_over_processes(self.steps), len(self.epochs) + 1
         if not math.isfinite(steps.loss + validation.loss):
             raise DivergedError(
                 f"Training diverged in epoch {number}: the loss is {steps.loss + validation.loss}. "
@@ -328,14 +322,14 @@ class _Trainer:
             validation_top5=validation.top5,
             seconds=time.perf_counter() - self.started,
         )
-        self.history.epochs.append(epoch)
+        self.epochs.append(epoch)
         if isinstance(self.schedule, Plateau):
             self.schedule.update(validation.loss)
 
     def report_epoch(self, _: TrainResult) -> None:
         """Call `on_epoch` in the first process."""
         if self.on_epoch is not None and self.processes.is_first:
-            self.on_epoch(self.history.epochs[-1])
+            self.on_epoch(self.epochs[-1])
 
     def _sum_over_processes(self, own: Evaluation) -> Evaluation:
         counts = [own.total_loss, own.n_top1, own.n_top5, own.n_rows]
