@@ -7,23 +7,14 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from attnknn.research.evaluation.report import REPORT, read_report, write_json
-from attnknn.research.evaluation.table import Table
+from attnknn.research.evaluation.table import Table, merged
 
 ROOT = Path(__file__).parent.parent
 COMMAND = "python -m experiments tables"
-
-
-def merged(tables: Iterable[Table]) -> Table:
-    """Tables of other methods of the same experiment as one, with the seeds that all have."""
-    tables = list(tables)
-    seeds = [seed for seed in tables[0].seeds if all(seed in table.seeds for table in tables)]
-    chosen = [table.with_seeds(seeds) for table in tables]
-    return replace(chosen[0], runs=tuple(run for table in chosen for run in table.runs))
 
 
 def write_pages(claims: dict[str, dict[str, Any]], results: Path) -> None:

@@ -194,6 +194,14 @@ def joined(tables: Iterable[Table]) -> Table:
     return replace(first, runs=tuple(run for table in tables for run in table.runs))
 
 
+def merged(tables: Iterable[Table]) -> Table:
+    """Tables of other methods of the same experiment as one, with the seeds that all have."""
+    tables = list(tables)
+    seeds = [seed for seed in tables[0].seeds if all(seed in table.seeds for table in tables)]
+    chosen = [table.with_seeds(seeds) for table in tables]
+    return replace(chosen[0], runs=tuple(run for table in chosen for run in table.runs))
+
+
 def _choices(table: Table) -> dict[str, dict[str, str]]:
     """Settings of the methods, which are the same for all seeds."""
     return {run.method: run.settings for run in table.runs}
