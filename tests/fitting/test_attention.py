@@ -145,11 +145,11 @@ def test_scores_in_training_are_the_scores_of_predict():
     assert np.allclose(losses, clf.calibration_.losses(shares, left_out.own), atol=1e-3)
 
 
-def test_many_queries_are_scored_as_few_are(monkeypatch):
+@pytest.mark.parametrize("terms", [("support", "prototypes"), TERMS])
+def test_many_queries_are_scored_as_few_are(terms, monkeypatch):
     X, y = blobs(60)
-    clf = AttnKNNClassifier(
-        8, attention=LearnedAttention(training=TrainConfig(epochs=1)), random_state=0
-    ).fit(X, y)
+    attention = LearnedAttention(terms=terms, training=TrainConfig(epochs=1))
+    clf = AttnKNNClassifier(8, attention=attention, random_state=0).fit(X, y)
     seen = clf.model_.leave_one_out().batch
     few = clf.attention_.scores(seen).neighbors
     monkeypatch.setattr("attnknn.attention.learned.FEW", 0)
