@@ -64,8 +64,9 @@ def test_code_that_runs_at_import_belongs_to_no_function(tmp_path):
 
 
 def test_a_larger_sample_contains_a_smaller_one_and_every_room():
-    small, large = (mutants.sampled(list(mutants.ROOMS), n, seed=0) for n in (30, 60))
-    for room in mutants.ROOMS:
+    rooms = ["vote", "editing"]
+    small, large = (mutants.sampled(rooms, n, seed=0) for n in (10, 20))
+    for room in rooms:
         keys = [{mutant.key for mutant in sample[room]} for sample in (small, large)]
         assert keys[0]
         assert keys[0] <= keys[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -46,6 +47,30 @@ def test_power_weights_are_those_of_the_distances_to_the_power(power):
     by_hand = PowerDistanceAttention(power=power)
     by_hand.temperature_, by_hand.prior_score_ = 0.7, -1.5
     assert np.array_equal(by_hand.weigh(seen).prior, attention.weigh(seen).prior)
+
+
+class ScalarFits:
+    """A stand-in for the fit: the loss grows with the distance from the best power."""
+
+    def __init__(self, attention, best, needed):
+        self.attention, self.best, self.needed = attention, best, needed
+
+    def sample(self, n_rows, n_neighbors):
+        assert n_rows > 10 * n_neighbors
+        return self
+
+    def fit_scalars(self):
+        return SimpleNamespace(loss=abs(self.attention.power_ - self.best))
+
+    def is_better(self, simple, rich):
+        return simple.loss - rich.loss > self.needed
+
+
+@pytest.mark.parametrize(("needed", "chosen"), [(0.3, 0.5), (0.6, 1.0)])
+def test_the_best_power_is_kept_if_it_is_significantly_better_than_one(needed, chosen):
+    attention = PowerDistanceAttention()
+    attention.fit_parameters(ScalarFits(attention, 0.5, needed))
+    assert attention.power_ == chosen
 
 
 def test_a_power_must_be_above_zero():
