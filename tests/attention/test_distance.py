@@ -56,7 +56,7 @@ class ScalarFits:
         self.attention, self.best, self.needed = attention, best, needed
 
     def sample(self, n_rows, n_neighbors):
-        assert n_rows > 10 * n_neighbors
+        assert n_rows > n_neighbors
         return self
 
     def fit_scalars(self):
