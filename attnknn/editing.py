@@ -60,7 +60,8 @@ def forget(model: FittedModel, ids: ArrayLike) -> FittedModel:
     if graph is not None and len(memory):
         graph.remove_entries(memory, positions)
     min_next_id = next_id(model)  # an id, once used, never names another row
-    return _next(model, graph, memory=memory, min_next_id=min_next_id)
+    kept = np.delete(np.arange(len(model.memory)), positions)
+    return _next(model, graph, kept, memory=memory, min_next_id=min_next_id)
 
 
 def relabel(model: FittedModel, ids: ArrayLike, labels: NDArray[Any]) -> FittedModel:
@@ -93,12 +94,21 @@ def label_codes(classes: NDArray[Any], labels: NDArray[Any]) -> Integers:
     return np.array([place[label] for label in labels.tolist()], dtype=np.int64)
 
 
-def _next(model: FittedModel, graph: NeighborGraph | None, **changes: Any) -> FittedModel:
-    """The next model: trust follows from the entries again, and the neighbor graph is kept."""
+def _next(
+    model: FittedModel,
+    graph: NeighborGraph | None,
+    kept: Integers | None = None,
+    **changes: Any,
+) -> FittedModel:
+    """The next model: trust follows from the entries again, and the neighbor graph is kept.
+
+    It begins with the entries of the given model, or with the `kept` ones.
+    """
     changes.setdefault("attention", model.attention.copy())  # caches of the states stay apart
     edited = replace(model, stored_trust=None, **changes)
     if graph is not None and graph.matches(edited.memory):
         edited.cached("graph", lambda: graph)
+    edited.attention.follow_edit(model, edited, kept)
     return edited
 
 

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnknn._limits import check_fits
-from attnknn.attention.base import Attention, NeighborBatch
+from attnknn.attention.base import Attention, NeighborBatch, Voters
+from attnknn.attention.direct import DirectAttention
 from attnknn.calibration import Calibration
 from attnknn.calibration.fitting import MAX_NEIGHBORS_FOR_NOISE, estimate_confusions
 from attnknn.encoders import Encoder
@@ -25,8 +26,10 @@ from attnknn.leave_one_out import (
     LeaveOneOutPredictions,
     Trust,
     leave_one_out_batch,
+    mean_of_nearest,
 )
 from attnknn.memory.base import Memory
+from attnknn.memory.entries import NO_GROUP, Entries
 from attnknn.memory.neighbor_graph import NeighborGraph
 from attnknn.records import Floats, Integers, Neighbors, Weights
 from attnknn.value_head import ValueHead
@@ -63,8 +66,8 @@ class FittedModel:
         Turns rows into embeddings.
     memory : Memory
         The entries and their search.
-    attention : Attention
-        Turns neighbors into weights.
+    attention : Attention or DirectAttention
+        Turns neighbors into weights, or finds the voters itself.
     calibration : Calibration
         Turns vote shares into probabilities.
     n_neighbors : int
@@ -96,7 +99,7 @@ class FittedModel:
 
     encoder: Encoder
     memory: Memory
-    attention: Attention
+    attention: Attention | DirectAttention
     calibration: Calibration
     n_neighbors: int
     classes: NDArray[Any]
@@ -130,6 +133,21 @@ class FittedModel:
         value: _Value = self._cache[key]
         return value
 
+    def known(self, key: Any) -> Any:
+        """Look up a value that `cached` has computed.
+
+        Parameters
+        ----------
+        key : hashable
+            Name of the value.
+
+        Returns
+        -------
+        object
+            The value, or None if it was not computed yet.
+        """
+        return self._cache.get(key)
+
     # Answers to queries
 
     @property
@@ -140,14 +158,21 @@ class FittedModel:
 
     @property
     def rows_at_once(self) -> int:
-        """Number of rows that are answered together; fewer if there are many classes or scores."""
+        """Number of rows that are answered together; fewer if there are many classes or voters."""
         n_scores = self.attention.n_scoring_heads * min(self.n_neighbors, len(self.memory))
+        if self.direct_attention is not None:
+            n_scores = len(self.memory)  # nearly all entries may share a leaf with a query
         return max(1, min(ROWS_AT_ONCE, CELLS_AT_ONCE // max(1, len(self.classes), n_scores)))
 
     @property
     def has_trained_encoder(self) -> bool:
         """Whether the encoder was trained on labels."""
         return self.encoder.is_trained
+
+    @property
+    def direct_attention(self) -> DirectAttention | None:
+        """The attention, if it finds its voters without a search."""
+        return self.attention if isinstance(self.attention, DirectAttention) else None
 
     def queries(self, X: Any) -> Queries:
         """Encode rows as the memory compares them.
@@ -193,6 +218,9 @@ class FittedModel:
         Answer
             Neighbors, weights, vote shares and probabilities.
         """
+        direct = self.direct_attention
+        if direct is not None:
+            return self._answer_of(direct.voters(self, queries), class_prior(self.counts))
         neighbors = self.memory.search_prepared(queries, self.n_neighbors)
         trust = self.entry_trust
         values = None if trust is None else trust[neighbors.positions]
@@ -214,9 +242,10 @@ class FittedModel:
         Answer
             Neighbors, weights, vote shares and probabilities.
         """
+        attention: Any = self.attention
         head = self.value_head
         with np.errstate(all="ignore"):  # what overflows is found below
-            weights = self.attention.weigh(batch)
+            weights = attention.weigh(batch)
             shares = vote(batch.neighbors.labels, weights, prior)
             probabilities = self.calibration.probabilities(shares)
             if head is not None:
@@ -281,11 +310,42 @@ class FittedModel:
         ndarray of shape (n_rows, n_classes)
             The probabilities of the next rows.
         """
-        if isinstance(queries, np.ndarray):
+        direct = self.direct_attention
+        if direct is not None:
+            yield from self._predict_directly(direct, queries)
+        elif isinstance(queries, np.ndarray):
             yield from (answer.probabilities for answer in self.answers(queries))
         else:
             for views in self.blocks_of_views(queries):
                 yield average_probabilities(views, self.view_calibration)
+
+    def predict_with_distance(self, queries: Queries, n_nearest: int = 1) -> tuple[Floats, Floats]:
+        """Class probabilities of queries, and how far the memory is from them.
+
+        Parameters
+        ----------
+        queries : ndarray of shape (n_queries, n_dimensions), or a sequence of them
+            Queries prepared by `memory`, or one array for each view; the distance is that of the
+            first view.
+        n_nearest : int, default=1
+            Number of entries over which the distance is averaged.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n_queries, n_classes)
+            As from `predict_proba`.
+        distances : ndarray of shape (n_queries,)
+            Mean distance to the nearest entries.
+        """
+        views = [queries] if isinstance(queries, np.ndarray) else list(queries)
+        if self.direct_attention is not None:
+            found = self.memory.search_prepared(views[0], n_nearest).distances
+            return self.predict_proba(queries), mean_of_nearest(found, n_nearest)
+        probabilities, nearest = [np.zeros((0, len(self.classes)))], [np.zeros(0)]
+        for answers in self.blocks_of_views(views):  # one search gives both
+            probabilities.append(average_probabilities(answers, self.view_calibration))
+            nearest.append(mean_of_nearest(answers[0].neighbors.distances, n_nearest))
+        return np.concatenate(probabilities), np.concatenate(nearest)
 
     @property
     def view_calibration(self) -> Calibration:
@@ -310,6 +370,24 @@ class FittedModel:
         step = self.rows_at_once
         for start in range(0, len(views[0]), step):
             yield [self.answer(view[start : start + step]) for view in views]
+
+    def _predict_directly(self, direct: DirectAttention, queries: Queries) -> Iterator[Floats]:
+        """Probabilities (B, C) of blocks of queries, without naming the voters."""
+        views = [queries] if isinstance(queries, np.ndarray) else queries
+        calibration = self.calibration if len(views) == 1 else self.view_calibration
+        step = max(1, min(ROWS_AT_ONCE, CELLS_AT_ONCE // len(self.classes)))
+        for start in range(0, len(views[0]), step):
+            blocks = (view[start : start + step] for view in views)
+            shares = [direct.shares(self, block) for block in blocks]
+            yield calibration.probabilities(
+                np.mean(shares, axis=0) if len(shares) > 1 else shares[0]
+            )
+
+    def _answer_of(self, voters: Voters, prior: Floats) -> Answer:
+        """The answer of voters that were found without a search."""
+        shares = vote(voters.neighbors.labels, voters.weights, prior)
+        probabilities = self.calibration.probabilities(shares)
+        return Answer(voters.neighbors, voters.weights, prior, shares, probabilities)
 
     # Leave-one-out
 
@@ -385,7 +463,61 @@ class FittedModel:
         Answer
             Its prior leaves out each entry, too.
         """
+        direct = self.direct_attention
+        if direct is not None:
+            return self._answer_of(direct.left_out_voters(self, left_out.rows), left_out.prior)
         return self.answer_batch(left_out.batch.nearest(self.n_neighbors), left_out.prior)
+
+    def answer_forgotten(self, entries: Entries) -> Answer:
+        """Answer entries that the memory no longer has, without the votes of their groups.
+
+        Parameters
+        ----------
+        entries : Entries
+            Forgotten entries, with prepared embeddings.
+
+        Returns
+        -------
+        Answer
+            One row for each of them.
+        """
+        prior, direct = class_prior(self.counts), self.direct_attention
+        if direct is not None:
+            return self._answer_of(direct.voters_of_forgotten(self, entries), prior)
+        remaining, own = self.memory.entries.groups, entries.groups[:, None]
+        grouped = remaining[remaining != NO_GROUP]
+        largest = int(np.unique(grouped, return_counts=True)[1].max(initial=0))
+        found = self.memory.search_prepared(entries.embeddings, self.n_neighbors + largest)
+        trust = None if self.entry_trust is None else self.entry_trust[found.positions]
+        batch = NeighborBatch.of(entries.embeddings, found, self.memory, trust)
+        batch = batch.restricted((own == NO_GROUP) | (remaining[found.positions] != own))
+        return self.answer_batch(batch.nearest(self.n_neighbors), prior)
+
+    def left_out_view_shares(self, rows: Integers, view: Vectors) -> Floats:
+        """Vote shares of entries in another view, each left out of its own voters.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n,)
+            Positions of the entries.
+        view : ndarray of shape (n, n_dimensions)
+            Their embeddings in the view, prepared by `memory`.
+
+        Returns
+        -------
+        ndarray of shape (n, n_classes)
+            They sum to one in each row.
+        """
+        direct = self.direct_attention
+        if direct is not None:
+            return direct.left_out_shares(self, rows, view)
+        prior = class_prior(self.counts, self.memory.entries.labels[rows])
+        trust = self.trust()
+        neighbors = self.memory.search_prepared(view, self.n_neighbors, exclude=rows)
+        values = None if trust is None else trust.without(rows, neighbors)
+        attention: Any = self.attention
+        weights = attention.weigh(NeighborBatch.of(view, neighbors, self.memory, values))
+        return vote(neighbors.labels, weights, prior)
 
     def predict_left_out(self, left_out: LeaveOneOutBatch) -> LeaveOneOutPredictions:
         """Leave-one-out probabilities of entries.
@@ -403,9 +535,32 @@ class FittedModel:
         _check_size("The leave-one-out probabilities", len(left_out), len(self.classes))
         step = self.rows_at_once
         parts = [left_out.part(slice(b, b + step)) for b in range(0, max(1, len(left_out)), step)]
-        found = np.concatenate([self.answer_left_out(part).probabilities for part in parts])
+        found = np.concatenate([self._left_out_probabilities(part) for part in parts])
         distances = left_out.batch.neighbors.distances
         return LeaveOneOutPredictions(left_out.rows, left_out.own, found, distances)
+
+    def left_out_shares(self, left_out: LeaveOneOutBatch) -> Floats:
+        """Vote shares of entries by leave-one-out.
+
+        Parameters
+        ----------
+        left_out : LeaveOneOutBatch
+            Entries with their neighbors.
+
+        Returns
+        -------
+        ndarray of shape (n_entries, n_classes)
+            They sum to one in each row.
+        """
+        direct = self.direct_attention
+        if direct is None:
+            return self.answer_left_out(left_out).shares
+        return direct.left_out_shares(self, left_out.rows)
+
+    def _left_out_probabilities(self, part: LeaveOneOutBatch) -> Floats:
+        if self.direct_attention is None:
+            return self.answer_left_out(part).probabilities
+        return self.calibration.probabilities(self.left_out_shares(part))
 
     def held_out_predictions(
         self,
@@ -433,6 +588,7 @@ class FittedModel:
         rows = np.flatnonzero(self.memory.entries.held_out | includes_trained)
         is_sample = samples and len(rows) > MAX_LEFT_OUT
         k = min(n_neighbors or self.n_neighbors, self.n_neighbors)
+        k = self.n_neighbors if self.direct_attention is not None else k
 
         def compute() -> LeaveOneOutPredictions:
             chosen = self._sample(rows) if is_sample else rows

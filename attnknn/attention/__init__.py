@@ -3,8 +3,10 @@
 `DistanceAttention` weighs by a fitted Gaussian kernel and needs no training;
 `PowerDistanceAttention` also fits the shape of the kernel. `LearnedAttention` trains projections
 and score terms so that the vote predicts the labels. `UniformAttention` is the classical vote.
-`KEnsembleAttention` and `AdaptiveAttention` combine several numbers of neighbors. A class of your
-own derives from `Attention` and is registered by `attnknn.registry.register`.
+`KEnsembleAttention` and `AdaptiveAttention` combine several numbers of neighbors.
+`ForestAttention` lets the entries vote that share a leaf with the query in the trees of a forest.
+A class of your own derives from `Attention`, or from `DirectAttention` if it finds its voters
+itself, and is registered by `attnknn.registry.register`.
 """
 
 from __future__ import annotations
@@ -13,10 +15,13 @@ from typing import cast
 
 from sklearn.base import clone
 
-from attnknn.attention.base import Attention, NeighborBatch, Scores
+from attnknn.attention.base import Attention, Head, NeighborBatch, Scores
+from attnknn.attention.direct import DirectAttention
 from attnknn.attention.distance import DistanceAttention, PowerDistanceAttention, UniformAttention
+from attnknn.attention.forest import ForestAttention
 from attnknn.attention.k_ensemble import AdaptiveAttention, KEnsembleAttention
 from attnknn.attention.learned import LearnedAttention
+from attnknn.attention.mixture import MixtureAttention
 from attnknn.errors import InvalidSettingError
 from attnknn.records import Weights
 from attnknn.registry import find
@@ -24,9 +29,12 @@ from attnknn.registry import find
 __all__ = [
     "AdaptiveAttention",
     "Attention",
+    "DirectAttention",
     "DistanceAttention",
+    "ForestAttention",
     "KEnsembleAttention",
     "LearnedAttention",
+    "MixtureAttention",
     "NeighborBatch",
     "PowerDistanceAttention",
     "Scores",
@@ -36,17 +44,17 @@ __all__ = [
 ]
 
 
-def make_attention(attention: str | Attention) -> Attention:
+def make_attention(attention: str | Head) -> Attention | DirectAttention:
     """Create an unfitted attention from its name, or clone the one given.
 
     Parameters
     ----------
-    attention : str or Attention
-        A registered name such as "distance" or "learned", or an attention.
+    attention : str, Attention or DirectAttention
+        A registered name such as "distance" or "forest", or an attention.
 
     Returns
     -------
-    Attention
+    Attention or DirectAttention
         The unfitted attention.
 
     Raises
@@ -59,10 +67,10 @@ def make_attention(attention: str | Attention) -> Attention:
     >>> make_attention("distance")
     DistanceAttention()
     """
-    if isinstance(attention, Attention):
-        return cast(Attention, clone(attention))
+    if isinstance(attention, Head):
+        return cast("Attention | DirectAttention", clone(attention))
     if not isinstance(attention, str):
         raise InvalidSettingError(
             f"`attention` must be a short name or an `Attention`, got {type(attention).__name__}."
         )
-    return cast(Attention, find("attention", attention, "auto")())
+    return cast("Attention | DirectAttention", find("attention", attention, "auto")())

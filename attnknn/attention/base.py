@@ -17,6 +17,7 @@ from attnknn.registry import Option
 
 if TYPE_CHECKING:
     from attnknn._stored import Tensors
+    from attnknn.model import FittedModel
 
 
 @dataclass(frozen=True)
@@ -234,84 +235,35 @@ class ScalarFit(Protocol):
         """Whether the fit `rich` is better than `simple` beyond chance."""
 
 
-class Attention(ABC, BaseEstimator):
-    """Base class of attentions: weights of the neighbors and the prior by a softmax over scores.
+@dataclass(frozen=True)
+class Voters:
+    """The entries that vote for B queries, with their weights."""
 
-    Every attention has a `temperature_`, which divides the neighbors' scores, and a
-    `prior_score_`, which is added to the prior's: calibration fits these two. A subclass implements
-    `scores`; decorated with `attnknn.registry.register("attention", name)` it is known by that
-    name everywhere. All other methods have defaults.
+    neighbors: Neighbors
+    weights: Weights
+
+
+class Head(ABC, BaseEstimator):
+    """What all attentions share: how they are registered, stored, and follow an edit.
+
+    Derive from `Attention` to weigh the neighbors that the memory finds, and from
+    `DirectAttention` to find the voters in another way, as trees do.
 
     Attributes
     ----------
-    temperature_ : float
-        Larger values make the weights more equal.
     prior_score_ : float
         Larger values give the prior more weight.
-    fitted_by : {'nothing', 'scalars', 'training'}
-        What `fit` does: nothing, fit the scalars by leave-one-out, or train by gradient.
-    chooses_n_neighbors : bool
-        Whether `fit` chooses the number of neighbors by leave-one-out.
-    needs_trust : bool
-        Whether the batch must carry the trust of each neighbor.
-    n_scoring_heads : int
-        Number of scores that each neighbor gets.
     options : tuple of Option
         Command-line options of `attnknn fit` for this attention.
-
-    Examples
-    --------
-    >>> from attnknn import AttnKNNClassifier
-    >>> class LinearAttention(Attention):
-    ...     def scores(self, batch):
-    ...         distances = np.where(batch.neighbors.mask, batch.neighbors.distances, 0.0)
-    ...         return Scores(-distances[:, None, :], np.zeros((len(distances), 1)))
-    >>> clf = AttnKNNClassifier(2, attention=LinearAttention())
-    >>> clf.fit([[0.0], [1.0], [5.0], [6.0]], ["a", "a", "b", "b"]).predict([[4.0]]).tolist()
-    ['b']
     """
 
     registered_name: ClassVar[str]
     options: ClassVar[tuple[Option, ...]] = ()
-    fitted_by: ClassVar[Literal["nothing", "scalars", "training"]] = "scalars"
-    chooses_n_neighbors: ClassVar[bool] = True
+    searches: ClassVar[bool] = True
     temperature_: float = 1.0
     prior_score_: float = 0.0
     needs_trust: bool = False
     n_scoring_heads: int = 1
-
-    @abstractmethod
-    def scores(self, batch: NeighborBatch) -> Scores:
-        """Score the neighbors before temperature, sample weight and prior score are applied.
-
-        Parameters
-        ----------
-        batch : NeighborBatch
-            Queries and their neighbors.
-
-        Returns
-        -------
-        Scores
-            Scores of the neighbors and of the prior.
-        """
-
-    def prepare_fit(self, n_neighbors: int) -> None:
-        """Check the settings before a fit.
-
-        Parameters
-        ----------
-        n_neighbors : int
-            Largest number of neighbors that the fit searches.
-        """
-
-    def fit_parameters(self, problem: ScalarFit) -> None:
-        """Fit what the attention has beyond temperature and prior score; by default nothing.
-
-        Parameters
-        ----------
-        problem : attnknn.attention.base.ScalarFit
-            Leave-one-out rows, and a fit of temperature and prior score.
-        """
 
     def state(self) -> tuple[dict[str, Any], Tensors]:
         """Return what was fitted, for a model folder; `restore` receives it again.
@@ -372,6 +324,89 @@ class Attention(ABC, BaseEstimator):
             A shallow copy.
         """
         return copy(self)
+
+    def follow_edit(self, before: FittedModel, after: FittedModel, kept: Integers | None) -> None:
+        """Move what was computed for the entries of one model on to the next; by default nothing.
+
+        Parameters
+        ----------
+        before, after : FittedModel
+            The models before and after an edit.
+        kept : ndarray of shape (n,) or None
+            Positions in `before` of the entries that `after` begins with; None is all.
+        """
+
+
+class Attention(Head):
+    """Base class of attentions: weights of the neighbors and the prior by a softmax over scores.
+
+    Every attention has a `temperature_`, which divides the neighbors' scores, and a
+    `prior_score_`, which is added to the prior's: calibration fits these two. A subclass implements
+    `scores`; decorated with `attnknn.registry.register("attention", name)` it is known by that
+    name everywhere. All other methods have defaults.
+
+    Attributes
+    ----------
+    temperature_ : float
+        Larger values make the weights more equal.
+    prior_score_ : float
+        Larger values give the prior more weight.
+    fitted_by : {'nothing', 'scalars', 'training'}
+        What `fit` does: nothing, fit the scalars by leave-one-out, or train by gradient.
+    chooses_n_neighbors : bool
+        Whether `fit` chooses the number of neighbors by leave-one-out.
+    needs_trust : bool
+        Whether the batch must carry the trust of each neighbor.
+    options : tuple of Option
+        Command-line options of `attnknn fit` for this attention.
+
+    Examples
+    --------
+    >>> from attnknn import AttnKNNClassifier
+    >>> class LinearAttention(Attention):
+    ...     def scores(self, batch):
+    ...         distances = np.where(batch.neighbors.mask, batch.neighbors.distances, 0.0)
+    ...         return Scores(-distances[:, None, :], np.zeros((len(distances), 1)))
+    >>> clf = AttnKNNClassifier(2, attention=LinearAttention())
+    >>> clf.fit([[0.0], [1.0], [5.0], [6.0]], ["a", "a", "b", "b"]).predict([[4.0]]).tolist()
+    ['b']
+    """
+
+    fitted_by: ClassVar[Literal["nothing", "scalars", "training"]] = "scalars"
+    chooses_n_neighbors: ClassVar[bool] = True
+
+    @abstractmethod
+    def scores(self, batch: NeighborBatch) -> Scores:
+        """Score the neighbors before temperature, sample weight and prior score are applied.
+
+        Parameters
+        ----------
+        batch : NeighborBatch
+            Queries and their neighbors.
+
+        Returns
+        -------
+        Scores
+            Scores of the neighbors and of the prior.
+        """
+
+    def prepare_fit(self, n_neighbors: int) -> None:
+        """Check the settings before a fit.
+
+        Parameters
+        ----------
+        n_neighbors : int
+            Largest number of neighbors that the fit searches.
+        """
+
+    def fit_parameters(self, problem: ScalarFit) -> None:
+        """Fit what the attention has beyond temperature and prior score; by default nothing.
+
+        Parameters
+        ----------
+        problem : attnknn.attention.base.ScalarFit
+            Leave-one-out rows, and a fit of temperature and prior score.
+        """
 
     def weigh(self, batch: NeighborBatch) -> Weights:
         """Compute the weights of the neighbors and of the prior, averaged over heads.

@@ -25,8 +25,7 @@ from attnknn.conformal.decisions import (
 from attnknn.conformal.jackknife import Jackknife
 from attnknn.conformal.sets import PredictionSets, members
 from attnknn.errors import InvalidSettingError
-from attnknn.leave_one_out import mean_of_nearest
-from attnknn.model import FittedModel, Queries, Vectors, average_probabilities
+from attnknn.model import FittedModel, Queries
 from attnknn.records import Booleans, Floats
 
 METHODS = ("leave_one_out", "split", "jackknife+")
@@ -57,6 +56,12 @@ def predict_sets_by_jackknife(
         raise InvalidSettingError(
             "`method='jackknife+'` asks about each row once, but this encoder averages "
             f"{len(queries)} views. Use `method='split'`, or an encoder with one view."
+        )
+    if model.direct_attention is not None:
+        raise InvalidSettingError(
+            "`method='jackknife+'` answers again without each neighbor, which needs an attention "
+            f"that searches the memory, such as 'distance', got "
+            f"{type(model.attention).__name__}. Use `method='leave_one_out'` or 'split'."
         )
     found = model.held_out_predictions(samples=not spec.by_class)
     spec.check_examples(found.own, model.classes)
@@ -130,7 +135,7 @@ def decide_queries(
         threshold = max(threshold, _min_confidence(model, max_risk, novelty_level, n_nearest))
     known = model.held_out_predictions().nearest(n_nearest)
     _warn_if_novelty_is_undetectable(novelty_level, len(known))
-    probabilities, nearest = _answers_with_distance(model, queries, n_nearest)
+    probabilities, nearest = model.predict_with_distance(queries, n_nearest)
     return decide(
         probabilities,
         novelty_p_values(nearest, known),
@@ -151,18 +156,6 @@ def _min_confidence(
         return confidence_for_risk(found.part(is_known), max_risk, model.confusions())
 
     return model.cached(("confidence", max_risk, novelty_level, n_nearest), compute)
-
-
-def _answers_with_distance(
-    model: FittedModel, queries: Queries, n_nearest: int
-) -> tuple[Floats, Floats]:
-    """Probabilities (n, C) and mean distance (n,) to the nearest entries, by one search."""
-    views: list[Vectors] = [queries] if isinstance(queries, np.ndarray) else list(queries)
-    probabilities, nearest = [np.zeros((0, len(model.classes)))], [np.zeros(0)]
-    for answers in model.blocks_of_views(views):
-        probabilities.append(average_probabilities(answers, model.view_calibration))
-        nearest.append(mean_of_nearest(answers[0].neighbors.distances, n_nearest))
-    return np.concatenate(probabilities), np.concatenate(nearest)
 
 
 def _warn_if_novelty_is_undetectable(novelty_level: float, n_held_out: int) -> None:

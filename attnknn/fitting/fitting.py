@@ -10,9 +10,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from attnknn.attention import Attention, DistanceAttention, LearnedAttention, make_attention
+from attnknn.attention import (
+    Attention,
+    DirectAttention,
+    DistanceAttention,
+    LearnedAttention,
+    Scores,
+    make_attention,
+)
 from attnknn.attention.learned import reason_not_to_learn
-from attnknn.calibration import Calibration, CalibrationFit, fit
+from attnknn.calibration import Calibration, CalibrationBatch, CalibrationFit, fit
 from attnknn.calibration.fitting import (
     MAX_NEIGHBORS_FOR_NOISE,
     MIN_NOISE,
@@ -23,8 +30,9 @@ from attnknn.calibration.fitting import (
     is_significantly_better,
     sample_rows,
 )
+from attnknn.calibration.mixing import fit_mixing
 from attnknn.encoders import Encoder
-from attnknn.errors import InvalidInputError
+from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.fitting.holdout import Gain, clusters_of, trained_rows
 from attnknn.fitting.report import FitReport, describe
 from attnknn.leave_one_out import LeaveOneOutBatch, Trust, leave_one_out_batch
@@ -140,6 +148,12 @@ class _Fitting:
         if isinstance(attention, str) and attention == "auto":
             return self.by_the_better()
         made = make_attention(attention)
+        if isinstance(made, DirectAttention):
+            return self.direct(made, "requested")
+        return self.searching(made)
+
+    def searching(self, made: Attention) -> _Fit:
+        """Fit the attention that was asked for, which weighs the neighbors that are found."""
         made.prepare_fit(self.settings.n_neighbors)
         if made.fitted_by == "training":
             return self.learned(made, is_requested=True)
@@ -174,19 +188,64 @@ class _Fitting:
 
     def unfitted(self, attention: Attention) -> _Fit:
         """An attention without fitted parameters, such as the classical vote."""
-        model = self._model(attention, Calibration(), self.k)
-        return self._fit_of(model, self._left_out(), "requested; nothing is fitted")
+        model = self.model_of(attention, Calibration(), self.k)
+        return self._fit_of(
+            model, self.left_out(self.known_held_out), "requested; nothing is fitted"
+        )
 
     def by_scalars(self, attention: Attention, reason: str) -> _Fit:
         """A few scalars fitted by leave-one-out: every entry is held out."""
         if len(self.memory) < 2:
             for name, value in _fixed(attention).items():
                 setattr(attention, f"{name}_", value)
-            model = self._model(attention, Calibration(), self.k)
-            return self._fit_of(model, self._left_out(), "one entry only, nothing to fit")
-        left_out = self._left_out()
+            model = self.model_of(attention, Calibration(), self.k)
+            return self._fit_of(
+                model, self.left_out(self.known_held_out), "one entry only, nothing to fit"
+            )
+        left_out = self.left_out(self.known_held_out)
         model, _ = self._fit_scalars(attention, left_out)
         return self._fit_of(model, left_out, reason)
+
+    def direct(self, attention: DirectAttention, reason: str) -> _Fit:
+        """An attention that finds its voters itself; the prior and the map are fitted after it."""
+        if self.settings.value_head:
+            raise InvalidSettingError(
+                "`value_head=True` needs an attention that searches the memory, such as "
+                f"'distance', got {type(attention).__name__}."
+            )
+        problem = _DirectFit(self, int(self.generator.integers(2**31)))
+        attention.fit_entries(problem)
+        attention.prior_score_ = -np.inf
+        model, left_out = self.model_of(attention, Calibration(), self.k), problem.left_out()
+        if self.settings.calibration is not None and len(self.memory) > 1:
+            fitted = self._fit_shares(attention, model.left_out_shares(left_out), left_out)
+            attention.prior_score_ = fitted.prior_score
+            model = replace(model, calibration=fitted.calibration)  # without caches
+        return self._fit_of(model, left_out, reason, problem.held_out)
+
+    def _fit_shares(
+        self, attention: DirectAttention, shares: Floats, left_out: LeaveOneOutBatch
+    ) -> CalibrationFit:
+        """Fit the prior's weight, probability map and label noise for given vote shares (B, C).
+
+        A class votes like one neighbor of its label whose weight is the class's share.
+        """
+        with np.errstate(divide="ignore"):
+            scores = Scores(np.log(shares)[:, None, :], np.zeros((len(shares), 1)))
+        batch = CalibrationBatch(
+            scores=scores,
+            log_sample_weight=np.zeros(shares.shape),
+            labels=np.tile(np.arange(shares.shape[1]), (len(shares), 1)),
+            mask=np.ones(shares.shape, dtype=bool),
+            own=left_out.own,
+            prior=left_out.prior,
+        )
+        return fit(
+            batch,
+            label_noise=self.settings.label_noise,
+            fits_map=self.settings.calibration == "auto",
+            fixed=_fixed(attention) | {"temperature": 1.0},
+        )
 
     def learned(self, attention: Any, *, is_requested: bool) -> _Fit:
         """Distance attention, then trained attention; the better one, or the one requested."""
@@ -217,7 +276,7 @@ class _Fitting:
         if not (is_requested or comparison.is_better):
             reason = f"learned weights are not significantly better, {comparison.words}"
             return self._fit_of(distance, self._unseen(left_out), reason)
-        model = self._model(attention, fitted.calibration, self.k, trust)
+        model = self.model_of(attention, fitted.calibration, self.k, trust)
         held_out = self.known_held_out
         if held_out is None:
             held_out = np.ones(len(self.memory), dtype=bool)
@@ -226,10 +285,10 @@ class _Fitting:
         reason = f"{why}, {comparison.words}"
         return replace(self._fit_of(model, held_out_rows, reason, held_out), trust=trust)
 
-    def _left_out(self) -> LeaveOneOutBatch:
+    def left_out(self, held_out: Booleans | None) -> LeaveOneOutBatch:
         """A sample of held-out entries with their neighbors: enough for a few scalars."""
         rows = np.arange(len(self.memory))
-        rows = rows if self.known_held_out is None else rows[self.known_held_out]
+        rows = rows if held_out is None else rows[held_out]
         return leave_one_out_batch(self.memory, self.counts, self.k, rows[self._sample(len(rows))])
 
     def _unseen(self, left_out: LeaveOneOutBatch) -> LeaveOneOutBatch:
@@ -250,7 +309,7 @@ class _Fitting:
         k = self._best_k(attention, left_out)
         fitted = self.fit_at(attention, left_out, k)
         _apply(fitted, attention)
-        return self._model(attention, fitted.calibration, k), fitted
+        return self.model_of(attention, fitted.calibration, k), fitted
 
     def _best_k(self, attention: Attention, left_out: LeaveOneOutBatch) -> int:
         """The K with the lowest leave-one-out log-loss on a part of the rows."""
@@ -372,8 +431,12 @@ class _Fitting:
         _apply(fitted, attention)
         return fitted
 
-    def _model(
-        self, attention: Attention, calibration: Calibration, k: int, trust: Trust | None = None
+    def model_of(
+        self,
+        attention: Attention | DirectAttention,
+        calibration: Calibration,
+        k: int,
+        trust: Trust | None = None,
     ) -> FittedModel:
         if k >= len(self.memory) - 1:
             k = self.settings.n_neighbors  # all entries vote now; a growing memory uses the K asked
@@ -399,6 +462,33 @@ class _Fitting:
         if held_out is None:
             held_out = np.ones(len(self.memory), dtype=bool)
         return _Fit(model, held_out, describe(model, left_out, reason))
+
+
+class _DirectFit:
+    """The `DirectFit` that an attention receives in `fit_entries`."""
+
+    def __init__(self, fitting: _Fitting, random_state: int) -> None:
+        self._fitting, self.random_state, self.memory = fitting, random_state, fitting.memory
+        self.held_out = fitting.known_held_out  # (N,) by all that was fitted; None is all
+
+    def fit_searching(self, attention: Attention) -> int:
+        """Fit an attention that searches; returns the number of neighbors it uses."""
+        fitted = self._fitting.searching(attention)
+        attention.__dict__.update(vars(fitted.model.attention))
+        if not fitted.held_out.all():
+            self.held_out = fitted.held_out & (True if self.held_out is None else self.held_out)
+        return fitted.model.n_neighbors
+
+    def left_out(self) -> LeaveOneOutBatch:
+        """A sample of the entries that are held out, with their neighbors."""
+        return self._fitting.left_out(self.held_out)
+
+    def fit_mixing(self, attention: DirectAttention, shares_of: Any) -> Floats:
+        """Weights (H,) of votes in their mixture, by the likelihood of leave-one-out rows."""
+        left_out = self.left_out()
+        model = self._fitting.model_of(attention, Calibration(), self._fitting.k)
+        shares = shares_of(model, left_out.rows)
+        return fit_mixing(shares, left_out.own, left_out.prior)
 
 
 class _ScalarFit:
@@ -437,7 +527,7 @@ def _halvings(k: int) -> list[int]:
     return sizes
 
 
-def _fixed(attention: Attention) -> dict[str, float]:
+def _fixed(attention: Attention | DirectAttention) -> dict[str, float]:
     """What the user set by hand and calibration must leave alone."""
     chosen = {
         "temperature": getattr(attention, "temperature", None),

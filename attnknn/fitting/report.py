@@ -137,8 +137,11 @@ def describe(parts: FittedModel, left_out: LeaveOneOutBatch, reason: str) -> Fit
     """The report for a fitted model, measured on leave-one-out entries."""
     left_out = left_out.nearest(parts.n_neighbors)
     neighbors = left_out.batch.neighbors
-    answer = parts.answer_left_out(left_out)
-    has_own = ((neighbors.labels == left_out.own[:, None]) & neighbors.mask).any(axis=1)
+    shares = parts.left_out_shares(left_out)
+    some = left_out.part(slice(parts.rows_at_once))  # more would not change the means below
+    voters = parts.answer_left_out(some)
+    found = voters.neighbors
+    has_own = ((found.labels == some.own[:, None]) & found.mask).any(axis=1)
     nearest = left_out.batch.entries[neighbors.positions[:, :1]]  # (B, 1, D)
     is_copy = (nearest == left_out.batch.queries[:, None]).all(axis=2) & neighbors.mask[:, :1]
     return FitReport(
@@ -146,10 +149,10 @@ def describe(parts: FittedModel, left_out: LeaveOneOutBatch, reason: str) -> Fit
         reason=reason,
         n_neighbors=min(parts.n_neighbors, len(parts.memory)),
         n_rows=len(left_out),
-        effective_neighbors=_mean(answer.weights.effective_neighbors),
+        effective_neighbors=_mean(voters.weights.effective_neighbors),
         oracle_accuracy=_mean(has_own),
-        accuracy=_mean(answer.probabilities.argmax(axis=1) == left_out.own),
-        log_loss=_mean(parts.calibration.losses(answer.shares, left_out.own)),
+        accuracy=_mean(parts.calibration.probabilities(shares).argmax(axis=1) == left_out.own),
+        log_loss=_mean(parts.calibration.losses(shares, left_out.own)),
         label_noise=parts.calibration.label_noise,
         exponent=parts.calibration.exponent,
         duplicates=_mean(is_copy.any(axis=1)),

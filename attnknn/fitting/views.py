@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-from attnknn.attention.base import NeighborBatch
 from attnknn.calibration.likelihood import PENALTY, pseudo_row_loss
 from attnknn.model import FittedModel
-from attnknn.records import Floats, Integers
-from attnknn.vote import class_prior, vote
+from attnknn.records import Integers
+from attnknn.vote import class_prior
 
 MAX_ROWS = 5_000  # one scalar needs no more, and each is embedded once for each view
 MAX_LOG_FACTOR = 2.0
@@ -27,7 +26,8 @@ def views_factor(parts: FittedModel, rows: Integers, views: Sequence[NDArray[np.
     """
     own = parts.memory.entries.labels[rows]
     prior = class_prior(parts.counts)
-    shares = np.mean([left_out_shares(parts, rows, view) for view in views], axis=0)
+    prepared = (parts.memory.prepare(view) for view in views)
+    shares = np.mean([parts.left_out_view_shares(rows, view) for view in prepared], axis=0)
 
     def loss(log_factor: float) -> float:
         exponent = parts.calibration.exponent * float(np.exp(log_factor))
@@ -38,13 +38,3 @@ def views_factor(parts: FittedModel, rows: Integers, views: Sequence[NDArray[np.
 
     found = minimize_scalar(loss, bounds=(-MAX_LOG_FACTOR, MAX_LOG_FACTOR), method="bounded")
     return float(np.exp(found.x))
-
-
-def left_out_shares(parts: FittedModel, rows: Integers, view: NDArray[np.float32]) -> Floats:
-    """Vote shares (n, C) of entries in another view, each left out of its own neighbors."""
-    memory, trust = parts.memory, parts.trust()
-    queries = memory.prepare(view)
-    neighbors = memory.search_prepared(queries, parts.n_neighbors, exclude=rows)
-    values = None if trust is None else trust.without(rows, neighbors)
-    weights = parts.attention.weigh(NeighborBatch.of(queries, neighbors, memory, values))
-    return vote(neighbors.labels, weights, class_prior(parts.counts, memory.entries.labels[rows]))

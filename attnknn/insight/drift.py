@@ -339,14 +339,8 @@ def score_rows(clf: AttnKNNClassifier, X: Any, y: Any = None) -> DriftScores:
     model = clf.model_
     queries = model.memory.prepare(clf.embed(X))
     labels = _check_labels(y, len(queries), model.classes)
-    nearest, probabilities = [np.zeros(0)], [np.zeros((0, len(model.classes)))]
-    step = model.rows_at_once
-    for start in range(0, len(queries), step):
-        answer = model.answer(queries[start : start + step])
-        nearest.append(answer.neighbors.distances[:, 0])
-        probabilities.append(answer.probabilities)
-    of_labels = _score_labels(labels, np.concatenate(probabilities), model.classes)
-    return DriftScores(np.concatenate(nearest), of_labels)
+    probabilities, nearest = model.predict_with_distance(queries)
+    return DriftScores(nearest, _score_labels(labels, probabilities, model.classes))
 
 
 def _check_labels(y: Any, n_rows: int, classes: NDArray[Any]) -> list[Any]:

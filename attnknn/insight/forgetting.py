@@ -15,12 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attnknn._validation import Limits, check_at_least, check_flag, check_labels
-from attnknn.attention.base import NeighborBatch
 from attnknn.calibration import Calibration
 from attnknn.editing import label_codes, set_decay
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.insight.auditing import entry_values, vote_values
-from attnknn.memory.entries import NO_GROUP
 from attnknn.model import Answer, require_model
 from attnknn.records import Floats, Integers
 from attnknn.vote import class_prior
@@ -420,19 +418,10 @@ def answer_forgotten(
 
     Entries of the same group do not vote.
     """
-    entries, remaining = before.memory_.entries, after.memory_.entries
-    model = after.model_
-    groups = remaining.groups[remaining.groups != NO_GROUP]
-    largest = int(np.unique(groups, return_counts=True)[1].max(initial=0))
+    entries, model = before.memory_.entries, after.model_
     for start in range(0, len(rows), model.rows_at_once):
         chosen = rows[start : start + model.rows_at_once]
-        queries, own_groups = entries.embeddings[chosen], entries.groups[chosen][:, None]
-        neighbors = after.memory_.search_prepared(queries, model.n_neighbors + largest)
-        trust = None if model.entry_trust is None else model.entry_trust[neighbors.positions]
-        batch = NeighborBatch.of(queries, neighbors, model.memory, trust)
-        is_other = (own_groups == NO_GROUP) | (remaining.groups[neighbors.positions] != own_groups)
-        batch = batch.restricted(is_other).nearest(model.n_neighbors)
-        yield chosen, model.answer_batch(batch, class_prior(model.counts))
+        yield chosen, model.answer_forgotten(entries.take(chosen))
 
 
 def _change(own: Integers, before: Floats, after: Floats, calibration: Calibration) -> Change:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnknn._stored import Fields, Tensors, check_tensors, load_tensors, state_tensors
-from attnknn.attention import Attention
+from attnknn.attention import Attention, DirectAttention
+from attnknn.attention.base import Head
 from attnknn.encoders.image import ImageInference, ImageTraining
 from attnknn.errors import InvalidSettingError, ModelFolderError
 from attnknn.records import Integers
@@ -78,8 +79,10 @@ def to_plain(name: str, value: Any) -> Any:
         return value
     if isinstance(value, float) and np.isfinite(value):
         return value
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         return [to_plain(name, item) for item in value]
+    if isinstance(value, Head):
+        return part_to_plain("attention", value)
     shown = type(value).__name__ if not isinstance(value, float) else repr(value)
     raise InvalidSettingError(
         f"`{name}` must be a number, a string or None to be stored in a model folder, got {shown}."
@@ -89,7 +92,8 @@ def to_plain(name: str, value: Any) -> Any:
 def from_plain(name: str, value: Any) -> Any:
     """The setting that `to_plain` wrote."""
     if isinstance(value, dict):
-        return _record(name, value)
+        is_part = set(value) == {"name", "params"}
+        return part_from_plain("attention", value) if is_part else _record(name, value)
     if isinstance(value, list):
         return tuple(from_plain(name, item) for item in value)
     is_too_large = isinstance(value, int | float) and not abs(value) <= MAX_NUMBER
@@ -115,7 +119,7 @@ def _record(name: str, stored: dict[str, Any]) -> Any:
         raise ModelFolderError(f"The stored {name} cannot be read: {error!r}.") from error
 
 
-def attention_to_plain(attention: Attention) -> tuple[dict[str, Any], Tensors]:
+def attention_to_plain(attention: Head) -> tuple[dict[str, Any], Tensors]:
     """Name, settings, scalars and fitted values of an attention, and its tensors."""
     fitted, tensors = attention.state()
     stored = {
@@ -128,9 +132,11 @@ def attention_to_plain(attention: Attention) -> tuple[dict[str, Any], Tensors]:
     return stored, tensors
 
 
-def attention_from_plain(stored: Fields, tensors: Tensors, dim: int, n_classes: int) -> Attention:
+def attention_from_plain(
+    stored: Fields, tensors: Tensors, dim: int, n_classes: int
+) -> Attention | DirectAttention:
     """The fitted attention that `attention_to_plain` described."""
-    attention: Attention = part_from_plain("attention", stored.anything("part"))
+    attention: Attention | DirectAttention = part_from_plain("attention", stored.anything("part"))
     attention.temperature_ = stored.number("temperature", least=1e-300)
     attention.prior_score_ = stored.number("prior_score")
     try:
@@ -149,8 +155,9 @@ def without_prototypes(content: bytes, copies: Collection[bytes]) -> bytes:
     from attnknn.attention.scores import cleared_of_copies
 
     tensors = load(content)
-    if "prototypes" in tensors:
-        tensors["prototypes"] = cleared_of_copies(tensors["prototypes"], copies)
+    for name in tensors:
+        if name.rpartition(".")[2] == "prototypes":  # of a head in a mixture, after its number
+            tensors[name] = cleared_of_copies(tensors[name], copies)
     return save(tensors)
 
 

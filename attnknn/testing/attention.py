@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import json
 import pickle
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 
-from attnknn.attention import Attention, NeighborBatch, Weights, make_attention
+from attnknn.attention import (
+    Attention,
+    DirectAttention,
+    NeighborBatch,
+    Weights,
+    make_attention,
+)
+from attnknn.attention.base import Voters
 from attnknn.classifier import AttnKNNClassifier
 from attnknn.memory.base import Memory
+from attnknn.vote import class_prior, vote
 
 N_ROWS, WIDTH, N_CLASSES, K = 60, 4, 3, 8
 
 
 def check_attention(attention: Any, *, random_state: int = 0) -> None:
-    """Check that an attention keeps the contract of `attnknn.attention.Attention`.
+    """Check that an attention keeps the contract of `Attention` or `DirectAttention`.
 
     Parameters
     ----------
-    attention : str or Attention
+    attention : str, Attention or DirectAttention
         Anything that `make_attention` takes; it stays unfitted.
     random_state : int, default=0
         Seed of the test rows.
@@ -39,6 +48,9 @@ def check_attention(attention: Any, *, random_state: int = 0) -> None:
     given = make_attention(attention)
     classifier = _fitted(given, random_state)
     fitted = classifier.attention_
+    if isinstance(given, DirectAttention):
+        _check_direct(given, classifier, random_state)
+        return
     batch = _neighbor_batch(classifier.memory_, fitted, random_state)
     weights = fitted.weigh(batch)
     _check_scores(fitted, batch)
@@ -50,7 +62,7 @@ def check_attention(attention: Any, *, random_state: int = 0) -> None:
     _must(_same(again, weights), "two fits with one random state must have the same weights")
 
 
-def _fitted(attention: Attention, random_state: int) -> AttnKNNClassifier:
+def _fitted(attention: Any, random_state: int) -> AttnKNNClassifier:
     generator = np.random.default_rng(random_state)
     labels = np.arange(N_ROWS) % N_CLASSES
     rows = generator.normal(size=(N_ROWS, WIDTH)) + 2.0 * np.eye(N_CLASSES, WIDTH)[labels]
@@ -134,6 +146,68 @@ def _check_copies(
     restored.temperature_, restored.prior_score_ = fitted.temperature_, fitted.prior_score_
     restored.restore(json.loads(json.dumps(values)), tensors, WIDTH, N_CLASSES)
     _must(_same(restored.weigh(batch), weights), "`restore` must set what `state` returned")
+
+
+def _check_direct(given: DirectAttention, classifier: AttnKNNClassifier, random_state: int) -> None:
+    """The contract of an attention that finds its voters itself."""
+    model, rows = classifier.model_, np.arange(0, N_ROWS, 7)
+    fitted, prior = model.direct_attention, class_prior(model.counts)
+    assert fitted is not None
+    queries = np.random.default_rng(random_state + 1).normal(size=(9, WIDTH)).astype(np.float32)
+    left_out = fitted.left_out_voters(model, rows)
+    without = class_prior(model.counts, model.memory.entries.labels[rows])
+    pairs = {
+        "queries": (fitted.voters(model, queries), fitted.shares(model, queries), prior),
+        "entries": (left_out, fitted.left_out_shares(model, rows), without),
+    }
+    for name, (voters, shares, of_prior) in pairs.items():
+        _check_voters(voters, name)
+        counted = vote(voters.neighbors.labels, voters.weights, of_prior)
+        agree = np.allclose(counted, shares, rtol=0, atol=1e-9)
+        _must(agree, f"the shares of {name} must be those of their voters")
+    is_own = left_out.neighbors.positions == rows[:, None]
+    _must(not (is_own & left_out.neighbors.mask).any(), "an entry must not vote for itself")
+    forgotten = model.memory.entries.take(rows)
+    rest = replace(model, memory=_without(model.memory, rows))
+    _check_voters(fitted.voters_of_forgotten(rest, forgotten), "forgotten entries")
+    _check_direct_copies(given, classifier, queries, pairs["queries"][1])
+    again = _fitted(given, random_state).model_
+    same = np.array_equal(again.predict_proba(queries), model.predict_proba(queries))
+    _must(same, "two fits with one random state must have the same shares")
+
+
+def _check_voters(voters: Voters, name: str) -> None:
+    weights, mask = voters.weights.neighbors, voters.neighbors.mask
+    total = weights.sum(axis=1) + voters.weights.prior
+    _must(np.allclose(total, 1, rtol=0, atol=1e-12), f"the weights of {name} must sum to one")
+    _must(bool((weights >= 0).all()), f"the weights of {name} must not be negative")
+    _must(not weights[~mask].any(), "a place without an entry must have weight 0")
+    _must(bool((np.diff(weights, axis=1) <= 1e-12).all()), f"voters of {name} must be by weight")
+
+
+def _check_direct_copies(
+    given: DirectAttention, classifier: AttnKNNClassifier, queries: Any, shares: Any
+) -> None:
+    model, fitted = classifier.model_, classifier.attention_
+    _must(given.get_params() == clone(given).get_params(), "`clone` must keep the settings")
+    values, tensors = fitted.state()
+    restored = clone(given)
+    restored.temperature_, restored.prior_score_ = fitted.temperature_, fitted.prior_score_
+    restored.restore(json.loads(json.dumps(values)), tensors, WIDTH, N_CLASSES)
+    twins = {
+        "copy": fitted.copy(),
+        "a pickle": pickle.loads(pickle.dumps(fitted)),
+        "`restore`": restored,
+    }
+    for name, twin in twins.items():
+        found = twin.shares(replace(model, attention=twin), queries)
+        _must(np.array_equal(found, shares), f"{name} must give the same shares")
+
+
+def _without(memory: Memory, rows: Any) -> Memory:
+    smaller = copy(memory)
+    smaller.forget(memory.entries.ids[rows])
+    return smaller
 
 
 def _same(left: Weights, right: Weights) -> bool:

@@ -154,7 +154,9 @@ def test_many_neighbors_vote_under_the_noise_that_few_have_seen(label_noise, rng
     settings = FitSettings(400, "auto", label_noise, 0)
     fitting = _Fitting(clf.encoder_, clf.memory_, clf.classes_, settings, None)
     few = (
-        fitting._left_out().nearest(MAX_NEIGHBORS_FOR_NOISE).calibration_batch(DistanceAttention())
+        fitting.left_out(None)
+        .nearest(MAX_NEIGHBORS_FOR_NOISE)
+        .calibration_batch(DistanceAttention())
     )
     assert clf.fit_report_.n_neighbors > MAX_NEIGHBORS_FOR_NOISE
     seen = fit(few, label_noise=label_noise).calibration

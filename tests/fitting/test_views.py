@@ -9,7 +9,7 @@ from attnknn import AttnKNNClassifier
 from attnknn.encoders import ImageEncoder
 from attnknn.encoders.image import ImageTraining
 from attnknn.errors import InvalidSettingError
-from attnknn.fitting.views import left_out_shares, views_factor
+from attnknn.fitting.views import views_factor
 from attnknn.training.views import Views
 from attnknn.vote import class_prior
 from tests.fitting.shapes import shapes
@@ -67,7 +67,8 @@ def test_the_map_is_fitted_on_held_out_rows_after_averaging(several):
     rows = np.flatnonzero(several.held_out_)
     parts, calibration = several.model_, several.model_.view_calibration
     embedded = several.encoder_.embeddings(images[rows], VIEWS)
-    shares = np.mean([left_out_shares(parts, rows, view) for view in embedded], axis=0)
+    prepared = [parts.memory.prepare(view) for view in embedded]
+    shares = np.mean([parts.left_out_view_shares(rows, view) for view in prepared], axis=0)
 
     prior = class_prior(parts.counts)
 
