@@ -841,7 +841,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         if self.verbose > 1:
             from rich.console import Console
 
-            Console(stderr=True).print(str(model.report), highlight=False)
+            Console(stderr=True).print(str(model.report), highlight=False, markup=False)
         return model
 
     def _with_view_calibration(self, model: FittedModel, X: Any) -> FittedModel:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnknn import _display
+from attnknn._escape import visible
 from attnknn.model import Answer, FittedModel
 from attnknn.records import Floats
 
@@ -114,14 +115,14 @@ class Evidence:
             One line with the probabilities, one per neighbor, one for the prior.
         """
         n_shown = min(n_neighbors, len(self.ids))
-        lines = [f"{self.label}  (probabilities: {self._top_probabilities()})"]
+        lines = [f"{visible(self.label)}  (probabilities: {self._top_probabilities()})"]
         lines += [] if self.is_exact else [f"  {self.remark}"]
         lines += [" weight  label         distance  entry"]
         for i in range(n_shown):
-            payload = "" if self.payloads is None else f"  {self.payloads[i]}"
+            payload = "" if self.payloads is None else f"  {visible(self.payloads[i])}"
             lines.append(
-                f"  {self.weights[i]:.3f}  {self.labels[i]!s:<12} {self.distances[i]:9.4f}  "
-                f"#{self.ids[i]}{payload}"
+                f"  {self.weights[i]:.3f}  {visible(self.labels[i]):<12} {self.distances[i]:9.4f}  "
+                f"#{visible(self.ids[i])}{payload}"
             )
         if len(self.ids) > n_shown:
             n_rest = len(self.ids) - n_shown
@@ -229,7 +230,7 @@ class Evidence:
 
     def _top_probabilities(self) -> str:
         ranked = np.argsort(-self.probabilities, kind="stable")[:MAX_CLASSES]
-        return ", ".join(f"{self.classes[c]} {self.probabilities[c]:.3f}" for c in ranked)
+        return ", ".join(f"{visible(self.classes[c])} {self.probabilities[c]:.3f}" for c in ranked)
 
     def _by_class(self, values: Floats) -> dict[str, float]:
         return {str(name): float(v) for name, v in zip(self.classes, values, strict=True)}

@@ -20,7 +20,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = [
     ["errors"],
     ["registry"],
-    ["_atomic", "_cache", "_limits", "_optional", "_output_files", "_validation"],
+    ["_atomic", "_cache", "_escape", "_limits", "_optional", "_output_files", "_validation"],
     ["_display"],
     ["records"],
     ["_stored"],

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
+import traceback
 import warnings
 from typing import Any
 
 import click
 
 from attnknn import __version__
+from attnknn._escape import visible
 from attnknn.cli.commands import INVOKED, LazyGroup, in_flags
+from attnknn.cli.output import echo, echo_block
 
 SECTIONS = {
     "Train and predict": {
@@ -71,20 +75,23 @@ class _Main(LazyGroup):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
+        except click.ClickException as error:
+            error.message = visible(error.message)  # type: ignore[misc]
+            raise
+        except (click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
             message = None if ctx.params.get("traceback") else _one_line(error, ctx)
             if message is None:
                 raise
-            raise click.ClickException(message) from error
+            raise click.ClickException(visible(message)) from error
 
 
 @click.group(cls=_Main, sections=SECTIONS, context_settings=SETTINGS)
 @click.version_option(__version__, prog_name="attnknn")
 @click.option("--traceback", is_flag=True, help="Show the Python traceback of an error.")
 @click.pass_context
-def main(ctx: click.Context, traceback: bool) -> None:  # noqa: ARG001  (read by the group)
+def main(ctx: click.Context, /, **_: Any) -> None:
     """Nearest-neighbor classification with attention, calibrated and editable.
 
     A model stores its training examples as *entries*, each with an id. Every prediction is a
@@ -101,6 +108,7 @@ def main(ctx: click.Context, traceback: bool) -> None:  # noqa: ARG001  (read by
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     ctx.with_resource(warnings.catch_warnings())
     warnings.showwarning = _show_warning
+    sys.excepthook = _show_traceback
 
 
 def _one_line(error: Exception, ctx: click.Context) -> str | None:
@@ -130,5 +138,9 @@ def _with_flags(message: str, ctx: click.Context) -> str:
     return in_flags(message, fit, before="attnknn fit ")
 
 
+def _show_traceback(*error: Any) -> None:
+    echo_block("".join(traceback.format_exception(*error)).rstrip(), err=True)
+
+
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
-    click.echo(f"Warning: {message}", err=True)
+    echo(f"Warning: {' '.join(str(message).split())}", err=True)

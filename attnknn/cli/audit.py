@@ -10,7 +10,7 @@ import click
 from attnknn.cli import options as shared
 from attnknn.cli.commands import command, option, section
 from attnknn.cli.options import FILE, NOT_NEGATIVE, WHOLE
-from attnknn.cli.output import check_out, open_writer, output_format, progress
+from attnknn.cli.output import check_out, echo, echo_block, open_writer, output_format, progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,13 +60,13 @@ def audit(
     with progress(f"Auditing {len(classifier.memory_):,} entries"):
         found = find(classifier, near=near)
     if out is None and style is None:
-        click.echo(found.table())
+        echo_block(found.table())
         return
     with open_writer(out, chosen, force=force) as writer:
         writer.write(review_table(found, classifier.memory_.entries.payloads, limit))
-    click.echo(found.summary(), err=out is None)
+    echo_block(found.summary(), err=out is None)
     if out is not None:
-        click.echo(f"{'written':<17} {min(limit, len(found)):,} entries to {out}")
+        echo(f"{'written':<17} {min(limit, len(found)):,} entries to {out}")
 
 
 def review_table(found: Audit, payloads: NDArray[Any] | None, limit: int) -> pd.DataFrame:
@@ -122,7 +122,7 @@ def relabel(
         labels = LabelReader(opened.classifier.classes_, new_classes)
         decisions = DecisionReader(opened.classifier, labels).read(source)
         if not (decisions.relabel or decisions.forget):
-            click.echo("Nothing changed: every decision is empty or already applied.")
+            echo("Nothing changed: every decision is empty or already applied.")
             return
         with edit(opened) as classifier:
             if decisions.relabel:

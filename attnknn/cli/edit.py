@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -10,6 +9,7 @@ import click
 from attnknn.cli import options as shared
 from attnknn.cli.commands import command, option
 from attnknn.cli.options import COUNT
+from attnknn.cli.output import echo, echo_block, echo_json
 
 
 @command()
@@ -67,7 +67,7 @@ def refit(model: Path, by: str | None) -> None:
         n_entries = len(opened.classifier.memory_)
         with progress(f"Fitting {n_entries:,} entries"), edit(opened, "Refitted") as classifier:
             classifier.refit()
-        click.echo(str(opened.classifier.fit_report_))
+        echo_block(str(opened.classifier.fit_report_))
 
 
 @command()
@@ -103,11 +103,11 @@ def snapshot(model: Path, name: str | None, by: str | None) -> None:
 
     if name is None:
         for known in list_snapshots(model):
-            click.echo(f"{known.name}  edit {known.edit}  {known.at}  {known.by}")
+            echo(f"{known.name}  edit {known.edit}  {known.at}  {known.by}")
         return
     with open_model(model, by) as opened:
         taken = opened.snapshot(name)
-    click.echo(f"Saved snapshot {taken.name}: the state after edit {taken.edit}.")
+    echo(f"Saved snapshot {taken.name}: the state after edit {taken.edit}.")
 
 
 @command()
@@ -149,11 +149,11 @@ def log(model: Path, edit: int | None, style: str) -> None:
         if any({row[name] for name in weights} - {None, 1} for row in rows):
             columns += weights
     if style == "json":
-        click.echo(json.dumps(rows, indent=1))
+        echo_json(rows)
     elif rows:
-        click.echo(text_table(columns, [[row[name] for name in columns] for row in rows]))
+        echo_block(text_table(columns, [[row[name] for name in columns] for row in rows]))
     else:
-        click.echo(f"{model} has no edits." if edit is None else "No entries changed.")
+        echo(f"{model} has no edits." if edit is None else "No entries changed.")
 
 
 @command()
@@ -173,4 +173,4 @@ def recover(model: Path, by: str | None) -> None:
     with open_model(model, by, recover=True) as opened:
         words = opened.recovered.message if opened.recovered else "Nothing to recover"
         n_entries = len(opened.classifier.memory_)
-    click.echo(f"{words}; {model.name} holds {count_of(n_entries)} (edit {opened.head}).")
+    echo(f"{words}; {model.name} holds {count_of(n_entries)} (edit {opened.head}).")

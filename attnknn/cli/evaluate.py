@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from attnknn._escape import visible
 from attnknn.cli import options as shared
 from attnknn.cli.commands import command, option, section
 from attnknn.cli.options import FILE
-from attnknn.cli.output import progress
+from attnknn.cli.output import echo, echo_block, echo_json, progress
 
 if TYPE_CHECKING:
     from attnknn.cli.rows.queries import Queries
@@ -72,14 +70,17 @@ def evaluate(
         codes, probabilities = _predict(queries, column)
     classes = [str(c) for c in queries.classifier.classes_.tolist()]
     result = _result(codes, probabilities, classes)
-    click.echo(json.dumps(result, indent=1) if style == "json" else _table(result))
+    if style == "json":
+        echo_json(result)
+    else:
+        echo_block(_table(result))
     if report is not None:
         title = f"{model.name} on {rows.name}"
         with progress("Drawing figures"):
             sections = _sections(queries, codes, probabilities, classes)
             about = ["Made by `attnknn evaluate --report`."]
             page = write_report(report, title, sections, about, force=force)
-        click.echo(f"report: {page}", err=True)
+        echo(f"report: {page}", err=True)
 
 
 def _sections(
@@ -163,6 +164,6 @@ def _table(result: dict[str, Any]) -> str:
         direction = "higher is better" if result["higher_is_better"][name] else "lower is better"
         lines.append(f"{words:<28} {result['scores'][name]:>8.4f}  {direction}")
     for confusion in result["confusions"]:
-        words = f"{confusion['true']} predicted as {confusion['predicted']}"
+        words = f"{visible(confusion['true'])} predicted as {visible(confusion['predicted'])}"
         lines.append(f"{words:<28} {confusion['count']:>8,}")
     return "\n".join(lines)

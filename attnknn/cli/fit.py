@@ -12,6 +12,7 @@ import click
 
 from attnknn.cli.commands import Command, command, option, section
 from attnknn.cli.options import COUNT, FILE, WHOLE, separator_option
+from attnknn.cli.output import echo, echo_block
 
 if TYPE_CHECKING:
     from attnknn.cli.model_parts import EncoderChoice
@@ -156,13 +157,13 @@ def fit(
         refuse_regression_target(rows.y, roles.target)
     choice = request.choose(len(rows.y))
     _check_curves(options["curves"], choice)
-    click.echo(f"{'rows':<17} {len(rows.y):,} from {source.path}, target {roles.target!r}")
-    click.echo(f"{'encoder':<17} {choice.name}: {choice.reason}")
+    echo(f"{'rows':<17} {len(rows.y):,} from {source.path}, target {roles.target!r}")
+    echo(f"{'encoder':<17} {choice.name}: {choice.reason}")
     if request.kind == "table" and getattr(choice.cls, "allows_missing", False):
         _report_columns(source, rows, roles)
     with progress(f"Fitting {len(rows.y):,} rows"):
         _fit_and_save(rows, roles, choice.encoder, model, options)
-    click.echo(f"{'model':<17} {model}")
+    echo(f"{'model':<17} {model}")
 
 
 def _default_folder(train: Path) -> Path:
@@ -179,7 +180,7 @@ def _report_columns(source: Source, rows: TrainingRows, roles: Roles) -> None:
 
     refuse_constant(rows.X, source)
     for line in describe_columns(rows.X, confirmed=roles.categorical):
-        click.echo(line, err=True)
+        echo(line, err=True)
 
 
 def _fit_and_save(
@@ -214,8 +215,8 @@ def _fit_and_save(
         draw_curves(classifier.encoder_training_, options["curves"], title)
     names = ", ".join(map(str, classifier.classes_[:8]))
     more = f", … ({len(classifier.classes_)} in all)" if len(classifier.classes_) > 8 else ""
-    click.echo(f"{'classes':<17} {names}{more}")
-    click.echo(str(classifier.fit_report_))
+    echo(f"{'classes':<17} {names}{more}")
+    echo_block(str(classifier.fit_report_))
 
 
 def _check_curves(path: Path | None, choice: EncoderChoice) -> None:
@@ -242,7 +243,7 @@ def _check_free(model: Path, force: bool) -> None:
     if is_model(model) and not force:
         raise ModelFolderError(f"{model} holds a model already. Give --force to replace it.")
     if has_store(model):
-        click.echo(f"This fit deletes the log and the snapshots of {model}.", err=True)
+        echo(f"This fit deletes the log and the snapshots of {model}.", err=True)
 
 
 def _roles(source: Source, options: dict[str, Any]) -> Roles:

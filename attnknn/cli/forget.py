@@ -10,7 +10,7 @@ import click
 
 from attnknn.cli.commands import command, option, section
 from attnknn.cli.options import FILE, POSITIVE, WHOLE, by_option, force_option, model_argument
-from attnknn.cli.output import check_out, count_of
+from attnknn.cli.output import check_out, count_of, echo, echo_block
 
 if TYPE_CHECKING:
     from attnknn.classifier import AttnKNNClassifier
@@ -113,9 +113,9 @@ def _erase(opened: EditableModel, subject: str, receipt: Path | None) -> None:
     from attnknn.cli.stored_model import report_edit
 
     done = opened.forget(subject=subject, receipt=receipt)
-    click.echo(str(done))
+    echo_block(str(done))
     for name in done.other_spellings:
-        click.echo(f"  attnknn forget {quote(str(opened.path))} --subject {_quoted(name)}")
+        echo(f"  attnknn forget {quote(str(opened.path))} --subject {_quoted(name)}")
     report_edit(opened, f"Erased {count_of(len(done.ids))}")
     if not done.is_verified:
         raise click.ClickException("The erasure is not complete; see above.")
@@ -142,7 +142,7 @@ def _try_policy(model: Path, policy: dict[str, Any]) -> None:
 
     done = _run_policy(AttnKNNClassifier.load(model), **policy)
     words = done.done.replace("Forgot", "would remove").replace("Halved", "would halve")
-    click.echo(f"Dry run: {words}. Nothing was changed.")
+    echo(f"Dry run: {words}. Nothing was changed.")
 
 
 def _apply_policy(opened: EditableModel, policy: dict[str, Any]) -> None:
@@ -154,7 +154,7 @@ def _apply_policy(opened: EditableModel, policy: dict[str, Any]) -> None:
     if opened.head != head:
         report_edit(opened, done.done)
     else:
-        click.echo(f"{done.done}." if policy["half_life"] is None else "Nothing changed.")
+        echo(f"{done.done}." if policy["half_life"] is None else "Nothing changed.")
 
 
 def _run_policy(
@@ -174,5 +174,5 @@ def _run_policy(
     else:
         done = insight.weigh_by_age(classifier, half_life)
     for sentence in done.sentences()[1:]:
-        click.echo(sentence)
+        echo(sentence)
     return done

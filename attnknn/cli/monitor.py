@@ -10,7 +10,7 @@ import click
 
 from attnknn.cli.commands import command, option, section
 from attnknn.cli.options import FILE, PROPORTION, force_option, model_argument, separator_option
-from attnknn.cli.output import check_out, open_writer, output_format, progress
+from attnknn.cli.output import check_out, echo, open_writer, output_format, progress
 
 if TYPE_CHECKING:
     from attnknn.cli.rows import Chunk
@@ -72,12 +72,12 @@ def monitor(
             show(f"{detector.n_rows - n_before:,} rows tested")
     if state is not None:
         write_file(state, json.dumps(detector.to_dict()), force=True)
-    click.echo(seen.sentence())
+    echo(seen.sentence())
     for alarm in detector.alarms[n_alarms:] if n_before else ():
         place = alarm.row - n_before
-        click.echo(f"Row {alarm.row:,} of the stream is row {place:,} of {stream.name}.")
+        echo(f"Row {alarm.row:,} of the stream is row {place:,} of {stream.name}.")
     if n_alarms:
-        click.echo(f"The alarm was raised before this file; it persists until {state} is deleted.")
+        echo(f"The alarm was raised before this file; it persists until {state} is deleted.")
     click.get_current_context().exit(ALARM if detector.alarms else 0)
 
 

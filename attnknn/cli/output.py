@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +14,8 @@ from threading import Timer
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import click
+
+from attnknn._escape import guard_formula, visible, visible_lines
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +33,26 @@ FORMAT_OF_ENDING = {
 DELAY = 2.0  # seconds before progress is shown
 
 
+def echo(line: object = "", *, err: bool = False) -> None:
+    """Print one line; control characters from data, also line breaks, are shown as escapes."""
+    click.echo(visible(line), err=err)
+
+
+def echo_block(text: object, *, err: bool = False, bold: bool = False) -> None:
+    """Print a text of several lines whose parts from data are on one line each."""
+    click.secho(visible_lines(text), err=err, bold=bold or None)
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    """JSON in printable ASCII, which is safe for a terminal and loses nothing."""
+    return json.dumps(value, indent=indent).replace("\x7f", "\\u007f")
+
+
+def echo_json(value: Any) -> None:
+    """Print a value as JSON."""
+    click.echo(to_json(value, indent=1))
+
+
 @contextmanager
 def progress(task: str) -> Iterator[Callable[[str], None]]:
     """Show a task and its elapsed time on the error stream if it takes longer than two seconds.
@@ -42,14 +66,14 @@ def progress(task: str) -> Iterator[Callable[[str], None]]:
     if not console.is_terminal:
         yield lambda text: None  # noqa: ARG005
         return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     bar = Progress(*columns, console=console, transient=True)
-    shown = bar.add_task(task)
+    shown = bar.add_task(visible(task))
     timer = Timer(DELAY, bar.start)
     timer.daemon = True
     timer.start()
     try:
-        yield lambda text: bar.update(shown, description=text)
+        yield lambda text: bar.update(shown, description=visible(text))
     finally:
         timer.cancel()
         timer.join()
@@ -76,7 +100,7 @@ def text_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else visible(value)
 
 
 def count_of(n: int, noun: str = "entry", nouns: str = "entries") -> str:
@@ -136,7 +160,8 @@ def open_writer(out: Path | None, style: str, *, force: bool = False) -> Iterato
     from attnknn._output_files import replace_file
 
     if out is None:
-        writer = _text_writer(style, sys.stdout, owns=False)
+        stream: Any = _Terminal() if sys.stdout.isatty() else sys.stdout
+        writer = _text_writer(style, stream, owns=False)
         yield writer
         writer.close()
         return
@@ -162,14 +187,38 @@ def _text_writer(style: str, file: IO[str], *, owns: bool) -> Writer:
     return _CsvWriter(file, owns, "\t" if style == "tsv" else ",")
 
 
+class _Terminal:
+    """Standard output that is a terminal: it receives no control characters of the data."""
+
+    def write(self, text: str) -> None:
+        sys.stdout.write("\t".join(map(visible_lines, text.split("\t"))))
+
+
 class _CsvWriter:
+    """Cells that spreadsheets would evaluate are written as texts."""
+
     def __init__(self, file: IO[str], owns: bool, separator: str = ",") -> None:
         self.file, self._owns, self._is_first = file, owns, True
         self._separator = separator
 
     def write(self, results: pd.DataFrame) -> None:
-        results.to_csv(
-            self.file, sep=self._separator, index=False, header=self._is_first, lineterminator="\n"
+        import pandas as pd
+
+        texts = {
+            str(name): [guard_formula(v) if isinstance(v, str) else v for v in column]
+            for name, column in results.items()
+            if not pd.api.types.is_numeric_dtype(column)
+        }
+        # A carriage return would end the row: by default, only line feeds are quoted.
+        cells = itertools.chain(results.columns, *texts.values())
+        is_broken = any(isinstance(cell, str) and "\r" in cell for cell in cells)
+        results.assign(**texts).rename(columns=lambda name: guard_formula(str(name))).to_csv(
+            self.file,
+            sep=self._separator,
+            index=False,
+            header=self._is_first,
+            lineterminator="\n",
+            quoting=csv.QUOTE_NONNUMERIC if is_broken else csv.QUOTE_MINIMAL,
         )
         self._is_first = False
 
@@ -184,7 +233,7 @@ class _JsonWriter(_CsvWriter):
     def write(self, results: pd.DataFrame) -> None:
         for record in results.astype(object).to_dict("records"):
             self.file.write("[\n" if self._is_first else ",\n")
-            self.file.write(json.dumps(record))
+            self.file.write(to_json(record))
             self._is_first = False
 
     def close(self) -> None:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from attnknn._escape import visible
 from attnknn.cli import options as shared
 from attnknn.cli.commands import command, option, section
 from attnknn.cli.options import COUNT, PROPORTION, WHOLE
-from attnknn.cli.output import check_out, count_of, open_writer, output_format, progress
+from attnknn.cli.output import (
+    check_out,
+    count_of,
+    echo,
+    echo_block,
+    echo_json,
+    open_writer,
+    output_format,
+    progress,
+)
 
 if TYPE_CHECKING:
     from attnknn.cli.rows import Chunk
@@ -106,7 +115,7 @@ def predict(
     written = "" if out is None else f", written to {out}"
     abstained = f", abstained on {n_abstained:,}" if n_abstained else ""
     made = count_of(n_rows - n_abstained, "row", "rows")
-    click.echo(f"Predicted {made}{abstained}{written}.", err=True)
+    echo(f"Predicted {made}{abstained}{written}.", err=True)
 
 
 def _predictions(
@@ -163,10 +172,10 @@ def explain(
     queries = open_queries(model, rows, separator)
     found = list(evidence_of_rows(queries, wanted, is_explicit=chosen is not None))
     if style == "json":
-        click.echo(json.dumps([_record(*item, n_shown) for item in found], indent=1))
+        echo_json([_record(*item, n_shown) for item in found])
         return
     for name, value, evidence in found:
-        click.echo(f"{name} {value}: {evidence.table(n_shown)}\n")
+        echo_block(f"{visible(name)} {visible(value)}: {evidence.table(n_shown)}\n")
 
 
 def _row_numbers(text: str) -> list[int]:

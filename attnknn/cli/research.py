@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ import click
 
 from attnknn.cli.commands import command, option, section
 from attnknn.cli.options import FILE, print_format_option
-from attnknn.cli.output import progress
+from attnknn.cli.output import echo, echo_block, echo_json, progress
 
 if TYPE_CHECKING:
     from attnknn.research.datasets import CatalogRow
@@ -161,16 +160,16 @@ def experiment(
     )
     _check_options(study)
     try:
-        outcome = measure(study, lambda text: click.echo(text, err=True))
+        outcome = measure(study, lambda text: echo(text, err=True))
     except KeyboardInterrupt:
         raise click.ClickException("Interrupted. Run the same command again to continue.") from None
     for line in _lines(outcome):
-        click.echo(line)
+        echo_block(line)
     if page:
         title = f"{study.claim}, {study.dataset}"
         with progress("Drawing figures"):
             written = write_page(study.place, study.place / "page", None, title)
-        click.echo(f"report: {written}", err=True)
+        echo(f"report: {written}", err=True)
 
 
 def _check_options(study: Study) -> None:
@@ -234,7 +233,7 @@ def report(
     title = title or folder.resolve().name
     with progress("Drawing figures"):
         made = make_page(folder, out, ours, title, "attnknn report", force=force)
-    click.echo(str(made.page))
+    echo(str(made.page))
     if made.omitted:
         raise click.ClickException(
             f"{made.page} omits what its last section lists: " + " ".join(made.omitted)
@@ -345,12 +344,12 @@ def datasets(style: str) -> None:
 
     rows = list(catalog())
     if style == "json":
-        click.echo(json.dumps([asdict(row) for row in rows], indent=1))
+        echo_json([asdict(row) for row in rows])
         return
     folders = ", ".join(str(folder) for folder in data_folders())
     for line in (*_listed(rows), *_missing(rows)):
-        click.echo(line)
-    click.echo(f"\nSearched: {folders} (set ATTNKNN_DATA to add folders).\n{OWN_IMAGES}")
+        echo_block(line)
+    echo_block(f"\nSearched: {folders} (set ATTNKNN_DATA to add folders).\n{OWN_IMAGES}")
 
 
 def _listed(rows: list[CatalogRow]) -> Iterator[str]:

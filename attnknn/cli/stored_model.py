@@ -10,12 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from attnknn.cli.output import count_of
+from attnknn.cli.output import count_of, echo
 from attnknn.cli.rows import Chunk, Source, check_column
 from attnknn.cli.rows.columns import read_labels
 from attnknn.cli.rows.text_files import MISSING
@@ -38,7 +37,7 @@ def open_model(path: Path, by: str | None, *, recover: bool = False) -> Iterator
     try:
         opened = open_for_editing(path, by=by, recover=recover)
     except ModelBusyError:
-        click.echo(f"Another process is editing {path}; waiting for it.", err=True)
+        echo(f"Another process is editing {path}; waiting for it.", err=True)
         opened = open_for_editing(path, by=by, wait=WAIT, recover=recover)
     with opened as model:
         yield model
@@ -62,7 +61,7 @@ def edit(model: EditableModel, words: str = "") -> Iterator[AttnKNNClassifier]:
         if not len(model.classifier.memory_):
             raise InvalidInputError("A model must keep at least one entry; this removes all.")
     if model.head == head:
-        click.echo("Nothing changed.")
+        echo("Nothing changed.")
     else:
         report_edit(model, model.log()[-1].message)
 
@@ -72,7 +71,7 @@ def report_edit(model: EditableModel, words: str) -> None:
     if len(model.classifier.memory_):
         model.cache_trust()
     n_entries = len(model.classifier.memory_)
-    click.echo(f"{words}; {model.path.name} now holds {count_of(n_entries)} (edit {model.head}).")
+    echo(f"{words}; {model.path.name} now holds {count_of(n_entries)} (edit {model.head}).")
 
 
 def as_id(text: str, ids: NDArray[Any]) -> Any:
@@ -236,6 +235,8 @@ class DecisionReader:
 
 
 def _cell(chunk: Chunk, name: str, row: int) -> str:
-    """A cell as a string; empty if it is missing."""
+    """A cell as a string; empty if it is missing. Cells of text files are stripped already."""
     value = chunk.table[name].iloc[row]
-    return "" if pd.isna(value) else str(value).strip()
+    if pd.isna(value):
+        return ""
+    return str(value) if chunk.is_text else str(value).strip()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import click
 from attnknn.cli import options as shared
 from attnknn.cli.commands import command, option, section
 from attnknn.cli.options import COUNT, FILE
+from attnknn.cli.output import echo_block, echo_json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -73,9 +73,9 @@ def whatif(
         add=None if add is None else _added(queries, add, target, labels, separator),
     )
     if style == "json":
-        click.echo(json.dumps(_record(found, names), indent=1))
+        echo_json(_record(found, names))
         return
-    click.echo(found.table(limit, names))
+    echo_block(found.table(limit, names))
 
 
 def _all_rows(queries: Queries) -> tuple[list[str], Any]:

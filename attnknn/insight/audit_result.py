@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnknn import _display
+from attnknn._escape import visible
 from attnknn.records import Booleans, Floats, Integers
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ class Audit:
             lines.append(
                 f"  {self.wrong[place]:.3f}  {self.label_error_score[place]:.3f}  "
                 f"{self.value[place]:>7.2f}  {_short(self.labels[place]):<16} "
-                f"{suggested:<16} #{self.ids[place]}"
+                f"{suggested:<16} #{visible(self.ids[place])}"
             )
         return "\n".join(lines)
 
@@ -256,5 +257,5 @@ def _by_member(sets: tuple[frozenset[Any], ...]) -> dict[Any, tuple[Any, ...]]:
 
 
 def _short(label: Any) -> str:
-    text = str(label)
+    text = visible(label)
     return text if len(text) <= MAX_LABEL else f"{text[: MAX_LABEL - 1]}…"

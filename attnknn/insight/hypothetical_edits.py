@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attnknn import _display
+from attnknn._escape import visible
 from attnknn.errors import InvalidInputError
 from attnknn.records import Floats, Integers
 
@@ -121,7 +122,8 @@ class WhatIf:
         """
         before, after = self.before[row], self.after[row]
         old, new = int(before.argmax()), int(after.argmax())
-        return f"{self.classes[old]} {before[old]:.3f} → {self.classes[new]} {after[new]:.3f}"
+        labels = visible(self.classes[old]), visible(self.classes[new])
+        return f"{labels[0]} {before[old]:.3f} → {labels[1]} {after[new]:.3f}"
 
     def table(self, n_rows: int = 10, names: Sequence[str] | None = None) -> str:
         """Format the sentence and the rows that change most.
@@ -139,7 +141,7 @@ class WhatIf:
             One line per row below the sentence.
         """
         shown = [row for row in self._order()[:n_rows].tolist() if self.shift[row] > 0]
-        called = [f"row {row}" if names is None else names[row] for row in shown]
+        called = [f"row {row}" if names is None else visible(names[row]) for row in shown]
         lines = [f"  {name}: {self.line(row)}" for name, row in zip(called, shown, strict=True)]
         return "\n".join([self.sentence(), *lines])
 

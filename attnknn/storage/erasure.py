@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attnknn._escape import visible
 from attnknn._output_files import replace_file
 from attnknn.editing import forget
 from attnknn.encoders import IdentityEncoder, TextEncoder
@@ -149,8 +150,8 @@ class Receipt:
             )
         rest = "\n".join(sentences)
         return (
-            f"Erased {count_entries(len(self.ids))} of subject {self.subject} "
-            f"({self.at}, by {self.by}).\n"
+            f"Erased {count_entries(len(self.ids))} of subject {visible(self.subject)} "
+            f"({self.at}, by {visible(self.by)}).\n"
             f"{traces} of them were searched for in {len(self.searched)} files and {found}.\n"
             f"{compared} those of a memory built without them.\n{rest}"
         )

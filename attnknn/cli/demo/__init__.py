@@ -5,11 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import click
-
 from attnknn.cli.commands import command, option
 from attnknn.cli.options import FILE
-from attnknn.cli.output import progress
+from attnknn.cli.output import echo, echo_block, progress
 
 
 @command()
@@ -26,18 +24,18 @@ def demo(out: Path, force: bool) -> None:
 
     check_free(out, force=force)
     started = time.perf_counter()
-    click.secho(HEADING, bold=True)
+    echo_block(HEADING, bold=True)
     with progress("Comparing on breast-cancer and digits"):
         tables = compare()
     for table in tables:
-        click.echo("\n".join(["", *lines_of(table)]))
+        echo_block("\n".join(["", *lines_of(table)]))
     with progress("Fitting digits with one wrong label"):
         story = tell(out)
     for chapter in story.chapters:
-        click.secho(f"\n{chapter.title}", bold=True)
-        click.echo(chapter.text)
+        echo_block(f"\n{chapter.title}", bold=True)
+        echo_block(chapter.text)
     seconds = time.perf_counter() - started
     note = write_report(out, tables, story, seconds)
-    click.secho(f"\nDone in {seconds:.0f} seconds. The report is {out / 'report.html'}", bold=True)
+    echo_block(f"\nDone in {seconds:.0f} seconds. The report is {out / 'report.html'}", bold=True)
     if note:
-        click.echo(note)
+        echo(note)

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, cast
 
 import pandas as pd
 
+from attnknn._escape import unguard_formula
 from attnknn.cli.rows.sources import CHUNK_ROWS, Chunk, Source, refuse_repeated
 from attnknn.errors import InvalidInputError
 
@@ -96,7 +97,7 @@ class CsvSource(_TextFile):
             _, header = next(records, (1, []))
         if not any(name.strip() for name in header):
             raise InvalidInputError(f"The first line of {self.path} must name the columns.")
-        return [name.strip() for name in header]
+        return [unguard_formula(name.strip()) for name in header]
 
     def _check_separator(self) -> None:
         for separator, typed in SEPARATORS.items():
@@ -123,7 +124,7 @@ class CsvSource(_TextFile):
         for name, cells in zip(self._header, zip(*block, strict=True), strict=True):
             if name:
                 stripped = (cell.strip() for cell in cells)
-                values = [None if cell in MISSING else cell for cell in stripped]
+                values = [None if cell in MISSING else unguard_formula(cell) for cell in stripped]
                 columns[name] = pd.Series(values, dtype=object)
         return pd.DataFrame(columns)
 

@@ -11,7 +11,7 @@ import click
 from attnknn.cli.commands import command
 from attnknn.cli.commands import option as plain_option
 from attnknn.cli.options import COUNT, FILE, NOT_NEGATIVE, WHOLE, force_option
-from attnknn.cli.output import check_out
+from attnknn.cli.output import check_out, echo, to_json
 from attnknn.cli.vit.options import DATASETS, DEVICES, choice, option
 from attnknn.cli.vit.train import MODEL, REPORT, read_args, scores_record, test_line
 
@@ -47,7 +47,7 @@ def test_folder(folder: Path, options: dict[str, Any]) -> None:
     }
     data = _read_data(wanted, stored, options["test_rows"], options["data_path"] is not None)
     if str(wanted["data_path"]) != data.source:
-        click.echo(f"images: from {data.source}", err=True)
+        echo(f"images: from {data.source}", err=True)
     pixels = replace(stored.preprocessor, noise=wanted["noise"] or 0.0)
     scores = evaluate(
         stored.model,
@@ -60,7 +60,7 @@ def test_folder(folder: Path, options: dict[str, Any]) -> None:
         workers=options["workers"],
     )
     is_json = options.get("format") == "json"
-    click.echo(json.dumps(scores_record(scores)) if is_json else test_line(scores))
+    echo(to_json(scores_record(scores)) if is_json else test_line(scores))
 
 
 def open_model(folder: Path, device: Any) -> Any:
@@ -153,7 +153,7 @@ def show(
         queries = _query_tokens(tokens, grid)
         title = f"{image.name}, predicted {label!r}: attention"
         plot_attention_maps(pixels[0], found, grid, queries, out, head=head, title=title)
-    click.echo(f"{out}: {len(found)} blocks, predicted {label!r}")
+    echo(f"{out}: {len(found)} blocks, predicted {label!r}")
 
 
 def _match_channels(picture: Any, n_channels: int) -> Any:

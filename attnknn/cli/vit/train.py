@@ -14,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from attnknn.cli.commands import command
+from attnknn.cli.output import echo, echo_block
 from attnknn.cli.vit import options as vit_options
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def _train(folder: Path, options: dict[str, Any], given: set[str]) -> bool:
     if not result.best_epoch:
         if not reporter.has_model:
             clear(folder, but=CHECKPOINT)
-        click.echo("Interrupted before the end of the first epoch: no model was saved.", err=True)
+        echo("Interrupted before the end of the first epoch: no model was saved.", err=True)
         return False
     stored = StoredVit(model, settings, pixels, data.classes)  # type: ignore[arg-type]
     _finish(reporter, stored, result, data, training)
@@ -135,7 +136,7 @@ def _train(folder: Path, options: dict[str, Any], given: set[str]) -> bool:
         resume = "continue with the same command and --resume"
         way_on = resume if (folder / CHECKPOINT).exists() else "there is no checkpoint to resume"
         n_done = len(result.epochs)
-        click.echo(f"Interrupted after epoch {n_done} of {training.epochs}; {way_on}.", err=True)
+        echo(f"Interrupted after epoch {n_done} of {training.epochs}; {way_on}.", err=True)
     return not result.was_interrupted
 
 
@@ -155,11 +156,9 @@ def _layer_errors(layers: Sequence[str]) -> Iterator[None]:
 
 def _report_unused_options(options: dict[str, Any], given: set[str]) -> None:
     for name in vit_options.unread_options(options["layer"], given):
-        click.echo(
-            f"{vit_options.flag_of(name)} is not used by {', '.join(options['layer'])}.", err=True
-        )
+        echo(f"{vit_options.flag_of(name)} is not used by {', '.join(options['layer'])}.", err=True)
     for line in vit_options.options_without_effect(options):
-        click.echo(line, err=True)
+        echo(line, err=True)
 
 
 def _finish(
@@ -202,8 +201,8 @@ def _finish(
     if not result.was_interrupted:
         (folder / CHECKPOINT).unlink(missing_ok=True)
     for line in last:
-        click.echo(line)
-    click.echo(f"written: {folder}")
+        echo(line)
+    echo(f"written: {folder}")
 
 
 class _Reporter:
@@ -246,11 +245,11 @@ class _Reporter:
             "versions": {"attnknn": __version__, "torch": torch.__version__},
         }
         n_train, n_test = len(data.train.images), len(data.test.images)
-        click.echo(
+        echo(
             f"images: {n_train:,} for training, {n_test:,} for testing; {len(data.classes)} "
             f"classes; from {data.source}"
         )
-        click.echo(_size_lines(model, operations))
+        echo_block(_size_lines(model, operations))
 
     def write_description(self, model: nn.Module) -> None:
         """Write every option, and the modules and size of the model."""
@@ -264,7 +263,7 @@ class _Reporter:
     def report_epoch(self, epoch: EpochMetrics) -> None:
         """Print a line for an epoch, and append it to the results."""
         line = epoch_line(epoch, self.n_epochs)
-        click.echo(line)
+        echo(line)
         if not self.has_model:
             with (self.folder / RESULTS).open("a") as file:
                 file.write(f"{line}\n")

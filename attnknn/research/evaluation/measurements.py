@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from attnknn._escape import markdown_text
 from attnknn.errors import InvalidInputError
 
 Row = dict[str, float | str]
@@ -100,4 +101,5 @@ class MeasurementSet:
         """The table as Markdown, with its caption."""
         lines: list[Sequence[str]] = [["", *self.columns], ["---", *["--:"] * len(self.columns)]]
         lines += [[what, *(self.cell(what, c) for c in self.columns)] for what in self.rows]
-        return "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{self.caption()}\n"
+        body = "\n".join(f"| {' | '.join(map(markdown_text, line))} |" for line in lines)
+        return f"{body}\n\n{markdown_text(self.caption())}\n"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from attnknn._escape import markdown_text
 from attnknn.errors import InvalidInputError, unknown_name
 from attnknn.metrics import HIGHER_IS_BETTER, Scores
 from attnknn.records import Booleans, Floats
@@ -144,8 +145,8 @@ class Table:
             ]
             times = [np.mean([getattr(r, f"{t}_seconds") for r in runs]) for t in TIMES]
             lines.append([method, *cells, *(f"{seconds:.2f}" for seconds in times)])
-        body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        return f"{body}\n\n{self.caption(metrics)}\n"
+        body = "\n".join(f"| {' | '.join(map(markdown_text, line))} |" for line in lines)
+        return f"{body}\n\n{markdown_text(self.caption(metrics))}\n"
 
     def cell(self, metric: str, method: str) -> str:
         """A mean over seeds, with its interval if it is a mean over rows."""

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from attnknn._escape import markdown_text
 from attnknn._optional import require
 from attnknn._output_files import check_output, publish, refuse_model_folder
 from attnknn.research.evaluation.report import check_folder
@@ -122,13 +123,8 @@ def markdown(table: Grid) -> str:
     """
     marks = ["--:" if is_number else "---" for is_number in table.are_numbers()]
     lines = [table.head, marks, *table.rows]
-    body = "\n".join(f"| {' | '.join(_in_markdown(cell) for cell in line)} |" for line in lines)
-    return f"{body}\n\n{table.note}\n" if table.note else f"{body}\n"
-
-
-def _in_markdown(cell: str) -> str:
-    """Escape a cell for Markdown."""
-    return re.sub(r"([|<\\])", r"\\\1", _one_line(cell))
+    body = "\n".join(f"| {' | '.join(map(markdown_text, line))} |" for line in lines)
+    return f"{body}\n\n{markdown_text(table.note)}\n" if table.note else f"{body}\n"
 
 
 def latex(table: Grid) -> str:

@@ -97,7 +97,7 @@ def test_tables_for_text_and_for_papers():
 
 def test_names_begin_neither_tags_nor_options():
     grid = Grid("t", ["m"], [["[unk] <b>"], ["*star | bar"]])
-    assert "| [unk] \\<b> |" in markdown(grid)
+    assert "| \\[unk\\] \\<b\\> |" in markdown(grid)
     assert r"{}[unk] \textless{}b\textgreater{} \\" in latex(grid)
     assert r"{}*star \textbar{} bar \\" in latex(grid)
 
