@@ -79,9 +79,8 @@ def undo(model: Path, by: str | None) -> None:
     `attnknn log` lists the edits. An erasure (`attnknn forget --subject`) and a new `attnknn fit`
     cannot be undone.
     """
-    from attnknn.cli.stored_model import open_model, refuse_unedited, report_edit
+    from attnknn.cli.stored_model import open_model, report_edit
 
-    refuse_unedited(model, "undo")
     with open_model(model, by) as opened:
         undone = opened.undo()
         words = f"{undone.message[:1].lower()}{undone.message[1:]}"
@@ -120,12 +119,11 @@ def rollback(model: Path, name: str | None, edit: int | None, by: str | None) ->
 
     Later edits stay in the log, and `attnknn undo` undoes the rollback.
     """
-    from attnknn.cli.stored_model import open_model, refuse_unedited, report_edit
+    from attnknn.cli.stored_model import open_model, report_edit
 
     to = name if edit is None else edit
     if to is None or (name is not None and edit is not None):
         raise click.UsageError("Give either the name of a snapshot or --edit.")
-    refuse_unedited(model, "roll back")
     with open_model(model, by) as opened:
         report_edit(opened, opened.rollback(to).message)
 

@@ -43,15 +43,6 @@ def open_model(path: Path, by: str | None, *, recover: bool = False) -> Iterator
         yield model
 
 
-def refuse_unedited(path: Path, action: str) -> None:
-    """Raise an error for a model without edits, before a store is created for it."""
-    from attnknn.errors import ModelFolderError
-    from attnknn.storage import has_store, is_model
-
-    if is_model(path) and not has_store(path):
-        raise ModelFolderError(f"Nothing to {action}: {path} has not been edited.")
-
-
 @contextmanager
 def edit(model: EditableModel, words: str = "") -> Iterator[AttnKNNClassifier]:
     """Store the block as one edit, and report it."""

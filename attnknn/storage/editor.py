@@ -11,6 +11,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Self, SupportsIndex, overload
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from attnknn._atomic import all_or_nothing
@@ -19,13 +20,14 @@ from attnknn.errors import InvalidSettingError, ModelFolderError
 from attnknn.storage import has_store, is_model, load_classifier, load_notes
 from attnknn.storage.erasure import Receipt, erase_subject
 from attnknn.storage.files import wrap_content_errors
-from attnknn.storage.folder import STORE, clear_leftovers, fingerprint, replace_folder
+from attnknn.storage.folder import MANIFEST, clear_leftovers, fingerprint, replace_folder
 from attnknn.storage.locking import WriterLock
 from attnknn.storage.packing import encoder_parts, pack
 from attnknn.storage.store import history
 from attnknn.storage.store.changes import (
     Change,
     ModelState,
+    first_record,
     write_change,
     write_store,
     write_trust,
@@ -49,9 +51,9 @@ def open_for_editing(
 ) -> EditableModel:
     """Open a saved model for editing on the disk, with a log, snapshots and undo.
 
-    The first time, the entries move into a store, one SQLite file in the same folder, which
-    `AttnKNNClassifier.load` reads like any model. There is one writer at a time. Readers see the
-    state after the last acknowledged edit and do not wait.
+    With the first edit or snapshot, the entries move into a store, one SQLite file in the same
+    folder, which `AttnKNNClassifier.load` reads like any model. There is one writer at a time.
+    Readers see the state after the last acknowledged edit and do not wait.
 
     Parameters
     ----------
@@ -96,7 +98,8 @@ def open_for_editing(
         raise InvalidSettingError("`by` must be a name, for the log.")
     if not has_store(path):
         clear_leftovers(path)
-        _create_store(path, by)
+    if not is_model(path):
+        load_notes(path)  # raises the error that says what it is
     return EditableModel(path, by, wait, recover=recover)
 
 
@@ -133,19 +136,6 @@ def _open_history(path: str | Path) -> Iterator[sqlite3.Connection | None]:
         yield database
 
 
-def _create_store(path: Path, by: str) -> None:
-    """Replace a folder of files by one with a store, as a whole or not at all."""
-    expected = fingerprint(path)
-    classifier, notes = load_classifier(path, AttnKNNClassifier), load_notes(path)
-    state = ModelState.of(classifier, notes, encoder_parts(classifier))
-    try:
-        with replace_folder(path, expected=expected) as folder:
-            write_store(folder, state, classifier.model_.entry_trust, by)
-    except ModelFolderError:
-        if not has_store(path):  # else another process was faster and did the same
-            raise
-
-
 def _user_name() -> str:
     try:
         return getpass.getuser()
@@ -179,21 +169,30 @@ class EditableModel:
     def __init__(self, path: Path, by: str, wait: float = 0.0, *, recover: bool = False) -> None:
         self.path, self.by = path, by
         self._is_editing = self._is_closed = False
+        self._database: sqlite3.Connection | None = None  # until a folder of files is edited
+        self.recovered: EditRecord | None = None
         with ExitStack() as stack:
-            stack.callback(WriterLock(path, wait=wait).release)
+            self._resources = stack
+            self._lock = WriterLock(path, wait=wait)
+            stack.callback(self._unlock)
             clear_leftovers(path)
-            database = open_to_write(path, may_be_behind=recover)
-            self.database = stack.enter_context(closing(database))
-            stack.callback(sync_head, path)
-            self._opened = self._identity()
-            with wrap_database_errors(path):
-                self.recovered = history.recover(database, path, by) if recover else None
-                try:
-                    finish_erasure(database, path)
-                except ModelFolderError as error:  # edits go on; the next opening tries again
-                    warnings.warn(f"An erasure is not finished. {error}", stacklevel=3)
+            if has_store(path):
+                self._open_store(recover=recover)
             self.load()
             self._resources = stack.pop_all()
+
+    @property
+    def has_store(self) -> bool:
+        """Whether the entries are in a store; False until a folder of files is edited."""
+        return self._database is not None
+
+    @property
+    def database(self) -> sqlite3.Connection:
+        """The store; it is created when it is first needed."""
+        if self._database is None:
+            self._create_store()
+        assert self._database is not None
+        return self._database
 
     def add(self, X: Any, y: Any, **metadata: Any) -> Self:
         """Add rows to the memory.
@@ -332,6 +331,7 @@ class EditableModel:
             The edit that was undone.
         """
         self._check_writable("undo")
+        self._check_edited("undo")
         with wrap_database_errors(self.path):
             undone, before = history.find_undo(self.database, self.path)
             self._read(before.edit)  # a state that cannot be read must not become the last one
@@ -353,6 +353,7 @@ class EditableModel:
             The new line of the log.
         """
         self._check_writable("rollback")
+        self._check_edited("roll back")
         with wrap_database_errors(self.path):
             found = history.edit_of_snapshot(self.database, to) if isinstance(to, str) else to
             edit = history.check_edit(self.database, found)
@@ -376,6 +377,8 @@ class EditableModel:
             The snapshot.
         """
         self._check_writable("snapshot")
+        if not name.strip():
+            raise InvalidSettingError("A snapshot must have a name.")
         with wrap_database_errors(self.path):
             return history.take_snapshot(self.database, self.head, name, self.by)
 
@@ -387,6 +390,8 @@ class EditableModel:
         list of Snapshot
             Ordered by edit.
         """
+        if not self.has_store:
+            return []
         with wrap_database_errors(self.path):
             return history.read_snapshots(self.database)
 
@@ -398,6 +403,8 @@ class EditableModel:
         list of EditRecord
             The first edit first.
         """
+        if not self.has_store:
+            return [self._created]
         with wrap_database_errors(self.path):
             return history.read_log(self.database)
 
@@ -414,6 +421,8 @@ class EditableModel:
         list of EntryChange
             The entries that the edit added, removed or changed.
         """
+        if not self.has_store:
+            raise InvalidSettingError(f"{self.path} has never been edited.")
         with wrap_database_errors(self.path):
             return history.read_changes(self.database, edit)
 
@@ -421,7 +430,7 @@ class EditableModel:
         """Store the trust of all entries, so that readers need not compute it."""
         self._check_writable("cache_trust")
         trust = self.classifier.model_.entry_trust
-        if trust is not None:
+        if trust is not None and self.has_store:  # a folder of files holds it
             with wrap_database_errors(self.path), transaction(self.database, self.head):
                 write_trust(self.database, trust, self.head)
 
@@ -438,14 +447,58 @@ class EditableModel:
 
     def load(self) -> None:
         """Load the classifier from the last state in the store."""
-        with wrap_database_errors(self.path), wrap_content_errors(self.path):
-            self.head = last_edit(self.database)
-        stored, self.classifier = self._read(self.head)
-        self.notes = notes_of(stored)
-        self.seqs = stored.seqs
+        self._opened = self._identity()
+        if self._database is None:
+            self._load_files()
+        else:
+            with wrap_database_errors(self.path), wrap_content_errors(self.path):
+                self.head = last_edit(self._database)
+            stored, self.classifier = self._read(self.head)
+            self.notes, self.seqs = notes_of(stored), stored.seqs
         self._encoder = encoder_parts(self.classifier)
         self._state = ModelState.of(self.classifier, self.notes, self._encoder)
         self._report = self.classifier.fit_report_
+
+    def _load_files(self) -> None:
+        """Load a folder that has no store yet."""
+        self._fingerprint = fingerprint(self.path)
+        self.classifier = load_classifier(self.path, AttnKNNClassifier)
+        self.notes, self.head = load_notes(self.path), 0
+        n_entries = len(self.classifier.memory_)
+        self.seqs, self._created = np.arange(n_entries), first_record(n_entries, self.by)
+        self._saved = self.classifier.model_
+
+    def _create_store(self) -> None:
+        """Replace a folder of files by one with a store, as a whole or not at all."""
+        can_swap = os.name != "nt"  # Windows cannot rename a folder with an open file
+        if not can_swap:
+            self._lock.release()
+        with replace_folder(self.path, expected=self._fingerprint) as folder:
+            write_store(folder, self._state, self._saved.entry_trust, self._created)
+            lock = WriterLock(folder) if can_swap else None
+        if can_swap:  # only now: nobody else may edit in between
+            self._lock.release()
+        self._lock = lock or WriterLock(self.path)
+        self._open_store()
+        self._opened = self._identity()
+
+    def _open_store(self, *, recover: bool = False) -> None:
+        database = open_to_write(self.path, may_be_behind=recover)
+        self._database = self._resources.enter_context(closing(database))
+        self._resources.callback(sync_head, self.path)
+        with wrap_database_errors(self.path):
+            self.recovered = history.recover(database, self.path, self.by) if recover else None
+            try:
+                finish_erasure(database, self.path)
+            except ModelFolderError as error:  # edits go on; the next opening tries again
+                warnings.warn(f"An erasure is not finished. {error}", stacklevel=4)
+
+    def _unlock(self) -> None:
+        self._lock.release(remove_file=not self.has_store)
+
+    def _check_edited(self, action: str) -> None:
+        if not self.has_store:
+            raise ModelFolderError(f"Nothing to {action}: {self.path} has not been edited.")
 
     def _check_writable(self, method: str) -> None:
         if self._is_editing:
@@ -491,9 +544,9 @@ class EditableModel:
         self._report = self.classifier.fit_report_
 
     def _identity(self) -> tuple[int, int] | None:
-        """What distinguishes the store from another one in its place; None if it is missing."""
+        """What distinguishes the model from another one in its place; None if it is missing."""
         try:
-            found = os.stat(self.path / STORE)
+            found = os.stat(self.path / MANIFEST)
         except OSError:
             return None
         return found.st_dev, found.st_ino

@@ -17,6 +17,7 @@ from attnknn.editing import forget
 from attnknn.encoders import IdentityEncoder, TextEncoder
 from attnknn.errors import InvalidSettingError, ModelFolderError, ReceiptError, UnknownEntryError
 from attnknn.model import FittedModel
+from attnknn.storage.names import other_spellings
 from attnknn.storage.store import erasing
 from attnknn.storage.store.changes import count_entries
 from attnknn.storage.store.erasing import SubjectEntry
@@ -195,6 +196,11 @@ class _Erased:
 
 
 def _erase(model: EditableModel, subject: str) -> _Erased:
+    if not model.has_store:  # an unknown subject must not create it
+        subjects = model.classifier.memory_.entries.subjects
+        names = set() if subjects is None else set(subjects.tolist())
+        if subject not in names - {""}:
+            raise UnknownEntryError(_explain_unknown(names, subject))
     entries = erasing.entries_of(model.database, subject) if subject else []
     if not entries:
         return _resume(model, subject)
@@ -254,15 +260,16 @@ def _resume(model: EditableModel, subject: str) -> _Erased:
     with wrap_database_errors(model.path):
         found = find_pending(model.database, subject) if subject else None
         if found is None:
-            raise UnknownEntryError(_explain_unknown(model, subject))
+            names = erasing.subjects_of(model.database)
+            raise UnknownEntryError(_explain_unknown(names, subject))
         erasing.finish_erasure(model.database, model.path)
     edit, pending = found
     traces = collect_traces(subject, [], erasing.entries_of_others(model.database, subject))
     return replace(_verify(model, subject, edit, pending, traces), pending=None)
 
 
-def _explain_unknown(model: EditableModel, subject: str) -> str:
-    close = erasing.other_spellings(model.database, subject)
+def _explain_unknown(names: set[str], subject: str) -> str:
+    close = other_spellings(names, subject)
     hint = f" Did you mean {' or '.join(map(ascii, close))}?" if close else ""
     return f"No entry belongs to the subject {subject!r}.{hint}"
 
@@ -286,7 +293,7 @@ def _verify(
             by=line.by,
             searched=files.searched,
             not_searched=files.skipped,
-            other_spellings=erasing.other_spellings(database, subject),
+            other_spellings=other_spellings(erasing.subjects_of(database), subject),
             **asdict(verified),
         )
     return _Erased(edit, receipt, verified)

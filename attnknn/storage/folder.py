@@ -126,14 +126,15 @@ def replace_folder(
 
     Parameters
     ----------
-    expected : the `fingerprint` of the folder to replace; another one is kept, with an error
+    expected : the `fingerprint` of the folder to replace, which the caller has locked; another one
+        is kept, with an error
     check : raises an error if the folder must stay; called while nobody else may write
     """
     path = path.resolve()
     check_replaceable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack, folder_lock(path.parent):
-        if has_store(path):  # no edit of another process may be lost
+        if expected is None and (has_store(path) or (path / LOCK).exists()):  # no edit may be lost
             stack.callback(WriterLock(path).release)
         _clear_leftovers(path)
         if check is not None:
@@ -201,9 +202,10 @@ def _clear_leftovers(path: Path) -> None:
     if previous.exists() and not path.exists():
         os.rename(previous, path)
     unfinished = re.compile(rf"\.{re.escape(path.name)}\.attnknn-saving-[0-9a-f]{{8}}")
-    for neighbor in path.parent.iterdir():
-        if neighbor.name == previous.name or unfinished.fullmatch(neighbor.name):
-            shutil.rmtree(neighbor, ignore_errors=True)
+    with contextlib.suppress(OSError):  # no folder, or one that may not be listed
+        for name in os.listdir(path.parent):
+            if name == previous.name or unfinished.fullmatch(name):
+                shutil.rmtree(path.with_name(name), ignore_errors=True)
 
 
 def _listed(names: set[str]) -> str:

@@ -45,7 +45,7 @@ class WriterLock:
     # `filelock.FileLock` creates a missing folder, also while another process is swapping it. So
     # the file is opened here, and `filelock` only locks it.
     def __init__(self, folder: Path, *, wait: float = 0.0) -> None:
-        deadline = time.monotonic() + wait
+        self._folder, deadline = folder, time.monotonic() + wait
         while True:
             self._handle = _open_lock(folder)
             try:
@@ -57,8 +57,16 @@ class WriterLock:
                 return
             os.close(self._handle)  # the folder was replaced while this process waited
 
-    def release(self) -> None:
-        """Let others write."""
+    def release(self, *, remove_file: bool = False) -> None:
+        """Let others write.
+
+        Parameters
+        ----------
+        remove_file : whether to leave the folder as it was without the lock
+        """
+        if remove_file and self._is_current(self._folder):
+            with contextlib.suppress(OSError):  # Windows cannot remove an open file
+                os.unlink(self._folder / LOCK)  # while it is locked: whoever waits tries again
         os.close(self._handle)
 
     def _acquire(self, folder: Path, deadline: float) -> None:

@@ -21,6 +21,16 @@ def spelling(name: str) -> str:
     return " ".join(normalize("NFKC", folded).split())
 
 
+def other_spellings(names: Iterable[str], subject: str) -> list[str]:
+    """The names that differ from a subject only in their spelling.
+
+    >>> other_spellings(["ann ash", "Ann Ash", "Bob"], "Ann Ash")
+    ['ann ash']
+    """
+    known = spelling(subject)
+    return sorted(name for name in names if name and name != subject and spelling(name) == known)
+
+
 class Names:
     """Names to find in texts, in any spelling, where they stand as whole words.
 

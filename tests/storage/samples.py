@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from attnknn import AttnKNNClassifier
+from attnknn import AttnKNNClassifier, open_for_editing
 
 N = 40
 
@@ -66,6 +66,13 @@ def people(n: int = N) -> list[str]:
 def fitted(**settings: Any) -> AttnKNNClassifier:
     """A classifier whose rows belong to eight people."""
     return quick(**settings).fit(rows(), labels(), payloads=payloads(), subjects=people())
+
+
+def with_store(path: Path) -> Path:
+    """Move the entries of a saved model into a store, as the first edit does."""
+    with open_for_editing(path) as model:
+        assert model.database is not None
+    return path
 
 
 def predict(classifier: AttnKNNClassifier) -> np.ndarray:

@@ -311,10 +311,10 @@ def test_a_few_kills_lose_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_first_opening_may_be_killed(path: Path) -> None:
+def test_the_first_edit_may_be_killed(path: Path) -> None:
     script = (
         "import sys; from attnknn import open_for_editing; print('ready', flush=True); "
-        "open_for_editing(sys.argv[1])"
+        "open_for_editing(sys.argv[1]).forget([1])"
     )
     for delay in (0.0, 0.03, 0.1):
         fitted().save(path)
@@ -324,6 +324,6 @@ def test_the_first_opening_may_be_killed(path: Path) -> None:
             assert process.stdout.readline() == "ready\n"
             time.sleep(delay)
             process.kill()
-        assert len(AttnKNNClassifier.load(path).memory_) == 40
+        n_entries = len(AttnKNNClassifier.load(path).memory_)
         with open_for_editing(path) as model:
-            assert len(model.log()) == 1
+            assert (n_entries, len(model.log())) in ((40, 1), (39, 2))

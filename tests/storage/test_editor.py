@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,14 +17,20 @@ import numpy as np
 import pytest
 
 from attnknn import AttnKNNClassifier, FaissMemory, LearnedAttention, open_for_editing
-from attnknn.errors import InvalidInputError, InvalidSettingError, ModelBusyError, ModelFolderError
+from attnknn.errors import (
+    InvalidInputError,
+    InvalidSettingError,
+    ModelBusyError,
+    ModelFolderError,
+    UnknownEntryError,
+)
 from attnknn.insight import weigh_by_age
 from attnknn.storage import load_notes, save_classifier
 from attnknn.storage.editor import EditableModel, list_changes, list_edits
 from attnknn.storage.store.state import digest_of
 from attnknn.training import TrainConfig
 
-from .samples import assert_same, fitted, labels, people, predict, rows
+from .samples import assert_same, fitted, labels, people, predict, rows, with_store
 
 MORE = {"payloads": ["new"] * 5, "subjects": ["person-1", "x", "x", "", "y"]}
 
@@ -87,6 +94,66 @@ def test_trust_that_is_not_stored_is_computed_again(tmp_path: Path) -> None:
     again = AttnKNNClassifier.load(tmp_path / "model")
     assert again.model_.stored_trust is None
     np.testing.assert_allclose(predict(again), expected, rtol=0, atol=1e-12)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda model: None,
+        lambda model: model.forget([999]),
+        lambda model: model.add(rows(2), ["ant"]),
+        lambda model: model.relabel([0], ["ant", "bee"]),
+        lambda model: model.relabel([0], "ant"),  # its current label
+        lambda model: model.undo(),
+        lambda model: model.rollback(0),
+        lambda model: model.rollback("monday"),
+        lambda model: model.changes(0),
+        lambda model: model.snapshot(" "),
+        lambda model: model.forget(subject="nobody"),
+        lambda model: model.cache_trust(),
+        lambda model: (model.log(), model.snapshots()),
+    ],
+)
+def test_a_folder_changes_only_with_the_first_edit_that_is_made(path: Path, call) -> None:
+    before = contents(path)
+    with open_for_editing(path, by="ann") as model:
+        with suppress(InvalidInputError, InvalidSettingError, ModelFolderError, UnknownEntryError):
+            call(model)
+        assert not model.has_store
+    assert contents(path) == before
+    assert os.listdir(path.parent) == ["model"]
+    with open_for_editing(path, by="bob") as model:
+        assert [line.message for line in model.log()] == ["Opened for editing with 40 entries"]
+        model.snapshot("monday")
+        assert model.has_store
+        with pytest.raises(ModelBusyError):
+            open_for_editing(path)
+        assert_same(AttnKNNClassifier.load(path), fitted())
+        model.forget([1])
+    assert set(os.listdir(path)) == {"entries.sqlite", "head.jsonl", "manifest.json", "writer.lock"}
+    assert [line.by for line in list_edits(path)] == ["bob", "bob"]
+
+
+def test_a_first_edit_that_finds_no_room_leaves_the_folder_as_it_was(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before = contents(path)
+    with open_for_editing(path) as model:
+        with monkeypatch.context() as patch:
+            patch.setattr("attnknn.storage.editor.write_store", fail)
+            with pytest.raises(OSError, match="No space"):
+                model.forget([1])
+        assert_same(model.classifier, fitted())
+        with pytest.raises(ModelBusyError):
+            open_for_editing(path)
+    assert contents(path) == before
 
 
 def test_several_edits_are_one(path: Path) -> None:
@@ -199,9 +266,13 @@ def test_without_locks_a_second_writer_is_detected(
     monkeypatch.setattr("fcntl.flock", flock)
     with open_for_editing(path) as first, open_for_editing(path) as second:
         first.forget([1])
+        with pytest.raises(ModelFolderError, match="replaced while it was edited"):
+            second.forget([2])
+    with open_for_editing(path) as first, open_for_editing(path) as second:
+        first.forget([3])
         with pytest.raises(ModelFolderError, match="edited by another process since"):
             second.forget([2])
-        assert len(second.classifier.memory_) == 40
+        assert len(second.classifier.memory_) == 39
     with open_for_editing(path) as first:
         save_classifier(fitted(), path)
         with pytest.raises(ModelFolderError, match="replaced while it was edited"):
@@ -273,8 +344,7 @@ def test_a_folder_that_may_not_be_written_can_be_read() -> None:
     ],
 )
 def test_a_damaged_or_hostile_store_is_refused(path: Path, harm: str, message: str) -> None:
-    with open_for_editing(path):
-        pass
+    with_store(path)
     database = sqlite3.connect(path / "entries.sqlite")
     database.create_function("digest_of", -1, digest_of)
     database.execute(harm)
@@ -287,8 +357,7 @@ def test_a_damaged_or_hostile_store_is_refused(path: Path, harm: str, message: s
 
 
 def test_a_store_that_is_no_database_is_refused(path: Path) -> None:
-    with open_for_editing(path):
-        pass
+    with_store(path)
     for name in ("entries.sqlite-wal", "entries.sqlite-shm"):
         (path / name).unlink(missing_ok=True)
     (path / "entries.sqlite").write_bytes(b"not a database at all" * 100)
@@ -302,8 +371,13 @@ def test_a_store_that_is_no_database_is_refused(path: Path) -> None:
 def test_names_for_the_log_must_not_be_blank(path: Path) -> None:
     with pytest.raises(InvalidSettingError, match="`by` must be a name"):
         open_for_editing(path, by=" ")
-    with pytest.raises(ModelFolderError, match="no model folder"):
-        open_for_editing(path.parent / "nothing")
+    for missing in ("nothing", "no parent/nothing"):
+        with pytest.raises(ModelFolderError, match="no model folder"):
+            open_for_editing(path.parent / missing)
+    (path.parent / "thesis").mkdir()
+    with pytest.raises(ModelFolderError, match="not a model folder"):
+        open_for_editing(path.parent / "thesis")
+    assert list((path.parent / "thesis").iterdir()) == []
 
 
 def test_rows_of_one_subject_are_a_group_also_those_that_come_later() -> None:
@@ -446,10 +520,12 @@ def test_a_folder_that_may_not_be_written_is_named(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "mkdir", refuse)
-        with pytest.raises(ModelFolderError, match=r"may not write to .*model model is"):
-            open_for_editing(path)
-    with open_for_editing(path):
-        pass
+        with (
+            open_for_editing(path) as model,
+            pytest.raises(ModelFolderError, match=r"may not write to .*model model is"),
+        ):
+            model.forget([1])
+    with_store(path)
     with monkeypatch.context() as patch:
         plain = os.open
         patch.setattr(os, "open", lambda *a: refuse() if "lock" in str(a[0]) else plain(*a))
@@ -501,8 +577,7 @@ def test_payloads_that_are_equal_but_not_the_same_are_distinguished(tmp_path: Pa
 
 def test_a_save_discards_history_only_when_asked(path: Path) -> None:
     loaded = AttnKNNClassifier.load(path)
-    with open_for_editing(path):
-        pass
+    with_store(path)
     save_classifier(loaded, path, discard_history=False)  # nothing was edited yet
     with open_for_editing(path) as model:
         model.relabel([1], "cat")

@@ -29,7 +29,7 @@ from attnknn.storage.editor import list_edits
 from attnknn.storage.store import erasing, schema
 from attnknn.training import TrainConfig
 
-from .samples import assert_same, fitted, labels, payloads, people, rows
+from .samples import assert_same, fitted, labels, payloads, people, rows, with_store
 
 WHO = "person-3"
 THEIRS = [i for i, name in enumerate(people()) if name == WHO]
@@ -532,7 +532,7 @@ def test_ids_of_erased_entries_go_from_messages_and_snapshots(
 
 
 def test_files_in_folders_below_are_searched_too(path: Path) -> None:
-    with open_for_editing(path) as model:
+    with open_for_editing(with_store(path)) as model:
         (path / "old" / "copies").mkdir(parents=True)
         (path / "old" / "copies" / "rows.txt").write_text(f"secret of {WHO.upper()}")
         (path / "old" / "empty.txt").touch()
@@ -543,7 +543,7 @@ def test_files_in_folders_below_are_searched_too(path: Path) -> None:
 
 
 def test_a_file_whose_name_is_that_of_the_person_is_found(path: Path) -> None:
-    with open_for_editing(path) as model:
+    with open_for_editing(with_store(path)) as model:
         (path / "exports").mkdir()
         (path / "exports" / f"rows_{WHO}.txt").touch()
         assert model.forget(subject=WHO).found_in == [f"exports/rows_{WHO}.txt"]
@@ -551,7 +551,7 @@ def test_a_file_whose_name_is_that_of_the_person_is_found(path: Path) -> None:
 
 def test_what_was_not_searched_is_named_and_nothing_is_claimed(path: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
-    with open_for_editing(path) as model:
+    with open_for_editing(with_store(path)) as model:
         (path / "backup").symlink_to(tmp_path / "elsewhere")
         receipt = model.forget(subject=WHO)
     assert receipt.not_searched == ["backup"]
@@ -653,7 +653,7 @@ def test_an_erasure_without_room_is_done_later(tmp_path: Path, share: float) -> 
     X, names = np.random.default_rng(0).normal(size=(800, 64)), ["ann", *["bob"] * 19] * 40
     clf = AttnKNNClassifier(attention="distance", calibration=None, n_neighbors=3)
     clf.fit(X, np.arange(800) // 2 % 2, subjects=names).save(path := tmp_path / "model")
-    with open_for_editing(path) as model:
+    with open_for_editing(with_store(path)) as model:
         size = (path / "entries.sqlite").stat().st_size
         needles = [X.astype("<f4")[0].tobytes(), b"ann"]
         with (

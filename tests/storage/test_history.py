@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from attnknn import AttnKNNClassifier, open_for_editing
 from attnknn.errors import InvalidSettingError, ModelFolderError
 
-from .samples import assert_same, fitted, rows
+from .samples import assert_same, fitted, rows, with_store
 
 
 def test_edits_are_undone_one_by_one(path: Path) -> None:
@@ -82,7 +82,7 @@ class Store(RuleBasedStateMachine):
         self.folder = TemporaryDirectory()
         path = Path(self.folder.name) / "model"
         fitted().save(path)
-        self.model = open_for_editing(path)
+        self.model = open_for_editing(with_store(path))
         self.states = {0: copy(self.model.classifier)}  # by edit
         self.line = [0]  # edits that undo would undo, the last one last
 

@@ -23,6 +23,7 @@ from attnknn.encoders.image import ImageTraining
 from attnknn.errors import ModelFolderError, TooLargeError
 from attnknn.insight import weigh_by_age
 from attnknn.storage import load_notes
+from attnknn.storage.store.head import head_of, write_head
 from attnknn.training import TrainConfig
 
 from .samples import (
@@ -34,6 +35,7 @@ from .samples import (
     resign,
     rows,
     same_answers,
+    with_store,
 )
 
 
@@ -524,8 +526,7 @@ def test_images_of_many_pixels_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_is_a_link_creates_no_file_elsewhere(path: Path, tmp_path: Path) -> None:
-    with open_for_editing(path):
-        pass
+    with_store(path)
     (path / "writer.lock").unlink()
     (path / "writer.lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ModelFolderError, match=r"writer\.lock must be a file"):
@@ -543,8 +544,7 @@ def test_a_lock_that_is_a_link_creates_no_file_elsewhere(path: Path, tmp_path: P
 def test_files_of_a_store_that_are_links_or_pipes_are_refused(
     suffix: str, path: Path, tmp_path: Path
 ) -> None:
-    with open_for_editing(path):
-        pass
+    with_store(path)
     name = path / f"entries.sqlite{suffix}"
     (name.rename if name.exists() else Path.touch)(tmp_path / "elsewhere")
     for harm in (lambda: name.symlink_to(tmp_path / "elsewhere"), lambda: os.mkfifo(name)):
@@ -556,8 +556,7 @@ def test_files_of_a_store_that_are_links_or_pipes_are_refused(
 
 
 def test_classes_of_a_store_that_are_a_text_are_refused(path: Path) -> None:
-    with open_for_editing(path):
-        pass
+    with_store(path)
     with sqlite3.connect(path / "entries.sqlite") as database:
         query = "select content from parts where name = 'settings.json'"
         settings = json.loads(database.execute(query).fetchone()[0])
@@ -588,8 +587,7 @@ def test_a_store_whose_log_lost_a_line_is_refused_by_every_door(path: Path) -> N
 
 def test_an_entry_of_many_versions_is_not_repeated(path: Path) -> None:
     """Each version would repeat the embedding, which may be large."""
-    with open_for_editing(path):
-        pass
+    with_store(path)
     with sqlite3.connect(path / "entries.sqlite") as database:
         for since in range(1, 50):
             database.execute(
@@ -598,5 +596,6 @@ def test_an_entry_of_many_versions_is_not_repeated(path: Path) -> None:
                 (-since,),
             )
         database.execute("update log set n_entries = 89")
+        write_head(path, head_of(database))  # as an attacker would
     database.close()
     refuses(path, "more entries than were written")

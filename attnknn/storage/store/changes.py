@@ -161,17 +161,21 @@ def count_entries(n: int) -> str:
     return f"{n:,} {'entry' if n == 1 else 'entries'}"
 
 
-def write_store(folder: Path, state: ModelState, trust: Floats | None, by: str) -> None:
+def first_record(n_entries: int, by: str) -> EditRecord:
+    """The first line of the log of a store."""
+    message = f"Opened for editing with {n_entries:,} entries"
+    return EditRecord(0, 0, now(), by, "create", message)
+
+
+def write_store(folder: Path, state: ModelState, trust: Floats | None, record: EditRecord) -> None:
     """Create a store in an empty folder, with the current state as edit 0."""
     database = create_store(folder)
     try:
         with acknowledged(database):
-            n_entries = len(state.entries)
-            _insert_rows(database, state, np.arange(n_entries), 0, first_seq=0)
+            _insert_rows(database, state, np.arange(len(state.entries)), 0, first_seq=0)
             for name, content in state.parts.items():
                 _insert_part(database, name, content, 0, 0)
-            message = f"Opened for editing with {n_entries:,} entries"
-            write_log(database, EditRecord(0, 0, now(), by, "create", message), state.next_id)
+            write_log(database, record, state.next_id)
             if trust is not None:
                 write_trust(database, trust, 0)
     finally:

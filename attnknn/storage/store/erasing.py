@@ -17,7 +17,7 @@ from attnknn.errors import ModelFolderError
 from attnknn.storage.classes import TRANSITION, without_classes
 from attnknn.storage.files import SETTINGS
 from attnknn.storage.folder import STORE
-from attnknn.storage.names import Names, spelling
+from attnknn.storage.names import Names
 from attnknn.storage.parts import ATTENTION_FILE as ATTENTION
 from attnknn.storage.parts import without_prototypes
 from attnknn.storage.store.history import EditRecord, now, read_log, write_log
@@ -84,11 +84,9 @@ def entries_of_others(database: sqlite3.Connection, subject: str) -> OtherEntrie
     return OtherEntries({row[0] for row in found}, [*texts, *labels, *columns])
 
 
-def other_spellings(database: sqlite3.Connection, subject: str) -> list[str]:
-    """Other subjects whose names differ only in Unicode form, upper and lower case, or spaces."""
-    names = [row[0] for row in database.execute("select distinct subject from rows")]
-    known = spelling(subject)
-    return sorted(name for name in names if name and name != subject and spelling(name) == known)
+def subjects_of(database: sqlite3.Connection) -> set[str]:
+    """The subjects of all entries, in any state."""
+    return {row[0] for row in database.execute("select distinct subject from rows")}
 
 
 def parts_fitted_on(database: sqlite3.Connection, subject: str) -> set[str]:

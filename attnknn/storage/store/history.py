@@ -142,8 +142,6 @@ def now() -> str:
 
 def take_snapshot(database: sqlite3.Connection, head: int, name: str, by: str) -> Snapshot:
     """Save the current state as a snapshot."""
-    if not name.strip():
-        raise InvalidSettingError("A snapshot must have a name.")
     known = {snapshot.name: snapshot for snapshot in read_snapshots(database)}
     if name in known:
         raise InvalidSettingError(
