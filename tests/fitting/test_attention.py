@@ -414,6 +414,18 @@ def test_temperatures_stay_inside_their_bounds():
             assert (made.temperatures <= 2.0 * 1.001).all()
 
 
+def test_heads_start_on_both_sides_of_the_temperature_they_are_given():
+    alone, three = (NeighborScores(replace(ALL_ON, n_heads=n)) for n in (1, 3))
+    for made in (alone, three):
+        made.start_at(0.2, -1.5)
+        assert made.prior_score.tolist() == [-1.5] * made.shape.n_heads
+    assert alone.temperatures.item() == pytest.approx(0.2, rel=1e-5)
+    low, middle, high = three.temperatures.flatten().tolist()
+    assert middle == pytest.approx(0.2, rel=1e-5)
+    assert low < 0.99 * middle < high
+    assert middle / low == pytest.approx(high / middle, rel=0.1)
+
+
 def test_the_size_of_a_projection_does_nothing():
     made, seen = module(), batch()
     before = made.project(torch.from_numpy(seen.queries)).detach()

@@ -33,6 +33,14 @@ def test_flat_gives_the_answer_of_the_reference(metric, scale, rng) -> None:
         np.testing.assert_array_equal(one.distances, other.distances)
 
 
+def test_the_size_of_a_memory_is_that_of_embeddings_and_index(rng) -> None:
+    vectors = rng.standard_normal((300, 4))
+    plain, flat = NumpyMemory(), FaissMemory().remember(entries_of(vectors))
+    assert plain.remember(entries_of(vectors)).n_bytes == 300 * 4 * 4
+    flat.search(vectors[:1], 1)  # the index is built when it is needed
+    assert 2 * 300 * 4 * 4 <= flat.n_bytes < 2.2 * 300 * 4 * 4
+
+
 @pytest.mark.parametrize("kind", ["hnsw", "ivf"])
 def test_missing_places_are_searched_for_and_not_padded(kind, rng) -> None:
     vectors = rng.standard_normal((400, 4))
