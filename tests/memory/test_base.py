@@ -42,6 +42,11 @@ def test_k_beyond_the_memory_gives_every_entry_and_says_so(memory) -> None:
     assert found.mask.all()
 
 
+def test_a_memory_may_begin_again_with_another_width(memory) -> None:
+    memory.remember(make_entries([[0.0, 0.0, 1.0], [0.0, 0.0, 3.0]], [1, 0]), "inner_product")
+    assert memory.search([[0.0, 0.0, 1.0]], 1).positions.tolist() == [[1]]
+
+
 def test_similar_means_near_for_every_metric(rng) -> None:
     vectors, queries = rng.standard_normal((50, 6)), rng.standard_normal((9, 6))
     oracles = {

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from attnknn import AttnKNNClassifier
-from attnknn.errors import InvalidSettingError, MissingExtraError
+from attnknn.errors import InvalidSettingError, MissingExtraError, ModelFolderError
 from attnknn.insight import what_if
 from attnknn.memory import METRICS, FaissMemory, NumpyMemory, make_entries
 
@@ -39,6 +39,26 @@ def test_the_size_of_a_memory_is_that_of_embeddings_and_index(rng) -> None:
     assert plain.remember(entries_of(vectors)).n_bytes == 300 * 4 * 4
     flat.search(vectors[:1], 1)  # the index is built when it is needed
     assert 2 * 300 * 4 * 4 <= flat.n_bytes < 2.2 * 300 * 4 * 4
+
+
+@pytest.mark.parametrize("name", ["m", "ef_construction", "ef_search", "n_probe", "n_lists"])
+def test_stored_settings_are_sizes_that_an_index_may_have(name) -> None:
+    memory = FaissMemory("hnsw", n_lists=None)
+    memory.check_stored_settings(10)
+    for value in (1, 1 << 12):
+        setattr(memory, name, value)
+        memory.check_stored_settings(10)
+    for value in (0, -1, 2.0, True, "1", (1 << 20) + 1):
+        setattr(memory, name, value)
+        with pytest.raises(ModelFolderError, match=f"`{name}` must be from 1 to"):
+            memory.check_stored_settings(10)
+
+
+def test_an_index_may_have_as_many_lists_as_entries() -> None:
+    memory = FaissMemory("ivf", n_lists=100_000)
+    memory.check_stored_settings(100_000)
+    with pytest.raises(ModelFolderError, match="`n_lists` must be from 1 to 99999"):
+        memory.check_stored_settings(99_999)
 
 
 @pytest.mark.parametrize("kind", ["hnsw", "ivf"])
