@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnknn.attention.base import NeighborBatch, Scores
 from attnknn.attention.scores import KNOTS, PRIOR_REACH, NeighborScores
@@ -88,7 +88,13 @@ def _build(module: NeighborScores) -> NumpyScorer:
     def column(name: str, is_there: bool) -> Any:
         return _array(getattr(module, name))[:, None] if is_there else None
 
+    prototypes = query_prior = None
     with torch.no_grad():
+        if has.prototypes:
+            directions = _array(F.normalize(module.prototypes, dim=1).T)
+            prototypes = directions, column("prototype_slope", True)
+        if has.query_prior:
+            query_prior = _array(module.query_prior.weight.T), _array(module.query_prior.bias)
         return NumpyScorer(
             unit=float(module.unit),
             projection=_array(module.scaled_projection.flatten(0, 1).T),
@@ -97,19 +103,10 @@ def _build(module: NeighborScores) -> NumpyScorer:
             bends=_array(F.softplus(module.raw_bends))[:, None] if has.distance_bias else None,
             support=column("support_slope", has.support),
             trust=column("trust_slope", has.trust),
-            prototypes=_prototypes(module) if has.prototypes else None,
+            prototypes=prototypes,
             prior=_array(module.prior_score),
-            query_prior=_linear(module.query_prior) if has.query_prior else None,
+            query_prior=query_prior,
         )
-
-
-def _prototypes(module: NeighborScores) -> tuple[Floats, Floats]:
-    directions = F.normalize(module.prototypes, dim=1).T
-    return _array(directions), _array(module.prototype_slope)[:, None]
-
-
-def _linear(layer: nn.Linear) -> tuple[Floats, Floats]:
-    return _array(layer.weight.T), _array(layer.bias)
 
 
 def _array(value: Tensor) -> Any:

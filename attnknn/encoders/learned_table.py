@@ -319,7 +319,10 @@ class LearnedTableEncoder(Encoder):
         weights = {_file_name(name): value.numpy().ravel() for name, value in state.items()}
         return {
             "encoder": self.name,
-            "settings": {name: _plain(value) for name, value in self.get_params(False).items()},
+            "settings": {
+                name: value.to_dict() if hasattr(value, "to_dict") else value
+                for name, value in self.get_params(False).items()
+            },
             "network": self.network_,
             "columns": columns,
         }, {**arrays, **{name: array.astype(np.float64) for name, array in weights.items()}}
@@ -410,7 +413,3 @@ def _check_sizes(encoder: LearnedTableEncoder, arrays: Arrays) -> None:
     for name, size in wanted.items():
         if arrays[_file_name(name)].size != size:
             raise ValueError(f"the weights {name!r} do not have the size that the settings name")
-
-
-def _plain(value: Any) -> Any:
-    return value.to_dict() if hasattr(value, "to_dict") else value

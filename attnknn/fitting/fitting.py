@@ -251,7 +251,8 @@ class _Fitting:
         """Distance attention, then trained attention; the better one, or the one requested."""
         if len(self.memory) < 2:
             raise InvalidInputError("Learned attention needs at least 2 rows, got 1 sample.")
-        wants_trust = self._wants_trust(attention)
+        is_small = len(self.memory) <= MAX_ROWS_FOR_TRUST
+        wants_trust = is_small if attention.trust == "auto" else bool(attention.trust)
         most = len(self.memory) if wants_trust else attention.max_rows
         rows = sample_rows(len(self.memory), len(self.counts), self.generator, most)
         left_out = leave_one_out_batch(self.memory, self.counts, self.k, rows)
@@ -365,11 +366,6 @@ class _Fitting:
         attention = DistanceAttention()
         _apply(self.fit_at(attention, left_out, self.k), attention)
         return attention
-
-    def _wants_trust(self, attention: Any) -> bool:
-        if attention.trust == "auto":
-            return len(self.memory) <= MAX_ROWS_FOR_TRUST
-        return bool(attention.trust)
 
     def _split(
         self, left_out: LeaveOneOutBatch, attention: Any

@@ -209,7 +209,7 @@ def _refused_edits_change_nothing(case: Case) -> None:
         except AttnKNNError:
             pass
         else:
-            raise AssertionError(f"{_name(memory)} must refuse to {what}.")
+            raise AssertionError(f"{type(memory).__name__} must refuse to {what}.")
     never = case.remembering(entries.take(np.arange(40)))
     _expect_as_if(memory, never, case, "A refused edit")
 
@@ -283,7 +283,3 @@ def _expect_close(one: np.ndarray, other: np.ndarray, what: str) -> None:
 def _expect(condition: bool, sentence: str) -> None:
     if not condition:
         raise AssertionError(sentence)
-
-
-def _name(memory: Memory) -> str:
-    return type(memory).__name__

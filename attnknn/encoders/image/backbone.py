@@ -26,7 +26,8 @@ class Backbone(nn.Module):
 
     def __init__(self, name: str, *, is_pretrained: bool = False) -> None:
         super().__init__()
-        timm = _timm()
+        needs = {"extra": "images", "needed_by": "A pretrained image encoder"}
+        timm = require("timm", **needs, instead="'resnet9'")
         bare = name.removeprefix(PREFIX)
         if bare.split(".")[0] not in timm.list_models():
             raise unknown_name("timm model", bare, timm.list_models())
@@ -103,9 +104,3 @@ def _unreadable(path: Path, why: object) -> InvalidInputError:
 def _first_line(error: object) -> str:
     line = next(iter(str(error).strip().splitlines()), "the file cannot be read")
     return line if line.endswith(".") else f"{line}."
-
-
-def _timm() -> Any:
-    return require(
-        "timm", extra="images", needed_by="A pretrained image encoder", instead="'resnet9'"
-    )

@@ -156,7 +156,7 @@ def settings_of(encoder: ImageEncoder) -> tuple[Settings, Arrays]:
     shape, training = encoder.shape_, encoder.training
     settings = {
         "encoder": encoder.name,
-        "settings": {name: _plain(getattr(encoder, name)) for name in STORED},
+        "settings": {name: getattr(encoder, name) for name in STORED},
         "training": None if training is None else training.to_dict(),
         "views": None if encoder.views is None else encoder.views.to_dict(),
         "inference": None if encoder.inference is None else asdict(encoder.inference),
@@ -169,8 +169,13 @@ def settings_of(encoder: ImageEncoder) -> tuple[Settings, Arrays]:
 def restore(cls: type[_Encoder], settings: Settings, arrays: Arrays) -> _Encoder:
     """The fitted encoder; memory for weights is reserved after their number was checked."""
     training, views, inference = (settings[name] for name in ("training", "views", "inference"))
+    stored = settings["settings"]
+    given: dict[str, Any] = {
+        name: tuple(stored[name]) if isinstance(stored[name], list) else stored[name]
+        for name in STORED
+    }
     encoder = cls(
-        **{name: _tuple(settings["settings"][name]) for name in STORED},
+        **given,
         training=None if training is None else ImageTraining.from_dict(training),
         views=None if views is None else Views.from_dict(views),
         inference=None if inference is None else ImageInference(**inference),
@@ -222,11 +227,3 @@ def _shape(stored: Any) -> ImageShape:
     if not all(1 <= side <= MAX_SIDE for side in stored):
         raise ValueError(f"`shape` must be of sides up to {MAX_SIDE}")
     return ImageShape(*stored)
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

@@ -352,12 +352,14 @@ class ImageEncoder(Encoder):
         check_at_least("random_state", self.random_state, 0)
 
     def _check_network(self) -> None:
+        from torch import nn
+
         from attnknn.encoders.image.networks import NETWORKS
 
         is_timm = isinstance(self.network, str) and self.network.startswith("timm:")
         if isinstance(self.network, str) and not is_timm:
             check_choice("network", self.network, NETWORKS)
-        elif not is_timm and not _is_module(self.network):
+        elif not is_timm and not isinstance(self.network, nn.Module):
             known = ", ".join(NETWORKS)
             raise InvalidSettingError(
                 f"`network` must be one of {known}, 'timm:NAME' or a torch.nn.Module, "
@@ -397,9 +399,3 @@ def _parse_size(text: str) -> tuple[int, int]:
             f"`image_size` must be a side (32) or height x width (32x48), got {text!r}."
         )
     return int(sides[0]), int(sides[-1])
-
-
-def _is_module(network: Any) -> bool:
-    from torch import nn
-
-    return isinstance(network, nn.Module)

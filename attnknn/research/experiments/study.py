@@ -172,7 +172,9 @@ def network_for(study: Study, data: datasets.Dataset | Source) -> Network | None
     if study.preset is not None:
         preset = preset_of(study.preset, is_full=study.is_full)
         _check_preset(study, preset, data)
-        network: Network | None = _sized(preset.network, data)
+        network: Network | None = preset.network
+        if data.kind != "images":  # smaller ones
+            network = replace(preset.network, image_size=network_of(data.name).image_size)
     elif has_images(data) and study.network != "none":
         network = network_of(study.dataset, study.network or "narrow")
     else:
@@ -195,10 +197,3 @@ def _check_preset(study: Study, preset: Preset, data: datasets.Dataset | Source)
             f"With the preset {study.preset!r} one can measure "
             f"{', '.join((*preset.claims, *MEASURED))}; got {study.claim!r}."
         )
-
-
-def _sized(network: Network, data: datasets.Dataset | Source) -> Network:
-    """Adapt the network of a preset to smaller images."""
-    if data.kind == "images":
-        return network
-    return replace(network, image_size=network_of(data.name).image_size)
