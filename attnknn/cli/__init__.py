@@ -19,6 +19,7 @@ import click
 from attnknn import __version__
 from attnknn._escape import visible
 from attnknn.cli.commands import INVOKED, LazyGroup, in_flags
+from attnknn.cli.interrupts import Interrupted, received_signals
 from attnknn.cli.output import echo, echo_block
 
 SECTIONS = {
@@ -73,6 +74,14 @@ class _Main(LazyGroup):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
+        with received_signals(ctx) as signals:
+            try:
+                return self._invoke(ctx)
+            except (Interrupted, KeyboardInterrupt):
+                echo("Interrupted.", err=True)
+                ctx.exit(signals.exit_code)
+
+    def _invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except click.ClickException as error:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from attnknn.cli.commands import Command, command, option, section
+from attnknn.cli.interrupts import Interrupted, end_training_first
 from attnknn.cli.options import COUNT, FILE, WHOLE, separator_option
 from attnknn.cli.output import echo, echo_block
 
@@ -116,6 +117,11 @@ class FitCommand(Command):
     "Output",
     option("-o", "--out", type=FILE, help="Folder for the model.  [default: TRAIN-model]"),
     option("--force", is_flag=True, help="Replace an existing model, or file of --curves."),
+    option(
+        "--keep-partial",
+        is_flag=True,
+        help="After Ctrl-C during a training, save the model with the best state so far.",
+    ),
     option("--curves", type=FILE, help="Plot the encoder's training losses to this file (.png)."),
     option("-v", "--verbose", is_flag=True, help="Print every training epoch."),
 )
@@ -162,8 +168,11 @@ def fit(
     if request.kind == "table" and getattr(choice.cls, "allows_missing", False):
         _report_columns(source, rows, roles)
     with progress(f"Fitting {len(rows.y):,} rows"):
-        _fit_and_save(rows, roles, choice.encoder, model, options)
+        exit_code = _fit_and_save(rows, roles, choice.encoder, model, options)
     echo(f"{'model':<17} {model}")
+    if exit_code:
+        echo("Interrupted: the model has the best state so far of its training.", err=True)
+        click.get_current_context().exit(exit_code)
 
 
 def _default_folder(train: Path) -> Path:
@@ -185,7 +194,8 @@ def _report_columns(source: Source, rows: TrainingRows, roles: Roles) -> None:
 
 def _fit_and_save(
     rows: TrainingRows, roles: Roles, encoder: Any, model: Path, options: dict[str, Any]
-) -> None:
+) -> int:
+    """Returns the exit code, which is not 0 if a signal ended a training."""
     from attnknn.classifier import AttnKNNClassifier
     from attnknn.cli.model_parts import given_options, make_part
     from attnknn.storage import save_classifier
@@ -206,7 +216,12 @@ def _fit_and_save(
         random_state=options["seed"],
         verbose=int(options["verbose"] or sys.stderr.isatty()),
     )
-    classifier.fit(rows.X, rows.y, **rows.metadata)
+    signals = end_training_first() if options["keep_partial"] else None
+    try:
+        classifier.fit(rows.X, rows.y, **rows.metadata)
+    except (Interrupted, KeyboardInterrupt):
+        echo("No model was saved, and an existing one was not changed.", err=True)
+        raise
     save_classifier(classifier, model, notes=roles.notes())
     if options["curves"] is not None:
         from attnknn.training.config import draw_curves
@@ -217,6 +232,7 @@ def _fit_and_save(
     more = f", … ({len(classifier.classes_)} in all)" if len(classifier.classes_) > 8 else ""
     echo(f"{'classes':<17} {names}{more}")
     echo_block(str(classifier.fit_report_))
+    return 0 if signals is None or not signals.received else signals.exit_code
 
 
 def _check_curves(path: Path | None, choice: EncoderChoice) -> None:

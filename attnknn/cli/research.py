@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from attnknn.cli.commands import command, option, section
+from attnknn.cli.interrupts import Interrupted
 from attnknn.cli.options import FILE, print_format_option
 from attnknn.cli.output import echo, echo_block, echo_json, progress
 
@@ -161,8 +162,9 @@ def experiment(
     _check_options(study)
     try:
         outcome = measure(study, lambda text: echo(text, err=True))
-    except KeyboardInterrupt:
-        raise click.ClickException("Interrupted. Run the same command again to continue.") from None
+    except (Interrupted, KeyboardInterrupt):
+        echo("Run the same command again to continue.", err=True)
+        raise
     for line in _lines(outcome):
         echo_block(line)
     if page:

@@ -14,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from attnknn.cli.commands import command
+from attnknn.cli.interrupts import end_training_first
 from attnknn.cli.output import echo, echo_block
 from attnknn.cli.vit import options as vit_options
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 MODEL, CHECKPOINT, REPORT = "model.safetensors", "checkpoint.safetensors", "report.json"
 ARGS, SUMMARY, RESULTS, CURVES = "args.txt", "model.txt", "train_eval_results.txt", "curves.png"
 FILES = (MODEL, CHECKPOINT, REPORT, ARGS, SUMMARY, RESULTS, CURVES)
-INTERRUPTED = 130  # exit code, as of shells
 MODEL_OPTIONS = vit_options.names_in(vit_options.model_options, vit_options.layer_options)
 MODEL_OPTIONS |= {"resize"}
 
@@ -63,8 +63,9 @@ def train(ctx: click.Context, /, **options: Any) -> None:
         )
         test_folder(folder, {**as_trained, **rest})
         return
+    signals = end_training_first()
     if not _train(folder, options, given):
-        ctx.exit(INTERRUPTED)
+        ctx.exit(signals.exit_code)
 
 
 def _check_as_trained(folder: Path, given: dict[str, Any]) -> None:
