@@ -180,13 +180,7 @@ class ArrayRows:
         return ImageShape(channels, *(size or (height, width)))
 
     def take(self, rows: Integers, shape: ImageShape, *, may_resize: bool) -> Pixels:
-        images = self.images[rows]
-        if images.shape[1] > shape.channels:
-            raise _wrong_channels("The array", images.shape[1])
-        if images.shape[2:] != (shape.height, shape.width):
-            if not may_resize:
-                raise _wrong_size("The array", images.shape[2:], shape)
-            images = resize(images, (shape.height, shape.width))
+        images = _in_shape(self.images[rows], "The array", shape, may_resize)
         return np.repeat(images, shape.channels // images.shape[1], axis=1)
 
     def identity(self) -> NDArray[Any]:
@@ -222,14 +216,9 @@ class ListRows:
         images = np.empty((len(rows), shape.channels, shape.height, shape.width), dtype=np.uint8)
         for place, row in enumerate(rows.tolist()):
             name = _name(self.items[row], row)
-            image = read_picture(self.items[row], name)  # (C, H, W)
-            if len(image) > shape.channels:
-                raise _wrong_channels(name, len(image))
-            if image.shape[1:] != (shape.height, shape.width):
-                if not may_resize:
-                    raise _wrong_size(name, image.shape[1:], shape)
-                image = resize(image[None], (shape.height, shape.width))[0]
-            images[place] = image  # one channel becomes three equal ones
+            image = read_picture(self.items[row], name)[None]  # (1, C, H, W)
+            # One channel becomes three equal ones.
+            images[place] = _in_shape(image, name, shape, may_resize)[0]
         return images
 
     def identity(self) -> NDArray[Any]:
@@ -270,16 +259,20 @@ def _name(item: Any, row: int) -> str:
     return str(file) if file else f"row {row}"
 
 
-def _wrong_channels(name: str, channels: int) -> InvalidInputError:
-    return InvalidInputError(
-        f"{name} has {channels} channels, but the encoder was fitted on gray images. "
-        "Convert it to gray, or fit on colors."
-    )
-
-
-def _wrong_size(name: str, size: Sequence[int], shape: ImageShape) -> InvalidInputError:
-    return InvalidInputError(
-        f"{name} has {size[0]} × {size[1]} pixels, the encoder was fitted on "
-        f"{shape.height} × {shape.width}. Set `image_size` to resize images.",
-        parameter="image_size",
-    )
+def _in_shape(images: Pixels, name: str, shape: ImageShape, may_resize: bool) -> Pixels:
+    """Images (n, C, H, W) in the size of `shape`, with at most its channels."""
+    _, channels, height, width = images.shape
+    if channels > shape.channels:
+        raise InvalidInputError(
+            f"{name} has {channels} channels, but the encoder was fitted on gray images. "
+            "Convert it to gray, or fit on colors."
+        )
+    if (height, width) == (shape.height, shape.width):
+        return images
+    if not may_resize:
+        raise InvalidInputError(
+            f"{name} has {height} × {width} pixels, the encoder was fitted on "
+            f"{shape.height} × {shape.width}. Set `image_size` to resize images.",
+            parameter="image_size",
+        )
+    return resize(images, (shape.height, shape.width))

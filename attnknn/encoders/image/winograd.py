@@ -147,17 +147,16 @@ class Plane:
 
     def canvas(self, n_images: int, n_channels: int) -> Tensor | None:
         """Zeros, with room for images within; None if tiles see just the images."""
-        high, wide = self.high, self.wide
-        if high.canvas == high.size and wide.canvas == wide.size:
-            return None
-        return torch.zeros(n_images, high.canvas, wide.canvas, n_channels, dtype=self.dtype)
+        return self._room(n_images, self.high.canvas, self.wide.canvas, n_channels)
 
     def whole_tiles(self, n_images: int, n_channels: int) -> Tensor | None:
         """Zeros, with room for images that are no whole tiles; None if they are."""
-        high, wide = self.high, self.wide
-        if high.tiled == high.size and wide.tiled == wide.size:
+        return self._room(n_images, self.high.tiled, self.wide.tiled, n_channels)
+
+    def _room(self, n_images: int, height: int, width: int, n_channels: int) -> Tensor | None:
+        if (height, width) == (self.high.size, self.wide.size):
             return None
-        return torch.zeros(n_images, high.tiled, wide.tiled, n_channels, dtype=self.dtype)
+        return torch.zeros(n_images, height, width, n_channels, dtype=self.dtype)
 
     def filters_at_points(self, weight: Tensor) -> Tensor:
         """(n_out, n_in, 3, 3) gives (P, n_out, n_in)."""
