@@ -22,8 +22,9 @@ if __name__ == "__main__":
 import numpy as np
 
 MIN_BYTES = 8  # of a needle
-CHUNK_BYTES = 1 << 24
-HASH_BITS = 22
+CHUNK_BYTES = 1 << 20  # what was found in a chunk is not searched for in the next one
+READ_BYTES = 1 << 26
+HASH_BITS = 20
 ODD = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)  # multipliers
 
 
@@ -66,6 +67,15 @@ def needles_in(content: bytes, needles: Collection[bytes]) -> set[bytes]:
     >>> needles_in(b"a needle in the hay", [b"needle in", b"needle on"])
     {b'needle in'}
     """
+    left, overlap = set(needles), max(map(len, needles), default=0)
+    for start in range(0, len(content), CHUNK_BYTES):
+        if not left:
+            break
+        left -= _found_in_chunk(content[start : start + CHUNK_BYTES + overlap], left)
+    return set(needles) - left
+
+
+def _found_in_chunk(content: bytes, needles: Collection[bytes]) -> set[bytes]:
     found = set()
     for n_words in (1, 2, 3):
         sizes = range(8 * n_words, 8 * n_words + 8 if n_words < 3 else sys.maxsize)
@@ -116,7 +126,7 @@ def _holds(path: Path, needles: Collection[bytes]) -> bool:
     rest = max(map(len, needles), default=1) - 1
     with path.open("rb") as file:
         end = b""
-        while chunk := file.read(CHUNK_BYTES):
+        while chunk := file.read(READ_BYTES):
             if needles_in(end + chunk, needles):
                 return True
             end = (end + chunk)[-rest:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,16 +69,16 @@ def collect_traces(subject: str, entries: list[SubjectEntry], others: OtherEntri
     SQLite splits long rows over pages, so files are searched for short pieces.
     """
     chosen = entries[:: max(1, -(-len(entries) // MAX_ENTRIES))]
-    text = "\n".join(map(plain_text, others.texts))
+    text = "\n".join([*others.texts, plain_texts(others.payloads)])
     names = _own_names(subject, [entry.id for entry in chosen if isinstance(entry.id, str)], text)
     contents = [entry.embedding for entry in chosen]
     contents += [entry.payload.encode("utf-8", "surrogatepass") for entry in chosen]
     pieces = {piece for content in contents for piece in _pieces(content)}
     pieces |= {piece for name in names for form in _forms(name) for piece in _cut(form)}
-    stored = "\n".join(others.texts).encode("utf-8", "surrogatepass")
+    stored = "\n".join([*others.texts, *others.payloads]).encode("utf-8", "surrogatepass")
     pieces -= needles_in(b"".join(others.embeddings), pieces)
     pieces -= needles_in(stored, pieces)
-    words = distinctive_words([plain_text(entry.payload) for entry in chosen])
+    words = distinctive_words([plain_texts([entry.payload for entry in chosen if entry.payload])])
     return Traces(pieces, words - distinctive_words([text]), Names(names))
 
 
@@ -126,22 +126,30 @@ def distinctive_words(texts: Iterable[str]) -> set[str]:
     return {word for word in found if len(word) >= MIN_BYTES or re.search(r"[^\W\d_]", word)}
 
 
-def plain_text(payload: str) -> str:
-    """The values of a JSON payload, one per line; other texts unchanged.
+def plain_texts(payloads: Sequence[str]) -> str:
+    """The values of JSON payloads, one per line; other texts unchanged.
 
-    >>> plain_text('{"city": "Z\\\\u00fcrich", "age": 39}')
-    'Zürich\\n39'
+    >>> print(plain_texts(['{"city": "Z\\u00fcrich", "age": 39}', "no JSON"]))
+    Zürich
+    39
+    no JSON
     """
     try:
-        return "\n".join(json_leaves(json.loads(payload)))
+        return "\n".join(json_leaves(json.loads(f"[{','.join(payloads)}]")))
     except (ValueError, RecursionError):
-        return payload
+        n = len(payloads)
+        if n > 1:  # find the one that is not JSON
+            return "\n".join(map(plain_texts, (payloads[: n // 2], payloads[n // 2 :])))
+        return payloads[0]
 
 
-def json_leaves(value: Any) -> Iterator[str]:
-    """The values inside lists and dicts, as texts."""
-    if isinstance(value, dict | list):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from json_leaves(part)
-    elif value is not None:
-        yield str(value)
+def json_leaves(value: Any) -> list[str]:
+    """The values inside lists and dicts, as texts.
+
+    >>> json_leaves({"city": "Oslo", "ages": [39, None]})
+    ['Oslo', '39']
+    """
+    if not isinstance(value, dict | list):
+        return [] if value is None else [str(value)]
+    parts = value.values() if isinstance(value, dict) else value
+    return [leaf for p in parts for leaf in ((p,) if type(p) is str else json_leaves(p))]

@@ -37,10 +37,11 @@ def test_needles_are_found_where_a_plain_search_finds_them(
     assert needles_in(content, needles) == {each for each in needles if each in content}
 
 
+@pytest.mark.parametrize("size", ["CHUNK_BYTES", "READ_BYTES"])
 def test_a_needle_between_two_chunks_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, size: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(byte_search, "CHUNK_BYTES", 16)
+    monkeypatch.setattr(byte_search, size, 16)
     (tmp_path / "file").write_bytes(b"." * 13 + b"a long needle in the hay" + b"." * 13)
     for needle in (b"a long needle", b"a long needle in the hay", b"in the hay.."):
         assert byte_search._holds(tmp_path / "file", {needle})

@@ -24,7 +24,7 @@ from attnknn.errors import (
     ReceiptError,
     UnknownEntryError,
 )
-from attnknn.storage import erasure
+from attnknn.storage import erasure, save_classifier
 from attnknn.storage.editor import list_edits
 from attnknn.storage.store import erasing, schema
 from attnknn.training import TrainConfig
@@ -721,3 +721,10 @@ def test_nothing_is_erased_if_there_is_no_place_for_the_receipt(path: Path, tmp_
             model.forget([1], receipt=tmp_path / "receipt.json")
         assert len(model.classifier.memory_) == 40
         assert model.head == 0
+
+
+def test_a_name_in_the_notes_of_a_model_is_found(tmp_path: Path) -> None:
+    save_classifier(fitted(), tmp_path / "model", notes={"source": f"with the rows of {WHO}"})
+    with open_for_editing(tmp_path / "model") as model:
+        found = model.forget(subject=WHO).found_in
+    assert "entries.sqlite (notes)" in found

@@ -56,10 +56,12 @@ class OtherEntries:
 
     Parameters
     ----------
-    texts : payloads and labels as JSON, subjects, text ids, and the names of columns
+    payloads : payloads and labels, as JSON
+    texts : subjects, text ids and the names of columns
     """
 
     embeddings: set[bytes]
+    payloads: list[str]
     texts: list[str]
 
 
@@ -73,15 +75,16 @@ def entries_of(database: sqlite3.Connection, subject: str) -> list[SubjectEntry]
 
 def entries_of_others(database: sqlite3.Connection, subject: str) -> OtherEntries:
     """The contents of all entries that do not belong to a subject."""
-    query = "select embedding, coalesce(payload, ''), subject, id from rows where subject != ?"
+    query = "select embedding, payload, subject, id from rows where subject != ?"
     found = database.execute(query, (subject,)).fetchall()
     query = "select distinct label from versions join rows using (seq) where subject != ?"
-    labels = [row[0] for row in database.execute(query, (subject,))]
+    labels = {row[0] for row in database.execute(query, (subject,))}
     query = "select content from parts where name = ? and until is null"
     settings = json.loads(database.execute(query, (SETTINGS,)).fetchone()[0])
     columns = settings["feature_names_in"] or []  # payloads repeat these names
-    texts = {text for row in found for text in row[1:] if isinstance(text, str)}
-    return OtherEntries({row[0] for row in found}, [*texts, *labels, *columns])
+    texts = {text for row in found for text in row[2:] if isinstance(text, str)}
+    payloads = labels.union(row[1] for row in found if row[1])
+    return OtherEntries({row[0] for row in found}, [*payloads], [*texts, *columns])
 
 
 def subjects_of(database: sqlite3.Connection) -> set[str]:
@@ -290,11 +293,18 @@ def written_texts(database: sqlite3.Connection) -> Iterator[tuple[str, str]]:
         yield f"{STORE} (log)", f"{by}\n{written_by_people(message)}"
     for name, by in database.execute("select name, by from snapshots"):
         yield f"{STORE} (snapshots)", f"{name}\n{by}"
+    for settings in _settings(database):
+        for text in json_leaves(settings["notes"]):
+            yield f"{STORE} (notes)", text
 
 
 def learned_texts(database: sqlite3.Connection) -> Iterator[tuple[str, str]]:
     """The names of classes and the texts that the encoder learned, of all states, likewise."""
-    for (content,) in database.execute("select content from parts where name = ?", (SETTINGS,)):
-        settings = json.loads(content)
+    for settings in _settings(database):
         for text in json_leaves([settings["classes"]["values"], settings["encoder"]]):
             yield f"{STORE} ({SETTINGS})", text
+
+
+def _settings(database: sqlite3.Connection) -> Iterator[dict[str, Any]]:
+    for (content,) in database.execute("select content from parts where name = ?", (SETTINGS,)):
+        yield json.loads(content)
