@@ -228,3 +228,12 @@ def test_without_noise_the_others_suggest():
 def test_small_probabilities_keep_their_digits():
     found = label_posterior(np.array([[1 - 1e-14, 1e-14]]), np.array([0]), Calibration(1.0, 0.1))
     assert found.wrong[0] == pytest.approx(1e-14 / 9, rel=1e-6)
+
+
+def test_long_labels_are_cut_in_the_text_table():
+    X, y = blobs(60)
+    names = np.array(["sixteen letters!", "seventeen letters", "c"])[y]
+    table = audit(AttnKNNClassifier(5, attention="distance").fit(X, names)).table(60)
+    assert "sixteen letters! " in table
+    assert "seventeen lette… " in table
+    assert "seventeen letters" not in table

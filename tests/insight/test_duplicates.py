@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,6 +55,17 @@ def test_near_distance_is_a_share_of_the_typical_nearest_distance(values, k):
     nearest = np.where(distances > 0, distances, np.inf).min(axis=1)
     known = nearest[np.isfinite(nearest)]
     assert np.isclose(found.near_distance, 0.5 * np.median(known) if len(known) else 0.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "typical"),
+    [([0, 0, 0, 1, 9, 9, 9, 9, 12], 3.0), ([0, 0, 5, 5, 9, 9, 9, 9, 12], 3.0)],
+)
+def test_copies_that_list_only_copies_are_searched_for_their_nearest_other(values, typical):
+    X = np.array(values, dtype=float)[:, None]
+    memory = NumpyMemory().remember(make_entries(X, np.zeros(len(X), dtype=int)))
+    neighbors = leave_one_out_batch(memory, np.array([len(X)]), 1).batch.neighbors
+    assert find_duplicates(memory, neighbors, 0.5).near_distance == 0.5 * typical
 
 
 def test_entries_of_no_width_are_all_copies():

@@ -327,6 +327,10 @@ def test_the_record_says_it_in_words():
         "Forgot 10 of 30 entries, the oldest.\nLeave-one-out, 30 held-out entries:"
     )
     assert " points), log-loss " in text
+    trained = fitted(30, "learned")
+    trained.forget(trained.memory_.entries.ids[trained.held_out_])
+    cost = "No entries are held out, so the leave-one-out cost is unknown."
+    assert keep_newest(trained, 10).sentences()[1:] == [cost]
     text = str(weigh_by_age(fitted(30), 2.5))
     assert text.startswith("Halved the sample weight of entries with every 2.5 of age.")
 

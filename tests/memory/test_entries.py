@@ -66,6 +66,16 @@ def test_payloads_that_come_later_leave_the_earlier_ones_empty() -> None:
     assert memory.entries.payloads.tolist() == [None, "two", None]
 
 
+def test_entries_are_held_out_and_weigh_one_unless_something_else_is_given() -> None:
+    entries = make_entries([[1.0], [2.0]], [0, 1])
+    assert entries.held_out.tolist() == [True, True]
+    assert entries.sample_weight.tolist() == entries.effective_weight.tolist() == [1.0, 1.0]
+    assert entries.ids.tolist() == [0, 1]
+    given = make_entries([[1.0], [2.0]], [0, 1], held_out=[True, False], first_id=5)
+    assert given.held_out.tolist() == [True, False]
+    assert given.ids.tolist() == [5, 6]
+
+
 def test_entries_that_fade_join_those_that_do_not():
     old = replace(make_entries([[0.0], [1.0]], [0, 1]), decay=np.array([0.25, 0.5]))
     new = make_entries([[2.0]], [1], ids=[7], sample_weight=[3.0])
