@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         LearnedAttention,
         MixtureAttention,
         PowerDistanceAttention,
+        ProjectionAttention,
         UniformAttention,
     )
     from attnknn.classifier import AttnKNNClassifier
@@ -63,6 +64,7 @@ _HOMES = {
     "LearnedTableEncoder": "attnknn.encoders",
     "NumpyMemory": "attnknn.memory",
     "PowerDistanceAttention": "attnknn.attention",
+    "ProjectionAttention": "attnknn.attention",
     "PredictionSets": "attnknn.conformal",
     "TableEncoder": "attnknn.encoders",
     "TextEncoder": "attnknn.encoders",
@@ -98,6 +100,7 @@ __all__ = [
     "NumpyMemory",
     "PowerDistanceAttention",
     "PredictionSets",
+    "ProjectionAttention",
     "TableEncoder",
     "TextEncoder",
     "TfidfEncoder",

@@ -73,7 +73,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     attention : str or Attention, default='auto'
         How neighbors are weighted. 'auto' learns the weights and keeps them only if they are
         better on held-out rows. Also 'uniform', 'distance', 'power', 'learned', 'k-ensemble',
-        'adaptive', 'forest' (votes of trees), 'mixture' (of several), or an attention object.
+        'adaptive', 'forest' (votes of trees), 'projection' (of a linear classifier's scores),
+        'mixture' (of several), or an attention object.
     calibration : {'auto', 'scores'} or None, default='auto'
         'auto' fits three things by leave-one-out: the temperature of the weights, the score of the
         prior, and the exponent γ of the probability map (p ∝ vote share^γ). 'scores' fits the first

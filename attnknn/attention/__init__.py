@@ -4,7 +4,9 @@
 `PowerDistanceAttention` also fits the shape of the kernel. `LearnedAttention` trains projections
 and score terms so that the vote predicts the labels. `UniformAttention` is the classical vote.
 `KEnsembleAttention` and `AdaptiveAttention` combine several numbers of neighbors.
-`ForestAttention` lets the entries vote that share a leaf with the query in the trees of a forest.
+`ForestAttention` lets the entries vote that share a leaf with the query in the trees of a forest,
+`ProjectionAttention` those that are nearest in the space of a linear classifier's scores, and
+`MixtureAttention` several attentions together.
 A class of your own derives from `Attention`, or from `DirectAttention` if it finds its voters
 itself, and is registered by `attnknn.registry.register`.
 """
@@ -22,6 +24,7 @@ from attnknn.attention.forest import ForestAttention
 from attnknn.attention.k_ensemble import AdaptiveAttention, KEnsembleAttention
 from attnknn.attention.learned import LearnedAttention
 from attnknn.attention.mixture import MixtureAttention
+from attnknn.attention.projection import ProjectionAttention
 from attnknn.errors import InvalidSettingError
 from attnknn.records import Weights
 from attnknn.registry import find
@@ -37,6 +40,7 @@ __all__ = [
     "MixtureAttention",
     "NeighborBatch",
     "PowerDistanceAttention",
+    "ProjectionAttention",
     "Scores",
     "UniformAttention",
     "Weights",

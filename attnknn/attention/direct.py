@@ -26,8 +26,11 @@ class DirectFit(Protocol):
     memory: Memory
     random_state: int
 
-    def fit_searching(self, attention: Attention) -> int:
-        """Fit an attention that searches; returns the number of neighbors it uses."""
+    def fit_searching(self, attention: Attention, memory: Memory | None = None) -> int:
+        """Fit an attention that searches; returns the number of neighbors it uses.
+
+        `memory` holds the same entries in another space; None is the given one.
+        """
 
     def fit_mixing(
         self, attention: DirectAttention, shares_of: Callable[..., list[Floats]]

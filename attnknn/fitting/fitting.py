@@ -467,9 +467,13 @@ class _DirectFit:
         self._fitting, self.random_state, self.memory = fitting, random_state, fitting.memory
         self.held_out = fitting.known_held_out  # (N,) by all that was fitted; None is all
 
-    def fit_searching(self, attention: Attention) -> int:
+    def fit_searching(self, attention: Attention, memory: Memory | None = None) -> int:
         """Fit an attention that searches; returns the number of neighbors it uses."""
-        fitted = self._fitting.searching(attention)
+        fitting = self._fitting
+        if memory is not None:
+            arguments = fitting.encoder, memory, fitting.classes, fitting.settings
+            fitting = _Fitting(*arguments, fitting.known_held_out)
+        fitted = fitting.searching(attention)
         attention.__dict__.update(vars(fitted.model.attention))
         if not fitted.held_out.all():
             self.held_out = fitted.held_out & (True if self.held_out is None else self.held_out)

@@ -1,0 +1,280 @@
+"""Projection attention: neighbors in the space of a linear classifier's scores vote."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+from attnknn._stored import fitted_fields
+from attnknn._validation import Limits, check_limits
+from attnknn.attention.base import Voters
+from attnknn.attention.direct import DirectAttention, DirectFit, padded_voters, sparse_weights
+from attnknn.attention.distance import DistanceAttention
+from attnknn.attention.trees import entry_keys
+from attnknn.errors import ModelFolderError
+from attnknn.memory.base import Memory
+from attnknn.memory.entries import NO_GROUP, Entries
+from attnknn.records import Floats, Integers
+from attnknn.registry import register
+from attnknn.vote import class_prior
+
+if TYPE_CHECKING:
+    from attnknn._stored import Tensors
+    from attnknn.model import FittedModel
+
+LIMITS = {
+    "n_folds": Limits(least=2, is_whole=True),
+    "prior_score": Limits(may_be_none=True),
+}
+STRENGTHS = (1.0, 0.1, 0.01, 0.001)  # of the regularization, per row, strongest first
+MAX_ITERATIONS = 200
+LOWER = 3.0  # by how much the score of a class without rows is below the lowest
+
+
+@register("attention", "projection")
+class ProjectionAttention(DirectAttention):
+    """Distance attention in the space of a linear classifier's scores.
+
+    Rows are projected to the class scores of a logistic regression, and the entries that are
+    nearest there vote. The projection is cross-fitted: the rows are split into folds, an entry is
+    projected by the classifier that was not trained on its fold, and a query by the mean of all
+    classifiers. So every entry is held out. It helps where classes are separated by a straight
+    line, in tables with many weak columns and in embeddings of texts.
+
+    Parameters
+    ----------
+    n_folds : int, default=5
+        Number of folds.
+    prior_score : float, default=None
+        Logit of the prior's weight, beside what it has in the vote. None fits it by leave-one-out
+        log-loss.
+
+    Attributes
+    ----------
+    maps_ : ndarray of shape (n_folds, n_dimensions + 1, n_scores)
+        The projections; the last row is added.
+    strength_ : float
+        Strength of the regularization, chosen by the log-loss of the folds left out.
+    inner_ : DistanceAttention
+        The attention in the space of scores.
+    n_neighbors_ : int
+        Number of neighbors that vote.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from attnknn import AttnKNNClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = AttnKNNClassifier(attention="projection", random_state=0).fit(X, y)
+    >>> clf.predict(X[[0, 60, 120]]).tolist()
+    [0, 1, 2]
+    """
+
+    maps_: NDArray[np.float32]
+    strength_: float
+    inner_: DistanceAttention
+    n_neighbors_: int
+
+    def __init__(self, n_folds: int = 5, prior_score: float | None = None) -> None:
+        self.n_folds = n_folds
+        self.prior_score = prior_score
+
+    def fit_entries(self, problem: DirectFit) -> None:
+        check_limits(self, LIMITS)
+        entries = problem.memory.entries
+        self.maps_, self.strength_ = cross_fit(
+            entries.embeddings,
+            entries.labels,
+            entries.effective_weight,
+            _folds(entries, self.n_folds),
+            self.n_folds,
+        )
+        self.inner_ = DistanceAttention()
+        self.n_neighbors_ = problem.fit_searching(self.inner_, self._project(problem.memory))
+
+    def shares(self, model: FittedModel, queries: NDArray[np.float32]) -> Floats:
+        found = self._part(model).answer(self._mean_scores(queries)).shares
+        return self.with_prior(found, class_prior(model.counts))
+
+    def left_out_shares(
+        self,
+        model: FittedModel,
+        rows: Integers,
+        queries: NDArray[np.float32] | None = None,
+    ) -> Floats:
+        part, prior = (
+            self._part(model),
+            class_prior(model.counts, model.memory.entries.labels[rows]),
+        )
+        if queries is None:
+            found = part.left_out_shares(part.leave_one_out(rows))
+        else:
+            scores = _scores(
+                queries, self.maps_, _folds(model.memory.entries.take(rows), self.n_folds)
+            )
+            found = part.left_out_view_shares(rows, scores)
+        return self.with_prior(found, prior)
+
+    def voters(self, model: FittedModel, queries: NDArray[np.float32]) -> Voters:
+        return self._voters(model, queries, self._part(model).answer(self._mean_scores(queries)))
+
+    def left_out_voters(self, model: FittedModel, rows: Integers) -> Voters:
+        part = self._part(model)
+        answer = part.answer_left_out(part.leave_one_out(rows))
+        return self._voters(model, model.memory.entries.embeddings[rows], answer)
+
+    def voters_of_forgotten(self, model: FittedModel, entries: Entries) -> Voters:
+        answer = self._part(model).answer_forgotten(self._projected(entries))
+        return self._voters(model, entries.embeddings, answer)
+
+    def state(self) -> tuple[dict[str, Any], Tensors]:
+        import torch
+
+        fitted = {
+            "strength": self.strength_,
+            "n_neighbors": self.n_neighbors_,
+            "temperature": float(self.inner_.temperature_),
+            "inner_prior_score": float(self.inner_.prior_score_),
+        }
+        return fitted, {"maps": torch.from_numpy(np.array(self.maps_))}
+
+    def restore(self, values: dict[str, Any], tensors: Tensors, dim: int, n_classes: int) -> None:
+        fields, maps = fitted_fields(values), tensors["maps"].numpy()
+        n_scores = maps.shape[-1] if maps.ndim == 3 else 0
+        if (
+            maps.dtype != np.float32
+            or maps.shape != (self.n_folds, dim + 1, n_scores)
+            or not 1 <= n_scores <= n_classes
+            or not np.isfinite(maps).all()
+        ):
+            raise ModelFolderError("The stored projections must be finite and fit the embeddings.")
+        self.maps_, self.inner_ = maps, DistanceAttention()
+        self.strength_ = fields.number("strength", least=0.0)
+        self.n_neighbors_ = fields.integer("n_neighbors", least=1)
+        self.inner_.temperature_ = fields.number("temperature", least=1e-300)
+        self.inner_.prior_score_ = fields.number("inner_prior_score")
+
+    def _mean_scores(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
+        return _scores(queries, self.maps_.mean(axis=0, keepdims=True), None)
+
+    def _projected(self, entries: Entries) -> Entries:
+        scores = _scores(entries.embeddings, self.maps_, _folds(entries, self.n_folds))
+        return replace(entries, embeddings=scores)
+
+    def _project(self, memory: Memory) -> Memory:
+        """A memory of the same kind in the space of scores."""
+        projected = self._projected(memory.entries)
+        center = np.zeros(projected.embeddings.shape[1])
+        return clone(memory).restore(projected, "euclidean", center)
+
+    def _part(self, model: FittedModel) -> FittedModel:
+        """The model in which the nearest entries in the space of scores vote."""
+        return model.cached(
+            ("projection", id(self.maps_)),
+            lambda: replace(
+                model,
+                memory=self._project(model.memory),
+                attention=self.inner_,
+                n_neighbors=self.n_neighbors_,
+                calibration=type(model.calibration)(),
+                stored_trust=None,
+            ),
+        )
+
+    def _voters(self, model: FittedModel, queries: NDArray[np.float32], answer: Any) -> Voters:
+        weights = sparse_weights(Voters(answer.neighbors, answer.weights), len(model.memory))
+        return padded_voters(model.memory, queries, weights * (1.0 - self.prior_weight))
+
+
+def _folds(entries: Entries, n_folds: int) -> Integers:
+    """The fold (N,) of each entry; rows of one group share it."""
+    keys = entry_keys(entries.ids, entries.groups, NO_GROUP)
+    return (keys % np.uint64(n_folds)).astype(np.int64)
+
+
+def _scores(
+    X: NDArray[np.float32], maps: NDArray[np.float32], folds: Integers | None
+) -> NDArray[np.float32]:
+    """Scores (N, S) of rows, each by the map of its fold; without folds, by the only map."""
+    if folds is None:
+        return np.asarray(X @ maps[0, :-1] + maps[0, -1])
+    scores = np.empty((len(X), maps.shape[2]), dtype=np.float32)
+    for fold, weights in enumerate(maps):
+        rows = folds == fold
+        scores[rows] = X[rows] @ weights[:-1] + weights[-1]
+    return scores
+
+
+def cross_fit(
+    X: NDArray[np.float32],
+    labels: Integers,
+    sample_weight: Floats,
+    folds: Integers,
+    n_folds: int,
+) -> tuple[NDArray[np.float32], float]:
+    """Maps (F, D + 1, S) of logistic regressions, each without one fold, and their strength.
+
+    The strength of the regularization is chosen by the log-loss of the folds left out.
+    """
+    center, scale = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
+    scale = np.where(scale > 0, scale, 1.0)
+    standard = ((X - center) / scale).astype(np.float64)
+    classes = np.unique(labels)
+    codes = np.searchsorted(classes, labels)
+    best_loss, best_strength, best = np.inf, STRENGTHS[0], np.zeros(0)
+    for strength in STRENGTHS:
+        maps = np.stack(
+            [
+                _regression(standard[kept], codes[kept], sample_weight[kept], strength, classes)
+                for kept in (folds != fold for fold in range(n_folds))
+            ]
+        )
+        loss = _loss_left_out(standard, codes, sample_weight, folds, maps)
+        if loss < best_loss:
+            best_loss, best_strength, best = loss, strength, maps
+        elif loss > 1.02 * best_loss:
+            break  # weaker regularization is worse still
+    weights = best[:, :-1] / scale[:, None]  # (F, D, S)
+    shift = best[:, -1] - np.einsum("d,fds->fs", center, weights)
+    return np.concatenate([weights, shift[:, None]], axis=1).astype(np.float32), best_strength
+
+
+def _regression(
+    X: Floats, codes: Integers, sample_weight: Floats, strength: float, classes: Integers
+) -> Floats:
+    """Weights (D + 1, C) of a logistic regression; classes without rows score low."""
+    from sklearn.linear_model import LogisticRegression
+
+    weights = np.zeros((X.shape[1] + 1, len(classes)))
+    present = np.unique(codes)
+    if len(present) < 2:
+        return weights
+    model = LogisticRegression(C=1 / (strength * len(X)), max_iter=MAX_ITERATIONS, tol=1e-3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X, codes, sample_weight=sample_weight)
+    found, shift = model.coef_.T, model.intercept_
+    if len(present) == 2:  # one score: half of it for either class
+        found, shift = np.hstack([-found / 2, found / 2]), np.array([-shift[0], shift[0]]) / 2
+    weights[-1] = shift.min() - LOWER
+    weights[:-1, present], weights[-1, present] = found, shift
+    return weights
+
+
+def _loss_left_out(
+    X: Floats, codes: Integers, sample_weight: Floats, folds: Integers, maps: Floats
+) -> float:
+    """Mean log-loss of all rows, each by the regression that was not trained on its fold."""
+    losses = np.empty(len(X))
+    for fold, weights in enumerate(maps):
+        rows = np.flatnonzero(folds == fold)
+        scores = X[rows] @ weights[:-1] + weights[-1]
+        losses[rows] = logsumexp(scores, axis=1) - scores[np.arange(len(rows)), codes[rows]]
+    return float(np.average(losses, weights=sample_weight))
