@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Tests keep to one thread each, so two files run at once.
 TWO_AT_ONCE := -n 2 --dist loadfile
 
-.PHONY: demo test test-slow mutants check format docs wheel-test bench bench-vit bench-natten test-natten tables clean
+.PHONY: demo test test-slow mutants check format docs wheel-test bench bench-vit bench-natten test-natten tables fuzz clean
 
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -81,6 +81,10 @@ test-natten: .venv-natten/installed
 tables: .venv/installed
 	$(BIN)/python -m experiments tables
 	$(BIN)/python -m benchmarks.pages
+
+# Mutated model folders and input files; a run that was stopped continues.
+fuzz: .venv/installed
+	$(BIN)/python -m tools.fuzz --cases 20000 --processes 2 --work build/fuzz --out benchmarks/results/fuzz.json
 
 clean:
 	rm -rf .venv .venv-images .venv-natten build dist docs/_build docs/api docs/gallery *.egg-info .pytest_cache .mypy_cache .ruff_cache

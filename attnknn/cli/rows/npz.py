@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import lzma
 import math
+import sys
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -23,6 +26,11 @@ ROWS = {
 }
 LABELS = {"images": "labels", "X": "y", "x": "y"}  # name of the labels beside each
 CHUNK_BYTES = 1 << 26  # of images
+# RuntimeError: an encrypted array, or an unknown compression. OSError: a place outside of the file.
+DAMAGE = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError),
+    *(ValueError, TypeError, KeyError, OverflowError, SyntaxError, tokenize.TokenError),
+)
 
 
 class NpzSource(Source):
@@ -104,6 +112,10 @@ class NpzSource(Source):
     def _read_column(self, archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
         with archive.open(f"{name}.npy") as file:
             values = np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+        if values.dtype.kind == "U":
+            codes = values.astype(values.dtype.newbyteorder("=")).reshape(-1).view(np.uint32)
+            if (codes > sys.maxunicode).any() or ((codes >= 0xD800) & (codes < 0xE000)).any():
+                raise ValueError(f"the array {name!r} holds text that is not Unicode")
         return values.reshape(len(values))  # (n, 1) is one value per row too
 
     def _header(self, archive: zipfile.ZipFile, name: str) -> tuple[Any, bool, np.dtype[Any]]:
@@ -122,7 +134,7 @@ class NpzSource(Source):
             yield
         except InvalidInputError:
             raise
-        except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError) as error:
+        except DAMAGE as error:
             raise InvalidInputError(f"{self.path} is not a valid NPZ file: {error}.") from error
 
 

@@ -132,7 +132,7 @@ class ParquetSource(Source):
         self.path = path
         try:
             self._file = pq.ParquetFile(path)
-        except pa.ArrowException as error:
+        except (pa.ArrowException, OSError, ValueError) as error:
             raise self._unreadable(error) from error
         names = list(self._file.schema_arrow.names)
         refuse_repeated(path, names)
@@ -148,7 +148,7 @@ class ParquetSource(Source):
                 table = pa.table(batch).replace_schema_metadata().to_pandas()
                 yield Chunk(first, table)
                 first += len(table)
-        except pa.ArrowException as error:
+        except (pa.ArrowException, OSError, ValueError) as error:
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: Exception) -> InvalidInputError:

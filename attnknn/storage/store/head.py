@@ -80,7 +80,8 @@ def _parse(line: bytes) -> Head | None:
     try:
         values = json.loads(line)
         checksum, head = values.pop("checksum"), Head(**values)
-        return head if checksum == digest_of(*astuple(head)) else None
+        is_valid = all(type(value) is int for value in astuple(head))
+        return head if is_valid and checksum == digest_of(*astuple(head)) else None
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         return None
 

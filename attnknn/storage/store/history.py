@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, SupportsIndex
 
 from attnknn.errors import InvalidSettingError, ModelFolderError
+from attnknn.storage.folder import STORE
 from attnknn.storage.store.head import head_of, is_complete, read_head
 from attnknn.storage.store.schema import acknowledged, last_edit
 from attnknn.storage.store.state import VERSION_COLUMNS
@@ -94,13 +95,31 @@ class EntryChange:
 def read_log(database: sqlite3.Connection) -> list[EditRecord]:
     """Every edit, the first one first."""
     query = "select edit, undo_target, at, by, action, message from log order by edit"
-    return [EditRecord(*row) for row in database.execute(query)]
+    lines = [EditRecord(*row) for row in database.execute(query)]
+    for place, line in enumerate(lines):
+        texts = (line.at, line.by, line.action, line.message)
+        is_whole = line.edit == place and all(isinstance(text, str) for text in texts)
+        if not (is_whole and _is_edit(line.undo_target, place)):
+            raise ModelFolderError(
+                f"The model cannot be used: line {place} of the log in {STORE} is missing or "
+                "damaged."
+            )
+    return lines
 
 
 def read_snapshots(database: sqlite3.Connection) -> list[Snapshot]:
     """Every snapshot, ordered by edit."""
     query = "select name, edit, at, by from snapshots order by edit, name"
-    return [Snapshot(*row) for row in database.execute(query)]
+    found, head = [Snapshot(*row) for row in database.execute(query)], last_edit(database)
+    for snapshot in found:
+        texts = (snapshot.name, snapshot.at, snapshot.by)
+        if not (_is_edit(snapshot.edit, head) and all(isinstance(text, str) for text in texts)):
+            raise ModelFolderError(f"The model cannot be used: a snapshot in {STORE} is damaged.")
+    return found
+
+
+def _is_edit(number: Any, last: int) -> bool:
+    return isinstance(number, int) and 0 <= number <= last
 
 
 def read_changes(database: sqlite3.Connection, edit: SupportsIndex) -> list[EntryChange]:
@@ -118,7 +137,12 @@ def read_changes(database: sqlite3.Connection, edit: SupportsIndex) -> list[Entr
 
 
 def _label(text: str | None) -> Any:
-    return None if text is None else json.loads(text)
+    try:
+        return None if text is None else json.loads(text)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ModelFolderError(
+            f"The model cannot be used: a label in {STORE} is damaged."
+        ) from error
 
 
 def write_log(database: sqlite3.Connection, record: EditRecord, next_id: int = 0) -> None:

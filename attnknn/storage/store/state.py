@@ -116,6 +116,9 @@ class StoredModel(ModelFolder):
             database.execute(query.format(name)).fetchone()[0] for name in ("versions", "parts")
         ):
             raise self.refuse(f"the last edits are missing in the log of {STORE}")
+        query = "select count(*) = max(edit) + 1 and min(edit) = 0 from log"
+        if not database.execute(query).fetchone()[0]:
+            raise self.refuse(f"a line is missing in the log of {STORE}")
         query = "select next_id, n_entries from log where edit = ?"
         found = database.execute(query, (self.edit,)).fetchone()
         if found is None:
