@@ -24,7 +24,7 @@ from experiments import (  # noqa: E402
     forgetting,
     new_classes,
     out_of_scope,
-    small_tables,
+    small_coverage,
 )
 from experiments.bars import (  # noqa: E402
     LEARNED,
@@ -221,13 +221,13 @@ def test_coverage_is_measured_before_and_after_edits_and_held_to_its_bars(
 def test_sets_of_small_tables_are_measured_with_and_without_the_correction(
     tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr(small_tables, "SIZES", (30,))
-    assert small_tables.main(["run", "--draws", "2", "--folder", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.count("coverage of at least 90%") == len(small_tables.TABLES)
+    monkeypatch.setattr(small_coverage, "SIZES", (30,))
+    assert small_coverage.main(["run", "--draws", "2", "--folder", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.count("coverage of at least 90%") == len(small_coverage.TABLES)
     for report in read_reports(tmp_path):
         found = report["coverage"]
         assert found["uncorrected"] <= found["default"] <= 1
-    assert "| 10 digits | jackknife+ |" in small_tables.table(read_reports(tmp_path))
+    assert "| 10 digits | jackknife+ |" in small_coverage.table(read_reports(tmp_path))
 
 
 def test_what_edits_change_is_planned_apart():

@@ -3,7 +3,7 @@
 **Few held-out entries.** Temperature, prior score and K are fitted on the rows that calibrate the
 sets, so these score a little better than new rows. The fit moves by about 1 / n for each row: the
 share that it hides is worth a constant number of rows, measured at less than a half
-(`python -m experiments.small_tables`). Thresholds therefore cover half a row more than asked for.
+(`python -m experiments.small_coverage`). Thresholds therefore cover half a row more than asked for.
 """
 
 from __future__ import annotations

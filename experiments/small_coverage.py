@@ -1,4 +1,4 @@
-"""`python -m experiments.small_tables` measures prediction sets of tables with few rows.
+"""`python -m experiments.small_coverage` measures prediction sets of tables with few rows.
 
 Tables of 20 to 100 rows are drawn again and again from several distributions with 2 and 10 classes,
 and default prediction sets for 90 % are measured on new rows of the same distribution: as they are,
@@ -27,7 +27,7 @@ from attnknn.records import Booleans, Floats, Integers
 from experiments.bars import Bar
 from experiments.pages import ROOT, add_report, markdown, run_command
 
-RESULTS = Path(__file__).parent / "results" / "small-tables"
+RESULTS = Path(__file__).parent / "results" / "small-coverage"
 COVERAGE = 0.9
 SIZES = (20, 30, 50, 80, 100)
 N_NEW = 200
@@ -147,12 +147,14 @@ def _cell(report: dict[str, Any] | None, method: str) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse, run, print."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.small_tables", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.small_coverage", description=__doc__
+    )
     parser.add_argument("command", nargs="?", choices=["run", "bars", "page"], default="run")
     parser.add_argument("--draws", type=int, default=150, help="tables of each kind and size")
     parser.add_argument("--folder", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
-    return run_command(options, _run, (ROOT / "docs" / "sets.md", "small-tables"), table, bars)
+    return run_command(options, _run, (ROOT / "docs" / "sets.md", "small-coverage"), table, bars)
 
 
 def _run(options: argparse.Namespace) -> None:
