@@ -31,6 +31,7 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         clf.save(f"{folder}/model")
         with open_for_editing(f"{folder}/model") as model:
+            model.snapshot("before")  # creates the store
             for turn in range(N_PEOPLE):
                 before, started = sum(os.times()[:4]), time.perf_counter()
                 receipt = model.forget(subject=f"person-{7 * turn}")

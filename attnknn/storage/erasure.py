@@ -132,14 +132,18 @@ class Receipt:
 
     def __str__(self) -> str:
         traces = f"{self.n_searched:,} {'trace' if self.n_searched == 1 else 'traces'}"
-        found = f"found in {', '.join(self.found_in)}" if self.found_in else "found in none"
+        found = (
+            f"found in {', '.join(map(visible, self.found_in))}"
+            if self.found_in
+            else "found in none"
+        )
         agree = "the same as" if self.predictions_agree else "NOT the same as"
         compared = f"{self.n_compared:,} predictions are {agree}"
         if not self.n_compared:
             compared = "No predictions were compared with"
         sentences = [self.remedy]
         if self.not_searched:
-            sentences.insert(0, f"Not searched: {', '.join(self.not_searched)}.")
+            sentences.insert(0, f"Not searched: {', '.join(map(visible, self.not_searched))}.")
         if self.removed_classes:
             names = ", ".join(map(repr, self.removed_classes))
             sentences.insert(0, f"Removed classes that no other entry had: {names}.")

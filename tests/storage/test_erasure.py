@@ -728,3 +728,13 @@ def test_a_name_in_the_notes_of_a_model_is_found(tmp_path: Path) -> None:
     with open_for_editing(tmp_path / "model") as model:
         found = model.forget(subject=WHO).found_in
     assert "entries.sqlite (notes)" in found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files that are not UTF-8")
+def test_a_receipt_with_control_characters_in_a_file_name_is_printed(path: Path) -> None:
+    with open_for_editing(path) as model:
+        model.relabel([1], "cat")
+        (path / os.fsdecode(b"\xff\x1b[2J.txt")).write_text(WHO)
+        printed = str(model.forget(subject=WHO))
+    assert "found in" in printed.encode("utf-8").decode()
+    assert "\x1b" not in printed
