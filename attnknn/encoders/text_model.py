@@ -132,24 +132,21 @@ class TextModel:
         check_is_data(folder)
         n_bytes = sum(path.stat().st_size for path in _files(folder))
         check_fits(f"The text model {self.given}", 3 * n_bytes, "Use a smaller text model.")
-        try:
-            with _quiet():
-                network = library.SentenceTransformer(
-                    str(folder.resolve()),
-                    device=None if device == "auto" else device,
-                    trust_remote_code=False,
-                    local_files_only=True,
-                    model_kwargs={"use_safetensors": True},
-                )
-        except Exception as error:  # the libraries raise anything for a damaged file
-            reason = (str(error).strip() or repr(error)).splitlines()[0]
-            raise _refuse(folder, f"it does not load on `device={device!r}` ({reason})") from error
+        with _explained(folder, f"it does not load on `device={device!r}`"), _quiet():
+            network = library.SentenceTransformer(
+                str(folder.resolve()),
+                device=None if device == "auto" else device,
+                trust_remote_code=False,
+                local_files_only=True,
+                model_kwargs={"use_safetensors": True},
+            )
 
         def encode(texts: list[str], batch_size: int) -> Vectors:
-            output = network.encode(
-                texts, batch_size=batch_size, convert_to_numpy=True, show_progress_bar=False
-            )
-            return np.asarray(output, dtype=np.float32)
+            with _explained(folder, "it does not encode texts"):
+                output = network.encode(
+                    texts, batch_size=batch_size, convert_to_numpy=True, show_progress_bar=False
+                )
+                return np.asarray(output, dtype=np.float32)
 
         return encode
 
@@ -264,6 +261,16 @@ def _download(name: str, revision: str | None, *, may_connect: bool = True) -> P
             f"`model` must be a folder or a model on the Hugging Face hub; there is no folder "
             f"{name}, and the hub says: {reason}"
         ) from error
+
+
+@contextmanager
+def _explained(folder: Path, what: str) -> Iterator[None]:
+    """Turn errors of the libraries, which raise anything for a damaged file, into ours."""
+    try:
+        yield
+    except Exception as error:
+        reason = (str(error).strip() or repr(error)).splitlines()[0]
+        raise _refuse(folder, f"{what} ({reason})") from error
 
 
 @contextmanager

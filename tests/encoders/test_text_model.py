@@ -237,3 +237,10 @@ def test_a_stored_model_connects_to_the_hub_only_if_that_is_allowed(monkeypatch)
     with pytest.raises(ModelFolderError, match="the hub says"):
         model.folder()
     assert asked == [True, True, False]
+
+
+def test_a_model_that_cannot_encode_is_one_clear_error(copy):
+    modules = json.loads((copy / "modules.json").read_text())
+    (copy / "modules.json").write_text(json.dumps(modules[1:]))  # nothing takes texts
+    with pytest.raises(InvalidSettingError, match="cannot be used: it does not encode texts"):
+        TextEncoder(copy).fit(TEXTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import json
@@ -9,6 +10,7 @@ import re
 import sqlite3
 import struct
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -193,6 +195,14 @@ def change_cells(rng: Rng, data: bytes) -> bytes:
     return b"\n".join(lines)
 
 
+def change_gzip(rng: Rng, data: bytes) -> bytes:
+    """Change cells of a compressed table, which is then whole again."""
+    try:
+        return gzip.compress(change_cells(rng, gzip.decompress(data)))
+    except (OSError, EOFError, zlib.error):
+        return flip(rng, data)
+
+
 def change_npy(rng: Rng, data: bytes) -> bytes:
     """Declare another shape or type, or put extreme numbers into the data of a .npy file."""
     if len(data) < 10 or not data.startswith(b"\x93NUMPY"):
@@ -325,6 +335,7 @@ STRUCTURED: dict[str, tuple[Mutation, ...]] = {
     ".npz": (change_npz,),
     ".csv": (change_cells, change_lines),
     ".tsv": (change_cells, change_lines),
+    ".gz": (change_gzip,),
     ".txt": (change_lines,),
 }
 

@@ -23,8 +23,9 @@ from attnknn import (
     LearnedAttention,
     open_for_editing,
 )
-from attnknn.encoders import TfidfEncoder
+from attnknn.encoders import LearnedTableEncoder, TextEncoder, TfidfEncoder
 from attnknn.encoders.image import ImageTraining
+from attnknn.encoders.text_model import TextModel, fingerprint_of
 from attnknn.errors import AttnKNNError
 from attnknn.storage.folder import STORE
 from attnknn.storage.store.head import head_of, write_head
@@ -196,6 +197,56 @@ def _write_images(folder: Path) -> None:
         Image.fromarray(pixels).save(path)
 
 
+def _learned_table() -> AttnKNNClassifier:
+    encoder = LearnedTableEncoder(4, width=8, training=TrainConfig(epochs=1))
+    return quick(encoder=encoder, attention="k-ensemble").fit(table(), labels())
+
+
+def _build_sentences(folder: Path) -> None:
+    """A model of texts whose sentence model has no weights, so that it can load but not encode."""
+    home = folder / "sentences"
+    (home / "1_Pooling").mkdir(parents=True)
+    kinds = {"": "Transformer", "1_Pooling": "Pooling"}
+    modules = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (path, kind) in enumerate(kinds.items())
+    ]
+    (home / "modules.json").write_text(json.dumps(modules))
+    (home / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    (home / "1_Pooling" / "config.json").write_text(json.dumps({"embedding_dimension": 3}))
+    (home / "model.safetensors").write_bytes(b"no weights")
+    quick().fit(rows(), labels()).save(folder / "model")
+    settings = json.loads((folder / "model" / "settings.json").read_bytes())
+    encoder = TextEncoder("sentences")
+    encoder.model_ = TextModel("sentences", "folder", None, fingerprint_of(home))
+    encoder.width_, encoder.n_features_in_ = 3, 1
+    settings["encoder"], settings["n_features_in"] = encoder.to_settings()[0], 1
+    (folder / "model" / "settings.json").write_text(json.dumps(settings))
+    resign(folder / "model", "settings.json")
+
+
+def _use_sentences(folder: Path) -> None:
+    with contextlib.chdir(folder):
+        check_answers(AttnKNNClassifier.load("model"), TEXTS[:3])
+
+
+def _write_compressed(path: Path) -> None:
+    table().assign(kind=labels()).to_csv(path, index=False)
+
+
+def _use_lines(folder: Path) -> None:
+    run_command("predict", folder / "good", folder / "rows.txt", "-o", folder / "out.csv")
+
+
+def _build_lines(folder: Path) -> None:
+    texts = pd.DataFrame({"text": TEXTS * 2, "kind": [text[0] for text in TEXTS * 2]})
+    texts.to_csv(folder / "train.csv", index=False)
+    run_command(
+        *("fit", folder / "train.csv", "-o", folder / "good", "-k", 5, *QUICK, "--text", "text")
+    )
+    (folder / "rows.txt").write_text("\n".join(TEXTS))
+
+
 def _build_state(folder: Path) -> None:
     table(20).assign(kind=labels(20)).to_csv(folder / "stream.csv", index=False)
     table().assign(kind=labels()).to_csv(folder / "train.csv", index=False)
@@ -207,6 +258,16 @@ def _build_state(folder: Path) -> None:
 def _monitor(folder: Path) -> None:
     state = folder / "state.json"
     run_command("monitor", folder / "good", folder / "stream.csv", "--state", state)
+
+
+def resign_sentences(folder: Path) -> None:
+    """Store the fingerprint of a changed sentence model, as an attacker would."""
+    path = folder / "model" / "settings.json"
+    with contextlib.suppress(AttnKNNError, OSError, ValueError):
+        settings = json.loads(path.read_bytes())
+        settings["encoder"]["model"]["fingerprint"] = fingerprint_of(folder / "sentences")
+        path.write_text(json.dumps(settings))
+        resign(folder / "model", path.name)
 
 
 def resign(folder: Path, name: str) -> None:
@@ -240,11 +301,16 @@ TARGETS: dict[str, Target] = {
         lambda: TEXTS[:3],
     ),
     "images": model_target(_images, lambda: images(3)),
+    "learned table": model_target(_learned_table, lambda: table(6, seed=1)),
+    "sentences": Target(_build_sentences, _use_sentences),
+    "sentence model": Target(_build_sentences, _use_sentences, mutated="sentences/**/*", share=0.5),
     "store": Target(_build_store, _use_store),
     "wal": Target(_build_wal, _use_store),
     "csv": reader_target(
         "rows.csv", lambda path: table().assign(kind=labels()).to_csv(path, index=False), QUICK
     ),
+    "csv.gz": reader_target("rows.csv.gz", _write_compressed, QUICK),
+    "lines": Target(_build_lines, _use_lines, mutated="rows.txt", share=0.5),
     "tsv": reader_target(
         "rows.tsv",
         lambda path: table().assign(kind=labels()).to_csv(path, index=False, sep="\t"),

@@ -24,7 +24,7 @@ import numpy as np
 
 from attnknn.errors import AttnKNNError
 from tools.fuzz.mutations import mutate
-from tools.fuzz.targets import TARGETS, resign
+from tools.fuzz.targets import TARGETS, resign, resign_sentences
 
 MEMORY = 2 << 30  # bytes that a case may use beyond what the process has
 SECONDS = 20.0
@@ -87,9 +87,16 @@ def prepare(case: int, seed: int, samples: Path, folder: Path) -> tuple[str, Pat
     files = sorted(p for p in folder.glob(TARGETS[target].mutated) if p.is_file())
     path = files[int(rng.integers(len(files)))]
     done = mutate(rng, path)
-    if path.parent.name == "model" and path.name != "manifest.json" and rng.random() < 0.8:
-        resign(path.parent, path.name)
+    if rng.random() < 0.8:
+        _resign(folder, path)
     return target, path, done
+
+
+def _resign(folder: Path, path: Path) -> None:
+    if path.parent.name == "model" and path.name != "manifest.json":
+        resign(path.parent, path.name)
+    elif "sentences" in path.parts:
+        resign_sentences(folder)
 
 
 def run_case(case: int, seed: int, samples: Path, failures: Path) -> Outcome:
@@ -118,8 +125,7 @@ def replay(stored: dict[str, Any], samples: Path, folder: Path) -> tuple[str, st
     shutil.copytree(samples / stored["target"], folder)
     path = folder / stored["file"]
     path.write_bytes(zlib.decompress(base64.b64decode(stored["bytes"])))
-    if path.parent.name == "model" and path.name != "manifest.json":
-        resign(path.parent, path.name)
+    _resign(folder, path)
     return attempt(stored["target"], folder)
 
 
