@@ -70,3 +70,9 @@ def test_copies_that_list_only_copies_are_searched_for_their_nearest_other(value
 
 def test_entries_of_no_width_are_all_copies():
     assert group_copies(np.zeros((3, 0))).tolist() == [0, 0, 0]
+
+
+def test_groups_of_copies_are_numbered_without_gaps():
+    found = group_copies(np.array([[1.0], [2.0], [2.0], [3.0], [4.0], [4.0], [5.0]]))
+    assert sorted(found.tolist()) == [-1, -1, -1, 0, 0, 1, 1]
+    assert sets_of(found) == {frozenset({1, 2}), frozenset({4, 5})}
