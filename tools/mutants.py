@@ -10,6 +10,8 @@ quickest first, until one fails. Everything happens in a temporary copy of the c
     python -m tools.mutants --again                      # survivors again, after new tests
     python -m tools.mutants --report                     # write benchmarks/results/mutants.json
 
+Results are kept in build/mutants.jsonl; remove it to begin again.
+
 A mutant that survives is a missing test, or equivalent: nothing can observe the change. Equivalent
 ones are listed with the reason in tools/mutants_equivalent.toml.
 """
@@ -19,6 +21,7 @@ from __future__ import annotations
 import argparse
 import compileall
 import hashlib
+import importlib
 import json
 import os
 import shutil
@@ -55,6 +58,7 @@ ROOMS = {  # the source files of a room, and its own tests beside its doctests
     "storage": (["attnknn/storage"], ["tests/storage"]),
 }
 COPIED = ("attnknn", "tests", "tools", "experiments", "benchmarks", "examples", "pyproject.toml")
+PRELOADED = ("pandas", "scipy.optimize", "sklearn.neighbors", "torch")  # seconds for each mutant
 TIME_LIMIT = 30.0  # seconds, and five times what the tests take otherwise
 KILLED, SURVIVED, TIMEOUT = "killed", "survived", "timeout"
 OUTPUT = "output.txt"
@@ -269,12 +273,8 @@ def read_equivalent() -> dict[str, str]:
 
 def run(chosen: dict[str, list[Mutant]], again: bool) -> None:
     """Let all mutants without a result meet their tests; `again` also those that survived."""
-    import pandas
-    import scipy.optimize
-    import sklearn.neighbors
-    import torch
-
-    print("with", *(m.__name__ for m in (pandas, scipy, sklearn, torch)), flush=True)
+    for name in PRELOADED:
+        importlib.import_module(name)
     known = read_results()
     skipped = {key for key, found in known.items() if not (again and found["result"] == SURVIVED)}
     skipped |= set(read_equivalent())
@@ -309,7 +309,7 @@ def report(chosen: dict[str, list[Mutant]], seed: int) -> dict[str, Any]:
         total.update(counts)
     noticed = (total[KILLED] + total[TIMEOUT]) / max(1, total["mutants"] - total["equivalent"])
     return {
-        "seed": seed,
+        "command": f"python -m tools.mutants --seed {seed}",
         "killed_share": round(noticed, 4),
         "total": dict(total),
         "rooms": rooms,
@@ -328,7 +328,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     chosen = sampled(list(ROOMS), options.sample, options.seed)
     if options.report:
-        REPORT.write_text(json.dumps(report(chosen, options.seed), indent=1, ensure_ascii=False))
+        REPORT.write_text(
+            json.dumps(report(chosen, options.seed), indent=1, ensure_ascii=False) + "\n"
+        )
         return 0
     run({room: chosen[room] for room in options.rooms.split(",")}, options.again)
     print(json.dumps(report(chosen, options.seed), indent=1, ensure_ascii=False))
