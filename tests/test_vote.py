@@ -101,3 +101,13 @@ def test_the_prior_in_torch_is_the_same_with_and_without_the_own_label(rng):
     without = class_prior_in_torch(torch.from_numpy(counts).double(), torch.eye(3)[own].double())
     assert without.numpy() == pytest.approx(class_prior(counts, own))
     assert class_prior(counts, own).sum(axis=1) == pytest.approx(1)
+
+
+def test_neighbors_that_all_queries_share_vote_with_class_probabilities(rng):
+    masses = rng.dirichlet(np.ones(6), 4)
+    codes, prior = rng.integers(0, 3, 5), rng.dirichlet(np.ones(3))
+    weights = Weights(masses[:, :5], masses[:, 5])
+    expected = vote(np.tile(codes, (4, 1)), weights, prior)
+    arrays = (np.eye(3)[codes], weights.neighbors, weights.prior, prior)
+    tensors = [torch.from_numpy(array) for array in arrays]
+    assert vote_in_torch(*tensors).numpy() == pytest.approx(expected)
