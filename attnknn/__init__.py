@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from attnknn.memory import AutoMemory, FaissMemory, NumpyMemory, TorchMemory
     from attnknn.model import FittedModel
     from attnknn.storage.editor import open_for_editing
+    from attnknn.storage.verification import Verification, backup, verify
     from attnknn.training import TrainConfig
 
 __version__ = "0.1.0"
@@ -72,9 +73,12 @@ _HOMES = {
     "TorchMemory": "attnknn.memory",
     "TrainConfig": "attnknn.training",
     "UniformAttention": "attnknn.attention",
+    "Verification": "attnknn.storage.verification",
     "WhatIf": "attnknn.insight",
     "audit": "attnknn.insight",
+    "backup": "attnknn.storage.verification",
     "open_for_editing": "attnknn.storage.editor",
+    "verify": "attnknn.storage.verification",
     "what_if": "attnknn.insight",
 }
 
@@ -107,9 +111,12 @@ __all__ = [
     "TorchMemory",
     "TrainConfig",
     "UniformAttention",
+    "Verification",
     "WhatIf",
     "audit",
+    "backup",
     "open_for_editing",
+    "verify",
     "what_if",
 ]
 

@@ -37,7 +37,7 @@ ROOMS = [
     ["fitting"],
     ["storage"],
     ["classifier"],
-    ["insight", "storage.editor"],
+    ["insight", "storage.editor", "storage.verification"],
     ["research"],
     ["cli"],
     ["testing"],

@@ -45,7 +45,9 @@ SECTIONS = {
         "log": "attnknn.cli.edit",
     },
     "Protect a model": {
-        "recover": "attnknn.cli.edit",
+        "verify": "attnknn.cli.upkeep",
+        "backup": "attnknn.cli.upkeep",
+        "recover": "attnknn.cli.upkeep",
     },
     "Research": {
         "experiment": "attnknn.cli.research",

@@ -1,4 +1,4 @@
-"""`attnknn add`, `refit`, `undo`, `snapshot`, `rollback`, `log` and `recover`: edit a model."""
+"""`attnknn add`, `refit`, `undo`, `snapshot`, `rollback` and `log`: edit a stored model."""
 
 from __future__ import annotations
 
@@ -152,23 +152,3 @@ def log(model: Path, edit: int | None, style: str) -> None:
         echo_block(text_table(columns, [[row[name] for name in columns] for row in rows]))
     else:
         echo(f"{model} has no edits." if edit is None else "No entries changed.")
-
-
-@command()
-@shared.model_argument
-@shared.by_option
-def recover(model: Path, by: str | None) -> None:
-    """Accept the last readable state of a model that lost edits.
-
-    A model whose files were damaged or removed may lack the last edits that were acknowledged, and
-    is refused by all commands. Restore a backup if you have one. This command accepts the state
-    that can still be read and records it in the log; later edits, erasures included, must be made
-    again. A model that lost nothing is left as it is.
-    """
-    from attnknn.cli.output import count_of
-    from attnknn.cli.stored_model import open_model
-
-    with open_model(model, by, recover=True) as opened:
-        words = opened.recovered.message if opened.recovered else "Nothing to recover"
-        n_entries = len(opened.classifier.memory_)
-    echo(f"{words}; {model.name} holds {count_of(n_entries)} (edit {opened.head}).")

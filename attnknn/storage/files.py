@@ -89,6 +89,14 @@ def write_files(contents: Contents, folder: Path) -> None:
     write_manifest(folder, {"version": VERSION, "files": files})
 
 
+def copy_files(folder: Path, target: Path) -> None:
+    """Copy the files that a manifest lists to an empty folder, each synced."""
+    model = ModelFolder(folder)
+    for name in model.names:
+        _write(target / name, model.blocks(name))
+    _write(target / MANIFEST, [read_manifest(folder)])
+
+
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
     """Write the manifest, which makes a folder a model."""
     _write(folder / MANIFEST, [_to_json({"format": FORMAT, **manifest})])
@@ -136,7 +144,7 @@ def read_model(path: Path, read: Callable[[ModelFolder], _Result]) -> _Result:
         must_wait = attempt > 0 or before is None
         try:
             with folder_lock(path.parent, shared=True) if must_wait else nullcontext():
-                return _read_folder(_find(path, is_locked=must_wait), read)
+                return read_folder(_find(path, is_locked=must_wait), read)
         except ModelFolderError:
             if must_wait and (attempt + 1 == MAX_ATTEMPTS or _identity(path) == before):
                 raise
@@ -168,7 +176,8 @@ def _find(path: Path, *, is_locked: bool) -> Path:
     return path
 
 
-def _read_folder(path: Path, read: Callable[[ModelFolder], _Result]) -> _Result:
+def read_folder(path: Path, read: Callable[[ModelFolder], _Result]) -> _Result:
+    """Apply `read` to the model folder at `path`, which nobody may replace meanwhile."""
     from attnknn.storage.store import read_store
 
     with wrap_content_errors(path):
@@ -218,6 +227,25 @@ class ModelFolder:
     def has_trust(self) -> bool:
         """Whether the folder of a model whose attention needs trust holds it."""
         return True
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the files that the manifest lists."""
+        return list(self._files)
+
+    def blocks(self, name: str) -> Iterator[bytes]:
+        """The content of a file, which is checked when it ends."""
+        digest = hashlib.sha256()
+        with self._open(name) as file:
+            while block := file.read(BLOCK_BYTES):
+                digest.update(block)
+                yield block
+            self._check_digest(name, digest.hexdigest(), file)
+
+    def check(self, name: str) -> None:
+        """Raise an error if a file is not what was written."""
+        for _ in self.blocks(name):
+            pass
 
     def settings(self) -> dict[str, Any]:
         """The content of settings.json."""

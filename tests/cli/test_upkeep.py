@@ -1,4 +1,4 @@
-"""`attnknn recover`."""
+"""`attnknn verify`, `backup` and `recover`."""
 
 from __future__ import annotations
 
@@ -34,3 +34,20 @@ def test_a_model_that_lost_edits_is_refused_until_it_is_recovered(
         "Nothing to recover; killed holds 59 entries (edit 2).\n"
     )
     assert run("predict", model, rows).exit_code == 0
+
+
+def test_a_copy_of_an_edited_model_is_intact_and_damage_is_exit_code_one(
+    model: Path, tmp_path: Path
+) -> None:
+    run("forget", model, "id-0-000")
+    done = run("backup", model, tmp_path / "copy")
+    assert done.exit_code == 0
+    assert "the last edit (1) against its note" in done.stdout
+    assert "A backup replaces nothing" in refused("backup", model, tmp_path / "copy")
+    done = run("verify", tmp_path / "copy")
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, f"{tmp_path}/copy is intact.")
+    (tmp_path / "copy" / "head.jsonl").unlink()
+    done = run("verify", tmp_path / "copy")
+    assert done.exit_code == 1
+    assert "PROBLEM: " in done.stdout
+    assert "has 1 problem." in done.stdout
