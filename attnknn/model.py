@@ -250,12 +250,7 @@ class FittedModel:
             probabilities = self.calibration.probabilities(shares)
             if head is not None:
                 probabilities = head.probabilities(batch, weights, shares, probabilities)
-        if not np.isfinite(probabilities).all():
-            raise InvalidInputError(
-                "Probabilities must be finite, and some are NaN: numbers of the rows or of the "
-                "fitted model are too extreme for float32. Scale the columns and fit again; do "
-                "not use a model of unknown origin that raises this for ordinary rows."
-            )
+        _check_finite(probabilities)
         return Answer(batch.neighbors, weights, prior, shares, probabilities, head is None)
 
     def answers(self, queries: Queries) -> Iterator[Answer]:
@@ -379,14 +374,18 @@ class FittedModel:
         for start in range(0, len(views[0]), step):
             blocks = (view[start : start + step] for view in views)
             shares = [direct.shares(self, block) for block in blocks]
-            yield calibration.probabilities(
-                np.mean(shares, axis=0) if len(shares) > 1 else shares[0]
-            )
+            with np.errstate(all="ignore"):
+                mean = np.mean(shares, axis=0) if len(shares) > 1 else shares[0]
+                probabilities = calibration.probabilities(mean)
+            _check_finite(probabilities)
+            yield probabilities
 
     def _answer_of(self, voters: Voters, prior: Floats) -> Answer:
         """The answer of voters that were found without a search."""
-        shares = vote(voters.neighbors.labels, voters.weights, prior)
-        probabilities = self.calibration.probabilities(shares)
+        with np.errstate(all="ignore"):
+            shares = vote(voters.neighbors.labels, voters.weights, prior)
+            probabilities = self.calibration.probabilities(shares)
+        _check_finite(probabilities)
         return Answer(voters.neighbors, voters.weights, prior, shares, probabilities)
 
     # Leave-one-out
@@ -629,6 +628,15 @@ def _check_size(what: str, n_rows: int, n_columns: int) -> None:
     if n_rows * n_columns > MIN_CHECKED_CELLS:
         size = f"{what} of {n_rows:,} rows in {n_columns:,} columns"
         check_fits(size, 16 * n_rows * n_columns, "Pass fewer rows at a time.")
+
+
+def _check_finite(probabilities: Floats) -> None:
+    if not np.isfinite(probabilities).all():
+        raise InvalidInputError(
+            "Probabilities must be finite, and some are NaN: numbers of the rows or of the "
+            "fitted model are too extreme for float32. Scale the columns and fit again; do "
+            "not use a model of unknown origin that raises this for ordinary rows."
+        )
 
 
 def require_model(owner: Any, method: str, *, may_be_empty: bool = False) -> FittedModel:

@@ -19,8 +19,10 @@ import pandas as pd
 from attnknn import (
     AttnKNNClassifier,
     FaissMemory,
+    ForestAttention,
     ImageEncoder,
     LearnedAttention,
+    MixtureAttention,
     open_for_editing,
 )
 from attnknn.encoders import LearnedTableEncoder, TextEncoder, TfidfEncoder
@@ -33,6 +35,7 @@ from attnknn.training import TrainConfig
 
 N = 40
 CLASSES = np.array(["ant", "bee", "cat"])
+HEADS = ("distance", "projection", ForestAttention(5))
 TEXTS = [f"{kind} {word} {i}" for i, kind in enumerate(("card", "fee", "bank")) for word in "abcd"]
 
 
@@ -288,6 +291,10 @@ QUICK = ("-t", "kind", "--attention", "distance", "--calibration", "none")
 TARGETS: dict[str, Target] = {
     "plain": model_target(lambda: quick().fit(rows(), labels()), lambda: rows(6, seed=1)),
     "learned": model_target(_learned, lambda: rows(6, seed=1)),
+    "mixture": model_target(
+        lambda: quick(attention=MixtureAttention(HEADS)).fit(rows(), labels()),
+        lambda: rows(6, seed=1),
+    ),
     "table": model_target(
         lambda: quick(encoder="tabular", attention="adaptive").fit(table(), labels()),
         lambda: table(6, seed=1),
