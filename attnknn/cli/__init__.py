@@ -130,7 +130,7 @@ def _one_line(error: Exception, ctx: click.Context) -> str | None:
         return None  # the reader of the output is gone: click exits silently
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror or error}."
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) and not isinstance(error, AttnKNNError):
         return "Not enough memory."
     message = " ".join(str(error).split())
     if isinstance(error, AttnKNNError) and error.parameter is not None:

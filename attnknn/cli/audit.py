@@ -103,6 +103,7 @@ def _listed(ids: Any, label: dict[Any, Any] | None = None) -> str:
 @click.argument("table", type=FILE)
 @shared.new_classes_option
 @shared.separator_option
+@shared.max_memory_option
 @shared.by_option
 def relabel(
     model: Path, table: Path, new_classes: bool, separator: str | None, by: str | None

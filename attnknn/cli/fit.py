@@ -12,7 +12,7 @@ import click
 
 from attnknn.cli.commands import Command, command, option, section
 from attnknn.cli.interrupts import Interrupted, end_training_first
-from attnknn.cli.options import COUNT, FILE, WHOLE, separator_option
+from attnknn.cli.options import COUNT, FILE, WHOLE, max_memory_option, separator_option
 from attnknn.cli.output import echo, echo_block
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class FitCommand(Command):
     option("--no-payload", is_flag=True, help="Store no columns for `explain`."),
     option("--many-classes", is_flag=True, help="Accept a target with very many distinct values."),
     separator_option,
+    max_memory_option,
 )
 @section(
     "Texts",

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from attnknn.cli.commands import command, option, section
-from attnknn.cli.options import FILE, PROPORTION, force_option, model_argument, separator_option
+from attnknn.cli.options import (
+    FILE,
+    PROPORTION,
+    force_option,
+    max_memory_option,
+    model_argument,
+    separator_option,
+)
 from attnknn.cli.output import check_out, echo, open_writer, output_format, progress
 
 if TYPE_CHECKING:
@@ -37,6 +44,7 @@ ALARM = 3  # exit code
     force_option,
 )
 @separator_option
+@max_memory_option
 def monitor(
     model: Path,
     stream: Path,

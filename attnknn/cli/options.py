@@ -29,6 +29,18 @@ def _separator(_: click.Context, __: click.Parameter, value: str | None) -> str 
     return separator
 
 
+def _max_memory(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    """Keep the size for `memory_bound`."""
+    if value is None:
+        return
+    from attnknn.cli.rows.memory_bound import MAX_MEMORY, parse_size
+
+    size = parse_size(value)
+    if not size:
+        raise click.BadParameter(f"must be a size such as 500MB or 2GB, got {value!r}.")
+    ctx.meta[MAX_MEMORY] = size
+
+
 model_argument = click.argument("model", type=FILE)
 rows_argument = click.argument("rows", type=FILE)
 
@@ -37,6 +49,13 @@ separator_option = option(
     "separator",
     callback=_separator,
     help="Separator of a text file, such as ';' or '\\t'.  [default: from the file name]",
+)
+max_memory_option = option(
+    "--max-memory",
+    metavar="SIZE",
+    callback=_max_memory,
+    expose_value=False,
+    help="Maximum memory for the rows of a file, such as 2GB.  [default: what is available]",
 )
 target_option = option("-t", "--target", help="Column of the labels.  [default: as in fit]")
 out_option = option("-o", "--out", type=FILE, help="File to write.  [default: standard output]")

@@ -193,6 +193,9 @@ def _check_options(study: Study) -> None:
 def _changes(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
+    from attnknn.cli.rows.memory_bound import refuse_special
+
+    refuse_special(path)
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+
+from attnknn.cli.rows import open_rows
 
 from .samples import QUICK, animals, refused, run, write
 
@@ -175,12 +178,26 @@ def test_gaps_in_vectors_and_columns_taken_as_they_are_get_the_way_out(tmp_path:
     assert "the value in line 3 is missing. Fit with `--encoder tabular`" in line
 
 
-def test_lines_are_counted_with_the_header_blank_lines_and_values_of_several_lines(
+def test_lines_are_counted_with_the_header_and_values_of_several_lines(
     model: Path, tmp_path: Path
 ) -> None:
-    text = 'weight,legs,home\n1,2,"a\nb"\n\nheavy,2,"c\nd"\n'
-    assert "line 5 has 'heavy'" in refused_predict(model, text_file(tmp_path, text))
-    assert "line 7 has 2" in refused_predict(model, text_file(tmp_path, text + "1,2\n"))
+    text = 'weight,legs,home\n1,2,"a\nb"\nheavy,2,"c\nd"\n'
+    assert "line 4 has 'heavy'" in refused_predict(model, text_file(tmp_path, text))
+    assert "line 6 has 2" in refused_predict(model, text_file(tmp_path, text + "1,2\n"))
+
+
+def test_a_blank_line_between_rows_is_named(model: Path, tmp_path: Path) -> None:
+    text = 'weight,legs,home\n1,2,"a\nb"\n\n\n3,2,c\n'
+    assert "line 4 is blank" in refused_predict(model, text_file(tmp_path, text))
+    end = text_file(tmp_path, "weight,legs,home\n1,2,a\n3,2,c\n\n\n")
+    assert len(json.loads(run("predict", model, end, "--format", "json").stdout)) == 2
+
+
+def test_blank_lines_of_a_single_column_are_missing_values(tmp_path: Path) -> None:
+    path = text_file(tmp_path, "x\n1\n\n3\n\n")
+    (chunk,) = open_rows(path).chunks()
+    assert chunk.table["x"].tolist() == ["1", None, "3", None]
+    assert chunk.lines == [2, 3, 4, 5]
 
 
 def test_an_open_quote_is_found(tmp_path: Path) -> None:

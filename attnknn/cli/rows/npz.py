@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import lzma
 import math
 import sys
@@ -17,6 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from attnknn.cli.rows.memory_bound import check_size
 from attnknn.cli.rows.sources import CHUNK_ROWS, Chunk, Kind, Source
 from attnknn.errors import InvalidInputError
 
@@ -25,7 +27,8 @@ ROWS = {
     "test": ("X", "X_test", "x_test", "images", "test_images"),
 }
 LABELS = {"images": "labels", "X": "y", "x": "y"}  # name of the labels beside each
-CHUNK_BYTES = 1 << 26  # of images
+CHUNK_BYTES = 1 << 26
+MAX_HEADER_BYTES = 1 << 16
 # RuntimeError: an encrypted array, or an unknown compression. OSError: a place outside of the file.
 DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError),
@@ -42,6 +45,10 @@ class NpzSource(Source):
             names = [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
             self._rows = self._find_rows(names, part)
             headers = {name: self._header(archive, name) for name in names}
+        self._bytes = {
+            n: math.prod(shape) * dtype.itemsize for n, (shape, _, dtype) in headers.items()
+        }
+        self._is_fortran = headers[self._rows][1]
         shapes = {name: shape for name, (shape, _, _) in headers.items()}
         self._shape = shapes.pop(self._rows)
         self.kind = self._kind(headers[self._rows][2])
@@ -54,8 +61,10 @@ class NpzSource(Source):
 
     def chunks(self, n_rows: int = CHUNK_ROWS) -> Iterator[Chunk]:
         """The vectors or images in chunks, with the other arrays sliced the same way."""
-        if self.kind == "images":
-            n_rows = min(n_rows, max(1, CHUNK_BYTES // max(1, math.prod(self._shape[1:]))))
+        row_bytes = max(1, self._bytes[self._rows] // max(1, self._shape[0]))
+        n_rows = min(n_rows, max(1, CHUNK_BYTES // row_bytes))
+        at_once = self._bytes[self._rows] if self._is_fortran else n_rows * row_bytes
+        check_size(self.path, 2 * at_once + sum(self._bytes[name] for name in self.columns))
         with self._explain_errors(), zipfile.ZipFile(self.path) as archive:
             columns = {name: self._read_column(archive, name) for name in self.columns}
             with archive.open(f"{self._rows}.npy") as file:
@@ -66,6 +75,11 @@ class NpzSource(Source):
                         index=range(len(items)),
                     )
                     yield Chunk(first, table, items)
+
+    @property
+    def declared_bytes(self) -> int:
+        """The size of the vectors or images, and of the arrays with one value per row."""
+        return sum(self._bytes[name] for name in (self._rows, *self.columns))
 
     def _find_rows(self, names: list[str], part: str) -> str:
         for name in ROWS[part]:
@@ -143,5 +157,9 @@ def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
     if version == (1, 0):
         return np.lib.format.read_array_header_1_0(file)
     if version == (2, 0):
-        return np.lib.format.read_array_header_2_0(file)
+        length = file.read(4)  # may declare gigabytes, which compress well
+        if int.from_bytes(length, "little") > MAX_HEADER_BYTES:
+            raise ValueError("the header of an array is too long")
+        header = length + file.read(int.from_bytes(length, "little"))
+        return np.lib.format.read_array_header_2_0(io.BytesIO(header))
     raise ValueError(f"a .npy file of version {version}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 
+from attnknn.cli.rows.memory_bound import refuse_special
 from attnknn.encoders.image.folder import EXTENSIONS, PARTS, parts_of, read_image_folder
 from attnknn.errors import InvalidInputError
 
@@ -57,6 +58,11 @@ class Source(ABC):
     default_id: str | None = None  # column that identifies the rows unless the user names another
     unusable: Mapping[str, str] = {}  # error messages by names that look like columns
 
+    @property
+    def declared_bytes(self) -> int:
+        """Memory of all rows by what the file declares before it is read; 0 if it declares none."""
+        return 0
+
     @abstractmethod
     def chunks(self, n_rows: int = CHUNK_ROWS) -> Iterator[Chunk]:
         """All rows in chunks of at most `n_rows`."""
@@ -79,6 +85,7 @@ def open_rows(
         return _open_images(path, part)
     if not path.exists():
         raise InvalidInputError(f"File not found: {path}.")
+    refuse_special(path)
     name = path.name.lower().removesuffix(".gz")
     if name.endswith((".csv", ".tsv")) or (separator and name.endswith(".txt")):
         from attnknn.cli.rows.text_files import CsvSource
@@ -150,6 +157,14 @@ class ParquetSource(Source):
                 first += len(table)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise self._unreadable(error) from error
+
+    @property
+    def declared_bytes(self) -> int:
+        """The uncompressed size, and at least eight bytes for each value."""
+        about = self._file.metadata
+        groups = [about.row_group(place) for place in range(about.num_row_groups)]
+        encoded = sum(group.total_byte_size for group in groups)
+        return max(encoded, 8 * about.num_rows * len(self.columns))
 
     def _unreadable(self, error: Exception) -> InvalidInputError:
         reason = " ".join(str(error).split())

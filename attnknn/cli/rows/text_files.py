@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO, cast
 
 import pandas as pd
 
@@ -29,6 +29,7 @@ NOT_TEXT = {
     b"PK": "a zip file or a workbook. Save the table as CSV",
 }
 
+MAX_LINE, CHUNK_CHARACTERS = 1 << 24, 1 << 26
 Record = tuple[int, list[str]]  # the line where a row begins, and its values
 
 
@@ -39,6 +40,17 @@ class _TextFile(Source):
         if self.path.name.lower().endswith(".gz"):
             return cast(BinaryIO, gzip.open(self.path, "rb"))
         return open(self.path, "rb")
+
+    def _bounded_lines(self, text: IO[str]) -> Iterator[str]:
+        number = 0
+        while line := text.readline(MAX_LINE):
+            number += 1
+            if len(line) == MAX_LINE and not line.endswith(("\n", "\r")):
+                raise InvalidInputError(
+                    f"Lines of {self.path} must be shorter than {MAX_LINE:,} characters; line "
+                    f"{number} is longer."
+                )
+            yield line
 
     @contextmanager
     def _explain_errors(self) -> Iterator[None]:
@@ -65,6 +77,17 @@ class _TextFile(Source):
         return f"{self.path} must be UTF-8."
 
 
+def _take(rows: Iterator[Record], n_rows: int) -> list[Record]:
+    """The next rows: at most `n_rows`, and fewer if they are long."""
+    taken, n_characters = [], 0
+    for record in itertools.islice(rows, n_rows):
+        taken.append(record)
+        n_characters += sum(map(len, record[1]))
+        if n_characters > CHUNK_CHARACTERS:
+            break
+    return taken
+
+
 class CsvSource(_TextFile):
     """A file of separated values with a header; columns without a name are skipped.
 
@@ -87,7 +110,7 @@ class CsvSource(_TextFile):
         with self._records() as records:
             next(records)
             rows = self._complete_rows(records)
-            while block := list(itertools.islice(rows, n_rows)):
+            while block := _take(rows, n_rows):
                 lines = [line for line, _ in block]
                 yield Chunk(first, self._table([row for _, row in block]), lines=lines)
                 first += len(block)
@@ -109,11 +132,21 @@ class CsvSource(_TextFile):
                 )
 
     def _complete_rows(self, records: Iterator[Record]) -> Iterator[Record]:
-        width = len(self._header)
+        """Blank lines are missing values of a single column, and allowed at the end of others."""
+        width, blank = len(self._header), 0
         for line, row in records:
+            if blank and row:
+                raise InvalidInputError(
+                    f"Every line of {self.path} must hold a row; line {blank} is blank. Remove it, "
+                    "or write the separators of a row of missing values."
+                )
             if len(row) == width:
                 yield line, row
-            elif row:
+            elif not row and width == 1:
+                yield line, [""]
+            elif not row:
+                blank = blank or line
+            else:
                 raise InvalidInputError(
                     f"Every row of {self.path} must have {width} values, like the header; line "
                     f"{line} has {len(row)}."
@@ -133,7 +166,8 @@ class CsvSource(_TextFile):
         with self._explain_errors(), self._open() as file:
             text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
             # A quote may follow a space, as in: a, "b"
-            reader = csv.reader(text, delimiter=self.separator, skipinitialspace=True, strict=True)
+            lines = self._bounded_lines(text)
+            reader = csv.reader(lines, delimiter=self.separator, skipinitialspace=True, strict=True)
             yield self._numbered(reader)
 
     def _numbered(self, reader: Any) -> Iterator[Record]:
@@ -163,7 +197,8 @@ class LinesSource(_TextFile):
         """The stripped lines; None for a blank one."""
         first = 0
         with self._explain_errors(), self._open() as file:
-            lines = enumerate(io.TextIOWrapper(file, encoding="utf-8-sig"), start=1)
+            text = io.TextIOWrapper(file, encoding="utf-8-sig")
+            lines = enumerate(self._bounded_lines(text), start=1)
             while block := list(itertools.islice(lines, n_rows)):
                 texts = pd.Series([line.strip() or None for _, line in block], dtype=object)
                 table = pd.DataFrame({self.columns[0]: texts})

@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 
 from attnknn.cli.rows import columns
 from attnknn.cli.rows.column_types import as_categories, infer_type
+from attnknn.cli.rows.memory_bound import bytes_of, check_size, memory_bound
 from attnknn.cli.rows.sources import Chunk, Source, check_column
 from attnknn.errors import InvalidInputError, ModelFolderError
 
 N_PAYLOAD_COLUMNS = 6
+N_COPIES = 3  # of the rows while a model is fitted
 MAX_VALUE, MAX_TEXT, MAX_PAYLOAD = 24, 100, 160  # characters
 
 
@@ -167,7 +169,7 @@ def _check_features(source: Source, roles: Roles, names: list[str]) -> None:
 
 
 def _read_all(source: Source) -> Chunk:
-    chunks = list(source.chunks())
+    chunks = _read_chunks(source)
     n_rows = sum(len(chunk) for chunk in chunks)
     if n_rows < 2:
         raise InvalidInputError(f"{source.path} must have at least two rows, it has {n_rows}.")
@@ -179,6 +181,18 @@ def _read_all(source: Source) -> Chunk:
         items=np.concatenate(items) if items else None,
         lines=lines if chunks[0].is_text else None,
     )
+
+
+def _read_chunks(source: Source) -> list[Chunk]:
+    """All chunks, which will be in memory beside the joined rows and their copy in the fit."""
+    bound = memory_bound()
+    check_size(source.path, N_COPIES * source.declared_bytes, bound)
+    chunks, n_bytes = [], 0
+    for chunk in source.chunks():
+        chunks.append(chunk)
+        n_bytes += bytes_of(chunk)
+        check_size(source.path, N_COPIES * n_bytes, bound)
+    return chunks
 
 
 def _read_feature(whole: Chunk, name: str, roles: Roles) -> pd.Series[Any]:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from attnknn._limits import check_fits
 from attnknn._optional import require
 from attnknn.errors import InvalidInputError
 from attnknn.records import Integers
@@ -18,6 +19,7 @@ from attnknn.records import Integers
 Pixels = NDArray[np.uint8]
 GRAY, COLOR = ("1", "L", "LA"), ("RGB", "RGBA", "P", "PA", "CMYK", "YCbCr")
 ORIENTATION, TURNED = 274, (5, 6, 7, 8)  # EXIF's tag, and its values that swap the sides
+MIN_CHECKED_PIXELS = 1 << 24
 UNREADABLE = (OSError, SyntaxError, ValueError, EOFError, IndexError)  # what PIL raises
 
 
@@ -84,6 +86,8 @@ def _opened(item: Any, name: str) -> Any:
             f"Every row must be an image or the path of one, {name} is {str(item)[:40]!r} "
             f"({type(item).__name__})."
         )
+    if isinstance(item, str | os.PathLike) and _is_endless(item):
+        raise InvalidInputError(f"Every image must be a regular file, {name} is not.")
     pil = require("PIL.Image", extra="images", needed_by="Reading images")
     try:
         with warnings.catch_warnings():
@@ -93,6 +97,9 @@ def _opened(item: Any, name: str) -> Any:
         raise _unreadable(name, error) from error
     except pil.DecompressionBombWarning as error:
         raise _unreadable(name, error) from error
+    width, height = image.size
+    if width * height > MIN_CHECKED_PIXELS:
+        check_fits(name, 8 * width * height, "Make the image smaller.")
     if image.mode not in (*GRAY, *COLOR):
         image.close()
         raise InvalidInputError(
@@ -100,6 +107,11 @@ def _opened(item: Any, name: str) -> Any:
             "Convert it."
         )
     return image
+
+
+def _is_endless(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is a pipe or device, from which reading may never end."""
+    return os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
 
 
 def _refuse_transparent(image: Any, name: str) -> None:
