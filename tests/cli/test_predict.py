@@ -267,3 +267,11 @@ def test_a_row_that_is_not_there_is_refused(model: Path, rows: Path) -> None:
 
 def test_fewer_rows_than_the_limit_are_all_shown(model: Path, rows: Path) -> None:
     assert run("explain", model, rows, "--limit", "50").stdout.count("name id-1-") == 9
+
+
+def test_what_needs_too_much_memory_is_named_with_a_remedy(model, rows, monkeypatch):
+    monkeypatch.setattr("attnknn.model.MIN_CHECKED_CELLS", 1)
+    monkeypatch.setattr("attnknn._limits.available_bytes", lambda limit: 8)
+    said = refused("predict", model, rows)
+    assert "would need 0.0 MB of memory" in said
+    assert said.endswith("Pass fewer rows at a time.")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tools.fuzz.worker import build_samples, replay, run_cases
+from tools.fuzz.worker import build_samples, replay, run_cases, warm_up
 
 CORPUS = Path(__file__).parent / "corpus"
 STORED = [
@@ -45,6 +45,7 @@ def test_the_corpus_is_small_and_has_every_reader() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the memory of forked processes")
 def test_mutated_files_are_refused_by_name_or_used(samples: Path, tmp_path: Path) -> None:
     build_samples(samples)
+    warm_up(samples)
     found = run_cases(list(range(N_CASES)), seed=7, samples=samples, failures=tmp_path)
     assert len(found) == N_CASES
     assert {"works", "ModelFolderError", "InvalidInputError"} <= {o.outcome for o in found}

@@ -15,7 +15,7 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from tools.fuzz.worker import build_samples, work
+from tools.fuzz.worker import build_samples, warm_up, work
 
 
 def main() -> int:
@@ -30,6 +30,7 @@ def main() -> int:
     given.work.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as samples:
         build_samples(Path(samples))
+        warm_up(Path(samples))
         n, shared = given.processes, (given.seed, Path(samples), given.work)
         parts = [(part, n, given.cases, *shared) for part in range(n)]
         with multiprocessing.get_context("fork").Pool(n) as pool:
