@@ -175,7 +175,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         X : array-like of shape (n_rows, n_features), or whatever the encoder takes
             Training rows.
         y : array-like of shape (n_rows,)
-            Labels.
+            Labels. A single class is accepted with a warning.
         sample_weight : array-like of shape (n_rows,), default=None
             Weights of the rows: a neighbor of weight 2 votes with the weight of two. Rows of
             weight 0 are left out.
@@ -277,6 +277,22 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         model = self._model("predict_proba")
         return model.predict_proba(self._queries(model, X))
 
+    def predict_log_proba(self, X: Any) -> Floats:
+        """Natural logarithms of the class probabilities of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features)
+            Rows to classify.
+
+        Returns
+        -------
+        ndarray of shape (n_queries, n_classes)
+            Columns follow `classes_`; a probability of 0 becomes -inf, without a warning.
+        """
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
+
     def embed(self, X: Any) -> NDArray[Any]:
         """Embeddings of rows, as the encoder gives them.
 
@@ -373,6 +389,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         score: str | SetScore = "lac",
         calibration_rows: tuple[Any, ArrayLike] | None = None,
         random_state: Any = None,
+        allow_empty: bool = True,
     ) -> PredictionSets:
         """Prediction sets: classes that contain the true one with a stated probability.
 
@@ -400,6 +417,10 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         random_state : int or None, default=None
             A number randomizes 'aps' and 'raps', which then have exact coverage instead of
             slightly more. The same row gets the same set for the same number.
+        allow_empty : bool, default=True
+            Whether a set may be empty, which means that no class is as probable as true labels
+            usually are. False puts the most probable class into such a set; sets then cover at
+            least as often.
 
         Returns
         -------
@@ -416,17 +437,21 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         [[0], [1, 2]]
         """
         from attnknn.conformal.coverage_spec import make_coverage_spec
-        from attnknn.conformal.prediction import METHODS, predict_sets, predict_sets_by_jackknife
+        from attnknn.conformal.prediction import (
+            METHODS,
+            predict_sets,
+            predict_sets_by_jackknife,
+            without_empty_sets,
+        )
 
         model = self._model("predict_set")
         check_choice("method", method, METHODS)
+        check_flag("allow_empty", allow_empty)
         if (calibration_rows is None) == (method == "split"):
             raise InvalidSettingError(
                 "`calibration_rows` goes with `method='split'`: give both, or neither."
             )
         spec = make_coverage_spec(coverage, by_class, score, random_state)
-        if method == "jackknife+":
-            return predict_sets_by_jackknife(model, self._queries(model, X), spec)
         thresholds = None
         if calibration_rows is not None:
             rows, labels = _pair(calibration_rows)
@@ -437,7 +462,12 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
                     f"`calibration_rows` has {len(probabilities)} rows but {len(own)} labels."
                 )
             thresholds = spec.thresholds(spec.scores_of_examples(probabilities), own, model.classes)
-        return predict_sets(model, self._queries(model, X), spec, thresholds)
+        queries = self._queries(model, X)
+        if method == "jackknife+":
+            sets = predict_sets_by_jackknife(model, queries, spec)
+        else:
+            sets = predict_sets(model, queries, spec, thresholds)
+        return sets if allow_empty else without_empty_sets(sets, model, queries)
 
     def decide(
         self,
@@ -568,7 +598,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def relabel(self, ids: ArrayLike, y: Any) -> Self:
-        """Change the labels of entries.
+        """Change the labels of entries; labels that they have already change nothing.
 
         Parameters
         ----------
@@ -765,6 +795,12 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     ) -> None:
         from attnknn.memory import make_memory
 
+        if len(classes) == 1:
+            warnings.warn(
+                f"There is one class only, {classes.tolist()[0]!r}: it is predicted for every row, "
+                "until rows of another class are added.",
+                stacklevel=3,
+            )
         encoder, embeddings, held_out = self._fit_encoder(X, labels, classes, metadata.groups)
         if len(embeddings) != len(labels):
             raise InvalidInputError(

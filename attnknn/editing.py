@@ -65,8 +65,13 @@ def forget(model: FittedModel, ids: ArrayLike) -> FittedModel:
 
 
 def relabel(model: FittedModel, ids: ArrayLike, labels: NDArray[Any]) -> FittedModel:
-    """The model with other labels for the entries with these `ids`, one each."""
+    """The model with other labels for the entries with these `ids`, one each.
+
+    It is the given model if they have these labels already.
+    """
     positions = model.memory.positions_of(ids)
+    if model.classes[model.memory.entries.labels[positions]].tolist() == labels.tolist():
+        return model
     model = _with_classes(model, labels, model.memory.entries.embeddings[positions])
     memory = copy(model.memory)
     memory.relabel(ids, label_codes(model.classes, labels))

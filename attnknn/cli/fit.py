@@ -146,7 +146,7 @@ def fit(
     from attnknn.cli.model_parts import EncoderRequest, given_options
     from attnknn.cli.output import check_out, progress
     from attnknn.cli.rows import open_rows
-    from attnknn.cli.rows.columns import refuse_regression_target, refuse_single_class
+    from attnknn.cli.rows.columns import refuse_regression_target
     from attnknn.cli.rows.training import read_training_rows
 
     model = out or _default_folder(train)
@@ -159,7 +159,6 @@ def fit(
     request.check()
     with progress(f"Reading {train.name}"):
         rows = read_training_rows(source, roles, allow_missing=request.allows_missing)
-    refuse_single_class(rows.y, source, roles.target)
     if not many_classes:
         refuse_regression_target(rows.y, roles.target)
     choice = request.choose(len(rows.y))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 
@@ -71,6 +72,18 @@ def predict_sets_by_jackknife(
     uniform = spec.uniform_of_queries(queries)
     inside = jackknife.members(queries, spec.coverage, by_class=spec.by_class, uniform=uniform)
     return PredictionSets(inside, model.classes, spec.coverage, spec.by_class, "jackknife+", None)
+
+
+def without_empty_sets(
+    sets: PredictionSets, model: FittedModel, queries: Queries
+) -> PredictionSets:
+    """The sets of `queries`, with the most probable class in those that were empty."""
+    empty = np.flatnonzero(sets.sizes == 0)
+    if not len(empty):
+        return sets
+    inside = sets.members.copy()
+    inside[empty, model.predict_proba(queries)[empty].argmax(axis=1)] = True
+    return replace(sets, members=inside)
 
 
 def leave_one_out_thresholds(model: FittedModel, spec: CoverageSpec) -> Floats:

@@ -23,7 +23,9 @@ MAX_SHOWN = 10  # sets in HTML
 class PredictionSets:
     """The result of `AttnKNNClassifier.predict_set`: a set of plausible classes for each row.
 
-    A set may be empty or contain all classes.
+    A set may contain all classes, or none: then no class is as probable as the true labels of most
+    rows are, as in a region between classes or far from all entries. Ask for more coverage, use
+    `allow_empty=False`, or take such a row for one that the classifier does not know.
 
     Attributes
     ----------
@@ -121,6 +123,22 @@ class PredictionSets:
             _display.table(["size", "share of rows", "rows"], sizes),
             _display.table(["row", "set"], shown),
             _display.note(more) if more else "",
+            _display.note(self._about_empty_sets()),
+        )
+
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{size} ({n:,})" for size, n in enumerate(np.bincount(self.sizes)) if n)
+        lines = [self._title(), f"method {self.method}; sizes (rows): {sizes or 'no rows'}"]
+        return "\n".join(filter(None, [*lines, self._about_empty_sets()]))
+
+    def _about_empty_sets(self) -> str:
+        n_empty = int((self.sizes == 0).sum())
+        if not n_empty:
+            return ""
+        return (
+            f"Empty sets: {n_empty:,}. For these rows no class is as probable as true labels "
+            "usually are. Ask for more coverage, or pass `allow_empty=False` to include the most "
+            "probable class."
         )
 
     def __len__(self) -> int:

@@ -14,13 +14,17 @@ from attnknn.encoders.base import Arrays, Encoder, Settings
 from attnknn.errors import InvalidInputError
 from attnknn.registry import register
 
+TEXT_ENCODERS = (
+    "Use `encoder='tfidf'` for sentences, or `encoder='text'` for a sentence-transformers model."
+)
+
 
 @register("encoder", "identity")
 class IdentityEncoder(OneToOneFeatureMixin, Encoder):
     """Use numeric rows unchanged as embeddings; float32 stays float32, the rest becomes float64.
 
-    Texts, missing values, and DataFrame columns of categories or dates raise an error that names
-    the column; use `TableEncoder` for them.
+    Missing values and columns of texts, categories or dates raise an error that names the column;
+    use `TableEncoder` for them. A list or Series of texts needs `TfidfEncoder` or `TextEncoder`.
 
     Examples
     --------
@@ -82,13 +86,18 @@ def _refuse_text(X: Any) -> None:
         for position, column in enumerate(X.columns):
             values = X.iloc[:, position]
             if not _is_numeric(values):
-                raise _text_error(repr(column), values)
+                raise _text_error(repr(column), values, is_alone=X.shape[1] == 1)
     elif not hasattr(X, "toarray") and np.asarray(X).dtype.kind in "OUSmM":
         array = np.asarray(X)
+        if array.ndim == 1 and (texts := [v for v in array.tolist() if isinstance(v, str)]):
+            raise InvalidInputError(
+                f"`X` must be a table of numbers for `encoder='identity'`, it is a column of texts "
+                f"({texts[0][:40]!r}). {TEXT_ENCODERS}"
+            )
         for position in range(array.shape[1] if array.ndim == 2 else 0):
             values = pd.Series(array[:, position])
             if array.dtype.kind in "mM" or any(isinstance(value, str) for value in values):
-                raise _text_error(str(position), values)
+                raise _text_error(str(position), values, is_alone=array.shape[1] == 1)
 
 
 def _is_numeric(values: pd.Series[Any]) -> bool:
@@ -97,9 +106,10 @@ def _is_numeric(values: pd.Series[Any]) -> bool:
     return pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values)
 
 
-def _text_error(column: str, values: pd.Series[Any]) -> InvalidInputError:
+def _text_error(column: str, values: pd.Series[Any], *, is_alone: bool) -> InvalidInputError:
     shown = next(iter(values.dropna()), None)
+    instead = f" {TEXT_ENCODERS}" if is_alone and isinstance(shown, str) else ""
     return InvalidInputError(
         f"Column {column} must be numeric for `encoder='identity'`, it holds {shown!r}. "
-        "Use `encoder='tabular'` for columns of text, categories or dates."
+        f"Use `encoder='tabular'` for columns of text, categories or dates.{instead}"
     )

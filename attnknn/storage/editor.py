@@ -218,6 +218,8 @@ class EditableModel:
     def relabel(self, ids: ArrayLike, y: Any) -> Self:
         """Change the labels of entries.
 
+        Labels that the entries have already change nothing and add no line to the log.
+
         Parameters
         ----------
         ids : array-like of shape (n_entries,)

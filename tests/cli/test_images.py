@@ -243,17 +243,13 @@ def test_folders_without_classes_or_images_are_named(model: Path, tmp_path: Path
     assert len(answers_of(model, flat)) == 5
 
 
-def test_one_class_is_too_few_and_one_image_of_a_class_is_not(tmp_path: Path) -> None:
+def test_one_image_of_a_class_is_enough(tmp_path: Path) -> None:
     train = write_images(tmp_path / "train")
     for name in ("frame", "cross"):
         shutil.rmtree(train / name)
     for file in sorted((train / "stripes").iterdir())[1:]:
         file.unlink()
     fit_images(train, tmp_path / "model")
-    shutil.rmtree(train / "stripes")
-    line = refused_fit(train)
-    assert f"{train} must have at least two classes" in line
-    assert "is 'disk' in all 6 rows" in line
 
 
 def test_what_a_model_reads_is_said(model: Path, train: Path, tmp_path: Path) -> None:

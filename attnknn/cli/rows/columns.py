@@ -171,15 +171,6 @@ def target_of(source: Source, notes: dict[str, str], given: str | None) -> str:
     return check_column(source, given or default)
 
 
-def refuse_single_class(labels: NDArray[Any], source: Source, name: str) -> None:
-    """Raise an error if all labels are equal."""
-    if (labels == labels[0]).all():
-        raise InvalidInputError(
-            f"{source.path} must have at least two classes; column {name!r} is {str(labels[0])!r} "
-            f"in all {len(labels):,} rows."
-        )
-
-
 def refuse_regression_target(labels: NDArray[Any], name: str) -> None:
     """Raise an error for a target with too many distinct values to be classes.
 
