@@ -15,7 +15,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from attnknn import AttnKNNClassifier, LearnedAttention, _output_files, open_for_editing
+from attnknn import (
+    AttnKNNClassifier,
+    LearnedAttention,
+    _output_files,
+    backup,
+    open_for_editing,
+    verify,
+)
 from attnknn.encoders import TableEncoder
 from attnknn.errors import (
     CacheError,
@@ -336,6 +343,18 @@ def test_an_erasure_keeps_the_locks_of_the_open_model(path: Path) -> None:
         assert not others_may_lock(path)
         model.forget(subject=WHO)
         model.relabel([2], "cat")
+        assert not others_may_lock(path)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX locks")
+def test_reading_a_model_keeps_the_locks_of_the_open_model(path: Path, tmp_path: Path) -> None:
+    """Closing any handle to a file of SQLite drops all locks that the process has on it."""
+    with open_for_editing(path) as model:
+        model.relabel([1], "cat")
+        AttnKNNClassifier.load(path)
+        list_edits(path)
+        assert verify(path).is_intact
+        backup(path, tmp_path / "copy")
         assert not others_may_lock(path)
 
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
 from attnknn._limits import check_fits
-from attnknn._stored import open_regular
 from attnknn.errors import ModelFolderError
 from attnknn.storage.folder import STORE
 from attnknn.storage.store.head import check_head, head_of, read_head, write_head
@@ -187,8 +187,11 @@ def _check_files(folder: Path) -> None:
         if name != STORE and not os.path.lexists(path):
             continue
         try:
-            with open_regular(path) as file:
-                n_bytes += os.fstat(file.fileno()).st_size
+            # Not opened: closing a file drops the locks that SQLite has on it in this process.
+            found = os.lstat(path)
+            if not stat.S_ISREG(found.st_mode):
+                raise OSError("not a regular file")
+            n_bytes += found.st_size
         except FileNotFoundError as error:
             if name == STORE:  # another process may have removed the others
                 why = f"it has no file {STORE}"
