@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,3 +34,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # tests run in the backgr
 def rng() -> np.random.Generator:
     """The generator of a test."""
     return np.random.default_rng(0)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print what the tests of killed writers and damaged files counted."""
+    reports = terminalreporter.stats.get("passed", [])
+    for report in reports:
+        for name, counts in report.user_properties:
+            if name == "chaos" and report.when == "call":
+                terminalreporter.write_line(f"chaos: {counts}")

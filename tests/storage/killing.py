@@ -1,4 +1,7 @@
-"""Kill writers of a saved model again and again: `python killing.py MODEL N_KILLS`.
+"""Kill writers of a saved model again and again: `python killing.py MODEL N_KILLS KIND SEED`.
+
+A writer of the kind `python` edits through `open_for_editing`, one of the kind `commands` runs
+commands. Prints the kills, the writers that had acknowledged an edit, and all edits.
 
 `python killing.py MODEL N_KILLS SUBJECT` kills erasures of a subject, each in a copy of the model,
 before statements of SQL that are spread over all of the erasure.
@@ -12,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import select
 import shutil
 import signal
@@ -23,8 +27,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+from click.testing import CliRunner
 
 from attnknn import AttnKNNClassifier, open_for_editing
+from attnknn.cli import main as commands
 from attnknn.errors import UnknownEntryError
 from attnknn.storage.editor import EditableModel
 from attnknn.storage.store.history import EditRecord
@@ -42,6 +48,31 @@ def write_until_killed(path: Path, seed: int, pipe: int) -> None:
         while True:
             edit_somehow(model, generator)
             os.write(pipe, b"%d %d %d\n" % state_of(model))
+
+
+def run_until_killed(path: Path, seed: int, pipe: int) -> None:
+    """The same with commands, each of which opens and closes the model."""
+    generator = np.random.default_rng(seed)
+    os.write(pipe, b"\n")
+    while True:
+        entries = AttnKNNClassifier.load(path).memory_.entries
+        subjects = sorted(set(entries.subjects.tolist()) - {""})
+        kind = generator.choice(["forget", "undo", "snapshot", "erase"], p=[0.5, 0.2, 0.1, 0.2])
+        if kind == "forget" and len(entries) > 20:
+            command = ["forget", str(path), str(generator.choice(entries.ids))]
+        elif kind == "erase" and len(subjects) > 4:
+            command = ["forget", str(path), "--subject", str(generator.choice(subjects))]
+        elif kind == "snapshot":
+            command = ["snapshot", str(path), f"at {seed} {generator.integers(10**9)}"]
+        else:  # an undo that is impossible is an error in one line
+            command = ["undo", str(path)]
+        done = CliRunner().invoke(commands, command)
+        assert done.exit_code in (0, 1), done.output
+        assert done.exit_code == 0 or "Error: " in done.output, done.output
+        edits = re.findall(r"edit (\d+)\)?\.$", done.stdout.strip())
+        if done.exit_code == 0:
+            ids = AttnKNNClassifier.load(path).memory_.entries.ids
+            os.write(pipe, b"%d %d %d\n" % (int(edits[-1]), len(ids), int(ids.sum())))
 
 
 def edit_somehow(model: EditableModel, generator: np.random.Generator) -> None:
@@ -67,13 +98,13 @@ def state_of(model: EditableModel) -> tuple[int, int, int]:
     return model.log()[-1].edit, len(ids), int(ids.sum())
 
 
-def killed_writer(path: Path, seed: int, delay: float) -> tuple[int, ...] | None:
+def killed_writer(path: Path, seed: int, delay: float, kind: str) -> tuple[int, ...] | None:
     """The last edit that a killed writer acknowledged; None if there is no such edit."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reader)
-        write_until_killed(path, seed, writer)
+        {"python": write_until_killed, "commands": run_until_killed}[kind](path, seed, writer)
     os.close(writer)
     early = b""
     if seed % 4:  # else it may be killed while it opens the model
@@ -143,16 +174,20 @@ def check_acknowledged(path: Path, state: tuple[int, ...], log: list[EditRecord]
         model.undo()
 
 
-def main(path: Path, n_kills: int) -> None:
-    generator = random.Random(0)
+def main(path: Path, n_kills: int, kind: str, first_seed: int) -> None:
+    generator = random.Random(first_seed)
     n_acknowledged = 0
     with reader_beside(path):
-        for seed in range(n_kills):
-            state = killed_writer(path, seed, generator.uniform(0, MAX_LIFE))
-            log = checked(path)
-            if state is not None:
-                n_acknowledged += 1
-                check_acknowledged(path, state, log)
+        for seed in range(first_seed, first_seed + n_kills):
+            try:
+                state = killed_writer(path, seed, generator.uniform(0, MAX_LIFE), kind)
+                log = checked(path)
+                if state is not None:
+                    n_acknowledged += 1
+                    check_acknowledged(path, state, log)
+            except BaseException:
+                sys.stderr.write(f"failed with seed {seed} of {kind}\n")
+                raise
     sys.stdout.write(f"{n_kills} {n_acknowledged} {len(checked(path))}\n")
 
 
@@ -220,4 +255,4 @@ if __name__ == "__main__":
     if len(sys.argv) == 4:
         kill_erasures(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
     else:
-        main(Path(sys.argv[1]), int(sys.argv[2]))
+        main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
