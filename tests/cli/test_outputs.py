@@ -14,8 +14,8 @@ from attnknn.cli.vit import vit
 
 from .samples import animals, refused, run, write
 
-# Commands that write what the user names but need no --force: their folders are continued.
-CONTINUED = {"experiment"}
+# Commands that replace nothing: an experiment continues its folder, a backup needs a new one.
+WITHOUT_FORCE = {"experiment", "backup"}
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -135,4 +135,6 @@ def test_every_command_with_an_output_option_has_force() -> None:
     writers = {"out", "receipt", "report", "curves", "output_dir"}
     for command in commands():
         names = {parameter.name for parameter in command.params}
-        assert "force" in names or not names & writers or command.name in CONTINUED, command.name
+        assert "force" in names or not names & writers or command.name in WITHOUT_FORCE, (
+            command.name
+        )
