@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_random_state, validate_data
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from attnknn.calibration import Calibration
     from attnknn.conformal import PredictionSets, SetScore
     from attnknn.conformal.decisions import Decisions
-    from attnknn.encoders import Encoder, IdentityEncoder
+    from attnknn.encoders import Encoder
     from attnknn.evidence import Evidence
     from attnknn.fitting.report import FitReport
     from attnknn.memory import Memory
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 MAX_NEIGHBORS = 64
 MAX_NEIGHBORS_IF_TRAINED = 1024
+SPARSE_ENCODERS = ("identity", "svd")
+MAX_DENSE_COLUMNS = 1024  # of sparse rows; wider ones are reduced
 
 
 class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
@@ -62,10 +65,11 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         Maximum number of neighbors. Distance attention chooses by leave-one-out how many it uses
         (`n_neighbors_`). 'auto' is 64, and 1,024 for an encoder that is trained.
     encoder : str, transformer or callable, default='identity'
-        How rows become embeddings: 'identity' takes numeric rows unchanged, 'tabular' scales
-        numbers and encodes categories, 'learned-tabular' trains an embedding of tables, 'tfidf'
-        and 'text' take a column of texts, 'image' trains on images. Also any scikit-learn
-        transformer or function.
+        How rows become embeddings: 'identity' takes numeric rows unchanged (sparse ones of more
+        than 1,024 columns are reduced as by 'svd'), 'svd' reduces wide rows, sparse or dense, to
+        256 columns, 'tabular' scales numbers and encodes categories, 'learned-tabular' trains an
+        embedding of tables, 'tfidf' and 'text' take a column of texts, 'image' trains on images.
+        Also any scikit-learn transformer or function.
     memory : str or Memory, default='auto'
         Where entries are searched: 'auto', 'torch', 'numpy', 'faiss', or a `Memory`.
     metric : {'euclidean', 'cosine', 'inner_product'}, default='euclidean'
@@ -762,6 +766,11 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         """True (n_entries,) for entries that no learned part was trained on."""
         return self._model("held_out_", may_be_empty=True).memory.entries.held_out
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = isinstance(self.encoder, str) and self.encoder in SPARSE_ENCODERS
+        return tags
+
     def __sklearn_is_fitted__(self) -> bool:
         return "model_" in self.__dict__
 
@@ -817,14 +826,18 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         self, X: Any, labels: NDArray[Any], classes: NDArray[Any], groups: ArrayLike | None
     ) -> tuple[Encoder, NDArray[Any], Booleans | None]:
         """A fitted encoder, the embeddings and, if it was trained, the held-out rows."""
-        from attnknn.encoders import IdentityEncoder, make_encoder
+        from attnknn.encoders import IdentityEncoder, SvdEncoder, make_encoder
+        from attnknn.encoders.base import refuse_sparse
 
         self.__dict__.pop("encoder_training_", None)
         encoder: Any = make_encoder(self.encoder)
+        refuse_sparse(X, encoder)
+        if isinstance(encoder, IdentityEncoder) and issparse(X) and X.shape[1] > MAX_DENSE_COLUMNS:
+            encoder = SvdEncoder()
         if encoder.is_trained:
             return self._train_encoder(encoder, X, labels, classes, groups)
         if isinstance(encoder, IdentityEncoder):
-            rows = self._validated(encoder, X, reset=True)
+            rows = encoder.validated(X, self, reset=True)
             return encoder.fit(rows), rows, None
         validate_data(self, X, reset=True, skip_check_array=True)
         encoder = encoder.fit(X, labels)
@@ -899,15 +912,13 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
 
     def _embeddings(self, model: FittedModel, X: Any) -> NDArray[Any]:
         from attnknn.encoders import IdentityEncoder
+        from attnknn.encoders.base import refuse_sparse
 
         if isinstance(model.encoder, IdentityEncoder):  # it would only check the rows once more
-            return X if is_plain(X, self) else self._validated(model.encoder, X, reset=False)
+            return X if is_plain(X, self) else model.encoder.validated(X, self, reset=False)
+        refuse_sparse(X, model.encoder)
         model.check_room_for(X)
         return model.encoder.transform(X)
-
-    def _validated(self, encoder: IdentityEncoder, X: Any, *, reset: bool) -> NDArray[Any]:
-        encoder.refuse_unusable(X)
-        return validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
 
     def _queries(self, model: FittedModel, X: Any) -> Queries:
         if model.encoder.has_views:
@@ -927,6 +938,7 @@ def _without_zero_weights(
     if not (np.isfinite(weights).all() and (weights >= 0).all()):
         raise InvalidInputError("`sample_weight` must be finite and not negative for every row.")
     rows = np.flatnonzero(weights)
+    X = X.tocsr() if issparse(X) else X  # other formats cannot be indexed
     if not len(rows):
         raise InvalidInputError("`sample_weight` must not be zero for all rows.")
     columns = {

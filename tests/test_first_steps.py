@@ -7,10 +7,13 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.pipeline import make_pipeline
 from strategies import blobs
 
-from attnknn import AttnKNNClassifier, PredictionSets, open_for_editing
-from attnknn.errors import InvalidInputError
+from attnknn import AttnKNNClassifier, PredictionSets, SvdEncoder, _limits, open_for_editing
+from attnknn.errors import InvalidInputError, TooLargeError
 
 TEXTS = ["my card is lost", "what is the fee", "lost it", "which fees"] * 3
 
@@ -36,6 +39,59 @@ def test_a_table_with_a_column_of_texts_names_it_and_the_encoder_of_tables():
     assert "tfidf" not in str(refused.value)
     with pytest.raises(InvalidInputError, match=r"Column 'question' .*'tabular'.*'tfidf'"):
         AttnKNNClassifier().fit(table[["question"]], y)
+
+
+# ---- sparse rows
+
+
+def test_a_pipeline_of_tfidf_and_the_classifier_works():
+    y = np.array(["lost", "fee"] * 6)
+    clf = make_pipeline(TfidfVectorizer(), AttnKNNClassifier(random_state=0)).fit(TEXTS, y)
+    assert (clf.predict(TEXTS) == y).all()
+
+
+@pytest.mark.parametrize("form", [sparse.csr_matrix, sparse.coo_array, sparse.csc_array])
+def test_sparse_rows_are_answered_like_dense_ones(form):
+    X, y = blobs(60)
+    X = np.maximum(X, 0)
+    weights = np.r_[0.0, np.ones(59)]
+    settings = {"n_neighbors": 8, "attention": "distance", "random_state": 0}
+    dense = AttnKNNClassifier(**settings).fit(X, y, weights)
+    clf = AttnKNNClassifier(**settings).fit(form(X), y, weights)
+    assert (clf.predict_proba(form(X)) == dense.predict_proba(X)).all()
+    clf.add(form(X[:3]), y[:3], [1.0, 0.0, 1.0])
+    dense.add(X[:3], y[:3], [1.0, 0.0, 1.0])
+    assert clf.explain(form(X[:1]))[0].weights.tolist() == dense.explain(X[:1])[0].weights.tolist()
+    assert (clf.predict_set(form(X)).members == dense.predict_set(X).members).all()
+    assert (clf.predict(X) == dense.predict(form(X))).all()
+
+
+def test_wide_sparse_rows_are_reduced_and_survive_saving(tmp_path, rng):
+    y = np.arange(80) % 2
+    topics = np.where(np.arange(5000) % 2 == y[:, None], 0.02, 0.005)
+    X = sparse.csr_array(rng.random((80, 5000)) < topics, dtype=np.float64)
+    clf = AttnKNNClassifier(attention="distance", random_state=0).fit(X, y)
+    assert isinstance(clf.encoder_, SvdEncoder)
+    assert clf.embed(X).shape == (80, 80)
+    assert (clf.leave_one_out_proba().argmax(axis=1) == y).mean() > 0.8
+    clf.save(tmp_path / "model")
+    loaded = AttnKNNClassifier.load(tmp_path / "model")
+    assert (loaded.predict_proba(X) == clf.predict_proba(X)).all()
+    with pytest.raises(ValueError, match="5000"):
+        loaded.predict(X[:, :4000])
+
+
+@pytest.mark.parametrize("encoder", ["tabular", "learned-tabular", "tfidf", "text", "image"])
+def test_encoders_of_dense_rows_refuse_sparse_ones_by_name(encoder):
+    with pytest.raises(InvalidInputError, match=f"encoder='{encoder}'` takes no sparse .*'svd'"):
+        AttnKNNClassifier(encoder=encoder).fit(sparse.eye_array(12), [0, 1, 0, 1] * 3)
+
+
+def test_sparse_rows_that_do_not_fit_as_dense_ones_are_refused(monkeypatch):
+    clf = AttnKNNClassifier(attention="uniform").fit(np.eye(60), np.arange(60) % 2)
+    monkeypatch.setattr(_limits, "available_bytes", lambda _=None: 1_000_000)
+    with pytest.raises(TooLargeError, match=r"`X` as dense rows would need 48\.0 MB"):
+        clf.predict(sparse.csr_array((100_000, 60)))
 
 
 # ---- one class, log probabilities

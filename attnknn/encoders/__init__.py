@@ -6,6 +6,7 @@ name               class                                                    rows
 identity           `IdentityEncoder`: vectors as they are                   vectors, numeric tables
 tabular            `TableEncoder`: scaled numbers, one-hot categories       tables
 learned-tabular    `LearnedTableEncoder`: a network trained for the vote    tables of 300+ rows
+svd                `SvdEncoder`: wide rows on their main axes               vectors, sparse rows
 tfidf              `TfidfEncoder`: shared words and letters                 texts
 text               `TextEncoder`: a pretrained sentence-transformers model  texts
 image              `ImageEncoder`: a network trained for the vote           images
@@ -21,6 +22,7 @@ from attnknn.encoders.base import Encoder, WrappedEncoder, encoder_from_settings
 from attnknn.encoders.identity import IdentityEncoder
 from attnknn.encoders.image import ImageEncoder
 from attnknn.encoders.learned_table import LearnedTableEncoder
+from attnknn.encoders.svd import SvdEncoder
 from attnknn.encoders.tabular import TableEncoder
 from attnknn.encoders.text import TextEncoder
 from attnknn.encoders.text_cache import clear_text_cache, forget_texts, text_cache_file
@@ -31,6 +33,7 @@ __all__ = [
     "IdentityEncoder",
     "ImageEncoder",
     "LearnedTableEncoder",
+    "SvdEncoder",
     "TableEncoder",
     "TextEncoder",
     "TfidfEncoder",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 
+from attnknn._limits import check_fits
 from attnknn.errors import (
     InvalidInputError,
     InvalidSettingError,
@@ -37,8 +40,8 @@ class Encoder(ABC, TransformerMixin, BaseEstimator):
 
     Attributes
     ----------
-    accepts : frozenset of {'table', 'vectors', 'texts', 'images'}
-        Kinds of rows that the encoder takes.
+    accepts : frozenset of {'table', 'vectors', 'texts', 'images', 'sparse'}
+        Kinds of rows that the encoder takes; 'sparse' are matrices and arrays of scipy.sparse.
     allows_missing : bool
         Whether values of the rows may be missing.
     is_trained : bool
@@ -218,6 +221,11 @@ class Encoder(ABC, TransformerMixin, BaseEstimator):
         self.check_fitted()
         return np.array([f"{self.name}{place}" for place in range(self.width_)], dtype=object)
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = "sparse" in self.accepts
+        return tags
+
     def check_fitted(self) -> None:
         """Raise `NotFittedYetError` unless `fit` was called."""
         if not hasattr(self, "n_features_in_"):
@@ -251,6 +259,8 @@ class WrappedEncoder(Encoder):
     >>> WrappedEncoder(StandardScaler()).fit_transform([[1.0], [3.0]]).tolist()
     [[-1.0], [1.0]]
     """
+
+    accepts: ClassVar[frozenset[str]] = frozenset({"table", "vectors", "sparse"})
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -319,6 +329,15 @@ def make_encoder(encoder: Any) -> Encoder:
     )
 
 
+def refuse_sparse(X: Any, encoder: Encoder) -> None:
+    """Raise if rows are sparse and the encoder takes dense ones only."""
+    if issparse(X) and "sparse" not in encoder.accepts:
+        raise InvalidInputError(
+            f"`encoder={encoder.name!r}` takes no sparse rows, got a sparse matrix of shape "
+            f"{X.shape}. Use `encoder='svd'` or 'identity', which do."
+        )
+
+
 def encoder_from_settings(settings: Settings, arrays: Arrays) -> Encoder:
     """Rebuild the fitted encoder that `to_settings` described.
 
@@ -362,7 +381,8 @@ def encoder_from_settings(settings: Settings, arrays: Arrays) -> Encoder:
 
 def as_embeddings(output: Any, n_rows: int, source: str) -> NDArray[Any]:
     """The output of a user's code as a float array (n_rows, D), or an error that names it."""
-    if hasattr(output, "toarray"):  # a sparse matrix
+    if issparse(output):
+        check_fits(f"The output of {source}", 8 * math.prod(output.shape), "Reduce it by an SVD.")
         output = output.toarray()
     array = np.asarray(output)
     if array.dtype not in (np.float32, np.float64):

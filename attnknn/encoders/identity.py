@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from sklearn.base import OneToOneFeatureMixin
 from sklearn.utils.validation import validate_data
 
+from attnknn._limits import check_fits
 from attnknn.encoders.base import Arrays, Encoder, Settings
 from attnknn.errors import InvalidInputError
 from attnknn.registry import register
@@ -25,6 +27,7 @@ class IdentityEncoder(OneToOneFeatureMixin, Encoder):
 
     Missing values and columns of texts, categories or dates raise an error that names the column;
     use `TableEncoder` for them. A list or Series of texts needs `TfidfEncoder` or `TextEncoder`.
+    Sparse rows become dense.
 
     Examples
     --------
@@ -32,6 +35,8 @@ class IdentityEncoder(OneToOneFeatureMixin, Encoder):
     array([[1., 2.],
            [3., 4.]])
     """
+
+    accepts: ClassVar[frozenset[str]] = frozenset({"table", "vectors", "sparse"})
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002
         self._validated(X, reset=True)
@@ -76,9 +81,35 @@ class IdentityEncoder(OneToOneFeatureMixin, Encoder):
                 "Use `encoder='tabular'`, which takes missing values."
             )
 
-    def _validated(self, X: Any, *, reset: bool) -> NDArray[Any]:
+    def validated(self, X: Any, estimator: Any, *, reset: bool) -> NDArray[Any]:
+        """Dense numeric rows; `estimator` gets or checks their width and column names.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix
+            Rows to check.
+        estimator : estimator
+            The encoder itself, or the classifier that uses it.
+        reset : bool
+            Whether width and names are learned, and not checked.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_features)
+            The rows.
+        """
         self.refuse_unusable(X)
-        return validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
+        rows = validate_data(
+            estimator, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32]
+        )
+        if not issparse(rows):
+            return rows
+        n_bytes = rows.shape[0] * rows.shape[1] * rows.dtype.itemsize
+        check_fits("`X` as dense rows", n_bytes, "Give fewer rows, or use `encoder='svd'`.")
+        return rows.toarray()
+
+    def _validated(self, X: Any, *, reset: bool) -> NDArray[Any]:
+        return self.validated(X, self, reset=reset)
 
 
 def _refuse_text(X: Any) -> None:

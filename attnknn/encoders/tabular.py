@@ -358,7 +358,7 @@ class TableEncoder(Encoder):
 def _as_table(X: Any) -> pd.DataFrame:
     """Any table-like input as a new DataFrame with text column names; data are not copied."""
     if hasattr(X, "toarray"):
-        raise InvalidInputError("`X` must be dense for `encoder='tabular'`, got a sparse matrix.")
+        raise InvalidInputError("`X` must be a dense table, got a sparse matrix.")
     if isinstance(X, pd.DataFrame):
         table = X.copy(deep=False)
         table.columns = pd.Index([str(column) for column in X.columns])

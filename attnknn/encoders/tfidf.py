@@ -9,14 +9,13 @@ from numpy.typing import NDArray
 
 from attnknn._validation import check_at_least
 from attnknn.encoders.base import Arrays, Settings
+from attnknn.encoders.svd import MAX_WIDTH, main_axes
 from attnknn.encoders.text import TextRows, unit_length
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.records import Floats
 from attnknn.registry import register
 
 N_BUCKETS = 4096  # hashed features of words, and as many of characters
-MAX_WIDTH = 4096
-N_ITERATIONS = 2  # of the randomized SVD; more did not help on held-out rows of banking77
 
 
 @register("encoder", "tfidf")
@@ -54,17 +53,13 @@ class TfidfEncoder(TextRows):
         self.dim = dim
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002
-        from sklearn.utils.extmath import randomized_svd
-
         self._check_settings()
         texts = self._training_texts(X)
         counts = _counts(texts)
         n_with = np.bincount(counts.indices, minlength=counts.shape[1])
         self.idf_: Floats = 1 + np.log((1 + len(texts)) / (1 + n_with))
         n_axes = min(self.dim, len(texts))
-        weighted = self._weighted(counts)
-        _, _, axes = randomized_svd(weighted, n_axes, n_iter=N_ITERATIONS, random_state=0)
-        self.axes_: Floats = axes
+        self.axes_: Floats = main_axes(self._weighted(counts), n_axes)
         self.width_ = len(self.axes_)
         return self
 
