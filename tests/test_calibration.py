@@ -21,6 +21,7 @@ from attnknn.calibration.fitting import (
     sample_rows,
 )
 from attnknn.calibration.likelihood import Free, Likelihood
+from attnknn.calibration.mixing import _loss, fit_mixing
 from attnknn.vote import vote
 
 
@@ -285,3 +286,27 @@ def test_the_noise_of_now_is_what_corrections_leave(kind, rng):
             expected = np.eye(3) + strength * (fitted.confusions(3) - np.eye(3))
             assert found == pytest.approx(expected, abs=0.04)
     assert estimate_confusions(Calibration(), p, observed) is None
+
+
+def some_mixed_votes(rng, n=400):
+    """Votes of three heads and the prior (4, n, 3), and labels drawn from two of the heads."""
+    votes = rng.dirichlet(np.full(3, 0.5), (4, n))
+    mixed = 0.8 * votes[0] + 0.2 * votes[1]
+    return votes, (mixed.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
+
+
+def test_the_gradient_of_a_mixture_of_votes_is_that_of_finite_differences(rng):
+    votes, own = some_mixed_votes(rng, 40)
+    values, step = rng.normal(size=6), 1e-6
+    found = _loss(values, votes, own)[1]
+    for place in range(6):
+        moved = step * np.eye(6)[place]
+        rise = _loss(values + moved, votes, own)[0] - _loss(values - moved, votes, own)[0]
+        assert found[place] == pytest.approx(rise / (2 * step), rel=1e-4, abs=1e-7)
+
+
+def test_votes_are_mixed_as_the_labels_were_drawn(rng):
+    votes, own = some_mixed_votes(rng, 4000)
+    found = fit_mixing(list(votes[:3]), own, np.full((4000, 3), 1 / 3))
+    assert found == pytest.approx([0.8, 0.2, 0.0], abs=0.06)
+    assert found.sum() == pytest.approx(1)

@@ -46,3 +46,12 @@ def test_a_needle_between_two_chunks_is_found(
     for needle in (b"a long needle", b"a long needle in the hay", b"in the hay.."):
         assert byte_search._holds(tmp_path / "file", {needle})
     assert not byte_search._holds(tmp_path / "file", {b"a short needle"})
+
+
+@pytest.mark.parametrize("length", [8, 15, 16, 23, 24, 31, 32, 33, 500])
+def test_needles_of_every_length_are_found(length: int) -> None:
+    needle = bytes(range(1, 251))[:length].ljust(length, b"x")
+    for at in range(9):
+        content = b"-" * at + needle + b"-" * 7
+        assert needles_in(content, [needle, b"y" * length]) == {needle}
+        assert needles_in(content[:-8], [needle]) == set()

@@ -77,6 +77,8 @@ def test_every_trace_goes_and_answers_are_those_without(path: Path) -> None:
     assert receipt.n_compared == 35
     assert receipt.affected_parts == ["attention and calibration", "the center of the embeddings"]
     assert "`refit` clears attention and calibration" in str(receipt)
+    assert "35 predictions are the same as" in str(receipt)
+    assert "are NOT the same as" in str(replace(receipt, predictions_agree=False))
     assert json.loads(json.dumps(receipt.to_dict()))["is_complete"] is True
     with open_for_editing(path) as model:
         assert [line.message for line in model.log()][-2:] == [

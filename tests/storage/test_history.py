@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from attnknn import AttnKNNClassifier, open_for_editing
 from attnknn.errors import InvalidSettingError, ModelFolderError
+from attnknn.storage.editor import list_snapshots
 
 from .samples import assert_same, fitted, rows, with_store
 
@@ -33,6 +34,14 @@ def test_edits_are_undone_one_by_one(path: Path) -> None:
             assert_same(model.classifier, state)
         with pytest.raises(ModelFolderError, match=r"Nothing to undo: .* original state"):
             model.undo()
+
+
+def test_snapshots_are_listed_without_opening_the_model(path: Path) -> None:
+    assert list_snapshots(path) == []
+    with open_for_editing(path) as model:
+        model.relabel([1], "cat")
+        model.snapshot("checked")
+    assert [(found.name, found.edit) for found in list_snapshots(path)] == [("checked", 1)]
 
 
 def test_numbers_of_edits_may_be_numpy_integers_but_not_booleans(path: Path) -> None:

@@ -197,6 +197,9 @@ def test_payloads_may_be_any_json_and_numpy_numbers(tmp_path: Path) -> None:
     classifier = quick().fit(rows(6), labels(6), payloads=payloads)
     loaded = round_trip(classifier, tmp_path)
     assert loaded.memory_.entries.payloads.tolist() == payloads
+    missing = quick().fit(rows(6), labels(6), payloads=[{"score": float("nan")}] * 6)
+    back = round_trip(missing, tmp_path / "missing").memory_.entries.payloads
+    assert all(np.isnan(payload["score"]) for payload in back)
 
 
 class MyMemory(NumpyMemory):
