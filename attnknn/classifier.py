@@ -816,6 +816,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
                 "Found input variables with inconsistent numbers of samples: "
                 f"`X` has {len(embeddings)} rows but `y` has {len(labels)} labels."
             )
+        self._warn_of_outliers(encoder, embeddings, metadata.ids)
         memory = make_memory(self.memory, device=self.device)
         entries = make_entries(embeddings, np.searchsorted(classes, labels), **vars(metadata))
         memory.remember(entries, self.metric)
@@ -870,6 +871,23 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         if hasattr(self, "feature_names_in_") and not hasattr(encoder, "feature_names_in_"):
             del self.feature_names_in_  # a column of paths names no feature
         return encoder, trained.embeddings, trained.held_out
+
+    def _warn_of_outliers(
+        self, encoder: Encoder, embeddings: NDArray[Any], ids: ArrayLike | None
+    ) -> None:
+        """Only where a column of the embeddings is one of the rows."""
+        from attnknn.encoders import IdentityEncoder, TableEncoder
+        from attnknn.fitting.outliers import warn_of_outliers
+
+        if isinstance(encoder, IdentityEncoder):
+            names = getattr(self, "feature_names_in_", None)
+        elif isinstance(encoder, TableEncoder):
+            names = encoder.get_feature_names_out()
+        else:
+            return
+        rows = np.arange(len(embeddings)) if ids is None else np.asarray(ids)
+        if len(rows) == len(embeddings):  # another length is an error of `make_entries`
+            warn_of_outliers(embeddings, names, rows.tolist(), stacklevel=4)
 
     def _fit_parts(
         self, encoder: Encoder, memory: Memory, classes: NDArray[Any], held_out: Booleans | None

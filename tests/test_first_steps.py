@@ -12,7 +12,14 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 from strategies import blobs
 
-from attnknn import AttnKNNClassifier, PredictionSets, SvdEncoder, _limits, open_for_editing
+from attnknn import (
+    AttnKNNClassifier,
+    PredictionSets,
+    SvdEncoder,
+    TableEncoder,
+    _limits,
+    open_for_editing,
+)
 from attnknn.errors import InvalidInputError, TooLargeError
 
 TEXTS = ["my card is lost", "what is the fee", "lost it", "which fees"] * 3
@@ -113,6 +120,51 @@ def test_log_probabilities_are_the_logarithms_and_never_warn():
         found = clf.predict_log_proba(X)
     assert np.isneginf(found).any()  # a class without a vote, as in scikit-learn's classifiers
     assert np.allclose(np.exp(found), clf.predict_proba(X), atol=0, rtol=1e-12)
+
+
+# ---- outliers
+
+
+@pytest.mark.parametrize("encoder", ["identity", "tabular"])
+@pytest.mark.parametrize("value", [1e3, -1e9])
+def test_a_value_far_from_all_others_is_named_with_its_row_and_column(rng, encoder, value):
+    table = pd.DataFrame(rng.normal(size=(400, 3)), columns=["age", "height", "weight"])
+    y = (table["age"] > 0).to_numpy()
+    clf = AttnKNNClassifier(4, encoder=encoder, attention="uniform")
+    clf.fit(table, y)  # no warning, which would be an error
+    table.loc[7, "age"] = value
+    with pytest.warns(UserWarning, match="Column 'age' of row 7 is .* times as far") as caught:
+        clf.fit(table, y)
+    assert caught[0].filename == __file__
+    with pytest.warns(UserWarning, match=r"Column (0|'x0') of row 7 .*scaling='quantile'"):
+        clf.fit(table.to_numpy(), y)
+
+
+def test_ranks_limit_the_effect_of_an_outlier(rng):
+    X = rng.normal(size=(200, 2))
+    y = (X[:, 0] > 0).astype(int)
+    X[7, 0] = 1e9
+    clf = AttnKNNClassifier(4, encoder=TableEncoder(scaling="quantile"), attention="uniform")
+    assert (clf.fit(X, y).leave_one_out_proba().argmax(axis=1) == y).mean() > 0.9
+
+
+def test_an_enormous_value_among_equal_ones_is_named_and_rare_values_are_not():
+    X, y = np.ones((100, 2)), np.arange(100) % 2
+    X[:, 1] = np.arange(100)
+    X[[3, 4], 0] = [50.0, 2.0]
+    AttnKNNClassifier(4, attention="uniform").fit(X, y)
+    X[3, 0] = 1e9
+    with pytest.warns(UserWarning, match="Column 0 of row 3 is enormous"):
+        AttnKNNClassifier(4, attention="uniform").fit(X, y)
+
+
+def test_outliers_of_several_columns_make_one_warning(rng):
+    X, y = rng.normal(size=(60, 40)), np.arange(60) % 2
+    X[5] *= 1e6
+    ids = [f"row {i}" for i in range(60)]
+    with pytest.warns(UserWarning, match="row 'row 5' .*in 39 more columns") as caught:
+        AttnKNNClassifier(4, attention="uniform").fit(X, y, ids=ids)
+    assert len(caught) == 1
 
 
 # ---- empty sets

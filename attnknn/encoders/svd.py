@@ -55,7 +55,7 @@ class SvdEncoder(Encoder):
     >>> texts = ["my card is lost", "I lost a card", "what is the fee", "fees for a transfer"]
     >>> rows = TfidfVectorizer().fit_transform(texts)
     >>> rows.shape, SvdEncoder(dim=3).fit_transform(rows).shape
-    ((4, 11), (4, 3))
+    ((4, 10), (4, 3))
     """
 
     accepts: ClassVar[frozenset[str]] = frozenset({"vectors", "sparse"})
