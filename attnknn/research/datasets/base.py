@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from importlib.resources import files
 from pathlib import Path
@@ -34,6 +34,8 @@ class Rows:
     classes: tuple[str, ...]  # the name of each class
     # further arrays that only this data set has
     extras: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    # the rows in the split of a seed, or None where there is one split for all seeds
+    by_seed: Callable[[int], Rows] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +83,8 @@ class Dataset(Rows):
         Names of the classes.
     extras : dict of str to ndarray
         Further arrays, such as true labels or out-of-scope rows.
+    by_seed : callable, optional
+        Gives the rows in the split of a seed; see `for_seed`. None if the split is fixed.
     name : str
         Name of the data set.
     kind : {"vectors", "table", "images"}, default="vectors"
@@ -108,6 +112,28 @@ class Dataset(Rows):
     checksum: str = ""
     source: str = ""
     license: str = ""
+
+    def for_seed(self, seed: int) -> Dataset:
+        """Give the data set in the split of a seed.
+
+        Parameters
+        ----------
+        seed : int
+            Seed of an experiment.
+
+        Returns
+        -------
+        Dataset
+            Small tables are split by the seed; all others are returned as they are.
+
+        Examples
+        --------
+        >>> from attnknn.research import datasets
+        >>> iris = datasets.load("iris")
+        >>> iris.for_seed(3) is iris
+        True
+        """
+        return self if self.by_seed is None else replace(self, **vars(self.by_seed(seed)))
 
     def parts(self) -> Parts:
         """Split the training rows into training and calibration rows.
@@ -194,6 +220,16 @@ def split(X: Any, y: Integers, classes: tuple[str, ...]) -> Rows:
     places = np.arange(len(y))
     train, test = train_test_split(places, test_size=0.2, random_state=0, stratify=y)
     return Rows(_take(X, train), y[train], _take(X, test), y[test], classes)
+
+
+def split_by_seed(X: Any, y: Integers, classes: tuple[str, ...], seed: int = 1) -> Rows:
+    """A stratified quarter of the rows for testing, another one for each seed."""
+    places = np.arange(len(y))
+    train, test = train_test_split(places, test_size=0.25, random_state=seed, stratify=y)
+    return Rows(
+        *(_take(X, train), y[train], _take(X, test), y[test], classes),
+        by_seed=lambda seed: split_by_seed(X, y, classes, seed),
+    )
 
 
 def codes_of(labels: Any, values: tuple[Any, ...]) -> Integers:

@@ -1,4 +1,4 @@
-"""Tables: those of scikit-learn, PMLB and PyCaret, and adult and wine of the UCI repository."""
+"""Tables of scikit-learn, PMLB, PyCaret and KEEL, and adult and wine of the UCI repository."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ import numpy as np
 import pandas as pd
 import sklearn.datasets
 
-from attnknn.research.datasets.base import KNOWN, DataFile, Kind, Rows, Source, codes_of, split
+from attnknn.research.datasets.base import (
+    KNOWN,
+    DataFile,
+    Kind,
+    Rows,
+    Source,
+    codes_of,
+    split,
+    split_by_seed,
+)
 
 LETTERS = tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 SOILS = (
@@ -95,6 +104,20 @@ def _pycaret(name: str, n_rows: int, target: str, labels: Any) -> Source:
     return Source(name, "table", n_rows, 2, origin, "MIT", read, (_file(f"{name}.csv"),))
 
 
+def _keel(name: str, n_rows: int, n_classes: int) -> Source:
+    def read(paths: list[Path]) -> Rows:
+        # "NA" may be a category: only empty cells are missing.
+        form: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
+        table = pd.read_csv(paths[0], dtype={"target": str}, **form)
+        labels = table.pop("target")
+        classes = tuple(sorted(labels.unique()))
+        return split_by_seed(_typed(table), codes_of(labels, classes), classes)
+
+    origin = f"https://sci2s.ugr.es/keel ({name}, as CSV with a header, gzipped)"
+    files = (_file(f"{name}.csv", "tables-small"),)
+    return Source(name, "table", n_rows, n_classes, origin, "not stated", read, files)
+
+
 def _typed(table: pd.DataFrame) -> pd.DataFrame:
     """Columns of texts and of codes as categories."""
     chosen = [
@@ -118,9 +141,9 @@ def _wine(color: str, n_rows: int) -> Source:
     return _uci(f"wine-{color}", n_rows, 186, form, _read_wine, files)
 
 
-def _file(name: str) -> DataFile:
+def _file(name: str, folder: str = "tabular") -> DataFile:
     sha256, unpacked = KNOWN["sha256"][f"{name}.gz"], KNOWN["unpacked_sha256"][f"{name}.gz"]
-    return DataFile(f"tabular/{name}.gz", sha256, unpacked_sha256=unpacked)
+    return DataFile(f"{folder}/{name}.gz", sha256, unpacked_sha256=unpacked)
 
 
 ADULT_FILES = (_file("adult-train.csv"), _file("adult-test.csv"))
@@ -138,4 +161,18 @@ SOURCES = (
     _wine("white", 4_898),
     _pycaret("bank", 45_211, "deposit", ("no", "yes")),
     _pycaret("credit", 24_000, "default", (0, 1)),
+    _keel("australian", 690, 2),
+    _keel("banana", 5_300, 2),
+    _keel("bupa", 345, 2),
+    _keel("chess", 3_196, 2),
+    _keel("contraceptive", 1_473, 3),
+    _keel("german", 1_000, 2),
+    _keel("hayes-roth", 160, 3),
+    _keel("ionosphere", 351, 2),
+    _keel("led7digit", 500, 10),
+    _keel("saheart", 462, 2),
+    _keel("segment", 2_310, 7),
+    _keel("sonar", 208, 2),
+    _keel("splice", 3_190, 3),
+    _keel("vehicle", 846, 4),
 )

@@ -31,7 +31,10 @@ from attnknn.research.evaluation.table import Run, Table, joined
 Corrupt = Callable[[Integers, int], Integers]
 Progress = Callable[[str], None]
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-PACKAGES = ("attnknn", "numpy", "scipy", "scikit-learn", "torch", "pandas")
+PACKAGES = (
+    *("attnknn", "numpy", "scipy", "scikit-learn", "torch", "pandas"),
+    *("lightgbm", "catboost", "xgboost"),
+)
 REQUESTED = "requested"  # in the settings of a run: the name of the method that was asked for
 
 
@@ -46,8 +49,8 @@ class Method:
     make : callable
         Takes a seed, which fixes everything random in a run, and returns an estimator.
     is_random : bool, default=True
-        False for a method that ignores its seed. It is run on the first seed only, unless labels
-        are corrupted: then each seed has labels of its own.
+        False for a method that ignores its seed. It is run on the first seed only, unless each
+        seed has a split or corrupted labels of its own.
 
     Examples
     --------
@@ -138,7 +141,8 @@ def run(
 ) -> Table:
     """Compare methods on the same embeddings and labels, over several seeds.
 
-    For each seed, training labels are corrupted, the encoder and every method are fitted, and only
+    For each seed, the data set is split if its split depends on the seed, training labels are
+    corrupted, the encoder and every method are fitted, and only
     then are the test rows embedded and predicted, once by each method. Predictions are compared
     with the clean test labels.
 
@@ -185,13 +189,12 @@ def run(
     known: dict[str, Predictions] = {}  # of methods that ignore their seed
 
     def run_seed(_: str, seed: int) -> CellRun:
-        found = _predictions(dataset, methods, seed, corrupt, encoder, progress, known)
-        if corrupt is None:
+        rows = dataset.for_seed(seed)
+        found = _predictions(rows, methods, seed, corrupt, encoder, progress, known)
+        if corrupt is None and rows is dataset:
             known.update({m.name: found[m.name] for m in methods if not m.is_random})
         ordered = [found[name] for name in names]
-        return CellRun(
-            table_of(dataset, ordered, seed, corruption=corruption, encoder=encoder_name)
-        )
+        return CellRun(table_of(rows, ordered, seed, corruption=corruption, encoder=encoder_name))
 
     def requested(_: str, seed: int) -> dict[str, Any]:
         return {

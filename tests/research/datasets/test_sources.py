@@ -179,3 +179,27 @@ def test_labels_that_people_gave_stand_beside_the_true_ones(folder, monkeypatch)
     assert dataset.y_train.tolist() == given.tolist()
     assert dataset.extras["y_true"].tolist() == true.tolist()
     assert dataset.y_test.tolist() == true[:10].tolist()
+
+
+def test_small_tables_have_a_split_for_each_seed(put_text):
+    lines = [
+        f"{'' if i == 7 else i},{'NA' if i % 3 else 'b'},{'x' if i % 2 else 'y'}" for i in range(80)
+    ]
+    put_text("bupa", "c0,c1,target\n" + "\n".join(lines))
+    dataset = datasets.load("bupa")
+    assert (len(dataset.y_train), len(dataset.y_test), dataset.classes) == (60, 20, ("x", "y"))
+    rows = pd.concat([dataset.X_train, dataset.X_test])
+    assert rows["c0"].isna().sum() == 1
+    assert set(rows["c1"]) == {"NA", "b"}
+    assert rows["c1"].dtype == "category"
+    other = dataset.for_seed(2)
+    assert other.name == "bupa"
+    assert set(other.X_test["c0"]) != set(dataset.X_test["c0"])
+    again = other.for_seed(1)
+    assert again.X_test.equals(dataset.X_test)
+    assert (again.y_test == dataset.y_test).all()
+
+
+def test_other_data_sets_have_one_split_for_all_seeds():
+    iris = datasets.load("iris")
+    assert iris.for_seed(5) is iris

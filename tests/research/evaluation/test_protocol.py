@@ -15,6 +15,7 @@ from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.metrics import score_all
 from attnknn.research import datasets
 from attnknn.research.datasets import Dataset
+from attnknn.research.datasets.base import split_by_seed
 from attnknn.research.evaluation.baselines import LinearProbe, UniformKNN
 from attnknn.research.evaluation.corruption import LabelNoise
 from attnknn.research.evaluation.protocol import Method, run
@@ -225,3 +226,16 @@ def test_corruption_without_a_repr_writes_no_reports(tmp_path):
     with pytest.raises(InvalidSettingError, match="must show its settings"):
         run(WINE, [UNIFORM], [0], corrupt=lambda y, seed: y, folder=tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_split_that_depends_on_the_seed_is_run_for_each_seed(seen):
+    X, y = np.arange(40.0)[:, None], np.arange(40) % 2
+    dataset = Dataset(**vars(split_by_seed(X, y, ("even", "odd"))), name="numbers")
+    fixed = Method("fixed", lambda seed: Witness("fixed", 0), is_random=False)
+    table = run(dataset, [fixed], [1, 2], encoder=None)
+    tests = [set(X.ravel()) for kind, _, _, X, _ in seen if kind == "predict"]
+    trained = [set(X.ravel()) for kind, _, _, X, _ in seen if kind == "fit"]
+    assert len(tests) == 2
+    assert tests[0] != tests[1]
+    assert all(not test & train for test, train in zip(tests, trained, strict=True))
+    assert (table.n_train, table.n_test) == (30, 10)
