@@ -24,6 +24,8 @@ from experiments.methods import METHODS, TABLE_METHODS
 from experiments.pages import measured, write_pages
 from experiments.research.page import write_page as write_claims
 from experiments.research.results import studies
+from experiments.small_tables import chapter, data_table, study_bars
+from experiments.small_tables import measure as measure_scores
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -32,6 +34,16 @@ RESULTS = HERE / "results"
 def settings() -> dict[str, dict[str, Any]]:
     """The claims of settings.toml."""
     return tomllib.loads((HERE / "settings.toml").read_text())
+
+
+SCORES = "small tables"  # the kind of a claim of which only scores are stored
+
+
+def markdown_of(claim: str, name: str, chosen: dict[str, Any]) -> str:
+    """Run one data set of a claim, and give its table."""
+    if chosen.get("kind") == SCORES:
+        return data_table(measure_scores(name, chosen, RESULTS / claim), chosen)
+    return f"### {name}\n\n{measure(claim, name, chosen).markdown(against=chosen['against'])}"
 
 
 def measure(claim: str, name: str, chosen: dict[str, Any]) -> Table:
@@ -86,8 +98,9 @@ def main(arguments: list[str] | None = None) -> int:
     commands.add_parser("tables", help="write docs/results.md, docs/claims.md and README's tables")
     commands.add_parser("bars", help="print every bar with the figure that was measured")
     options = parser.parse_args(arguments)
+    of_scores = [claim for claim, chosen in claims.items() if chosen.get("kind") == SCORES]
     if options.command == "tables":
-        write_pages(claims, RESULTS)
+        write_pages(claims, RESULTS, {c: chapter(claims[c], RESULTS / c) for c in of_scores})
         write_claims()
         return 0
     if options.command == "research":
@@ -99,6 +112,7 @@ def main(arguments: list[str] | None = None) -> int:
             *table_bars(tables["tables"]),
             *command_bars(RESULTS / "adult_csv.json"),
             *image_bars(tables["images"]),
+            *(bar for c in of_scores for bar in study_bars(claims[c], RESULTS / c)),
         ]
         for bar in found:
             print(bar)
@@ -106,11 +120,11 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = claims[options.claim]
     for name in [options.only] if options.only else chosen["datasets"]:
         try:
-            table = measure(options.claim, name, chosen)
+            shown = markdown_of(options.claim, name, chosen)
         except AttnKNNError as error:
             print(f"{name}: {error}", file=sys.stderr)
             return 1
-        print(f"\n### {chosen['title']}: {name}\n\n{table.markdown(against=chosen['against'])}")
+        print(f"\n## {chosen['title']}\n\n{shown}")
     return 0
 
 
