@@ -28,6 +28,7 @@ from attnknn._validation import (
 )
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.memory.entries import RowMetadata, group_codes, make_entries
+from attnknn.memory.table_rows import ids_of_table, payloads_of_table
 from attnknn.records import Booleans, Floats
 
 if TYPE_CHECKING:
@@ -184,11 +185,13 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             Weights of the rows: a neighbor of weight 2 votes with the weight of two. Rows of
             weight 0 are left out.
         ids : array-like of shape (n_rows,), default=None
-            Distinct integers or strings; None numbers the rows from 0.
+            Distinct integers or strings. None takes the index of a DataFrame or Series, if it
+            holds distinct integers or strings, and otherwise numbers the rows from 0.
         groups : array-like of shape (n_rows,), default=None
             Integers; rows of one group never vote for each other in leave-one-out.
-        payloads : sequence of length n_rows, default=None
-            Objects shown with the evidence.
+        payloads : sequence of length n_rows or bool, default=None
+            Objects shown with the evidence. True takes the rows of a DataFrame, as dicts of the
+            first six columns; None and False show nothing.
         subjects : array-like of shape (n_rows,), default=None
             The data subject (person) of each row, for `forget(subject=...)`. Rows of one subject
             are a group, unless `groups` are given.
@@ -200,7 +203,9 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         """
         self._check_settings()
         labels = check_labels(y)
+        ids = ids_of_table(X, len(labels)) if ids is None else ids
         ids = np.arange(len(labels)) if ids is None else ids
+        payloads = _payloads(payloads, X)
         metadata = RowMetadata(ids, groups, sample_weight, payloads, subjects)
         X, labels, metadata = _without_zero_weights(X, labels, metadata)
         with self._writing():
@@ -555,7 +560,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         y : array-like of shape (n_rows,)
             Their labels.
         sample_weight, ids, groups, payloads, subjects : array-like of shape (n_rows,), default=None
-            As in `fit`; new integer ids count up from the largest one ever used.
+            As in `fit`. The index of a DataFrame is taken only if its ids are like those in the
+            memory and new; otherwise integer ids count up from the largest one ever used.
 
         Returns
         -------
@@ -565,6 +571,9 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         with self._writing():
             model = self._model("add", may_be_empty=True)
             labels = check_labels(y, are_all=False)
+            if ids is None:
+                ids = ids_of_table(X, len(labels), model.memory.entries)
+            payloads = _payloads(payloads, X)
             metadata = RowMetadata(ids, groups, sample_weight, payloads, subjects)
             rows, labels, metadata = _without_zero_weights(X, labels, metadata)
             embeddings = self._embeddings(model, rows)
@@ -942,6 +951,12 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         if model.encoder.has_views:
             return model.queries(X)
         return model.memory.prepare(self._embeddings(model, X))
+
+
+def _payloads(payloads: Any, X: Any) -> Any:
+    if not isinstance(payloads, bool):
+        return payloads
+    return payloads_of_table(X) if payloads else None
 
 
 def _without_zero_weights(

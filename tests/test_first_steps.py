@@ -101,6 +101,80 @@ def test_sparse_rows_that_do_not_fit_as_dense_ones_are_refused(monkeypatch):
         clf.predict(sparse.csr_array((100_000, 60)))
 
 
+# ---- rows of a DataFrame
+
+
+def people(n=40, **columns):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"age": rng.integers(20, 60, n), "height": rng.normal(170, 9, n)})
+    return table.assign(**columns)
+
+
+@pytest.mark.parametrize(
+    "index", [np.arange(40)[::-1] * 3, [f"person {i}" for i in range(40)]], ids=["int", "str"]
+)
+def test_the_index_of_a_table_names_its_rows(index):
+    table = people().set_index(pd.Index(index))
+    clf = AttnKNNClassifier(3, attention="uniform").fit(table, table["age"] > 40)
+    ids = clf.explain(table[:1])[0].ids
+    assert ids[0] == index[0]
+    assert table.loc[ids].shape == (3, 2)
+    weights = np.r_[0.0, np.ones(39)]
+    clf.fit(table, table["age"] > 40, weights)
+    assert clf.memory_.entries.ids.tolist() == list(index[1:])
+
+
+@pytest.mark.parametrize(
+    "index",
+    [[0] * 40, np.linspace(0, 1, 40), pd.date_range("2024-01-01", periods=40), [2**63, *range(39)]],
+    ids=["repeated", "floats", "dates", "too large"],
+)
+def test_rows_are_numbered_if_the_index_is_no_name(index):
+    table = people().set_index(pd.Index(index))
+    clf = AttnKNNClassifier(3, attention="uniform").fit(table, np.arange(40) % 2)
+    assert clf.memory_.entries.ids.tolist() == list(range(40))
+
+
+def test_rows_that_are_added_keep_their_index_if_it_is_new():
+    index = np.random.default_rng(0).permutation(np.arange(100, 140))
+    table, y = people().set_index(pd.Index(index)), np.arange(40) % 2
+    clf = AttnKNNClassifier(3, attention="uniform").fit(table[:20], y[:20])
+    clf.add(table[20:22], y[20:22])
+    assert clf.memory_.entries.ids[20:].tolist() == index[20:22].tolist()
+    top = clf.memory_.entries.ids.max() + 1
+    clf.add(table[21:23], y[21:23])  # one of the two is known
+    clf.add(table[23:25].reset_index(drop=True), y[23:25])
+    assert clf.memory_.entries.ids[22:].tolist() == [*range(top, top + 4)]
+    clf.add(table[25:26], y[25:26], ids=[7])
+    assert clf.memory_.entries.ids[26:].tolist() == [7]
+
+
+def test_rows_are_shown_as_evidence_on_request_and_survive_saving(tmp_path):
+    table = people(
+        since=pd.date_range("2024-01-01", periods=40),
+        job=pd.Categorical(["cook", None] * 20),
+        note=["x" * 500] * 40,
+        size=pd.array([1, None] * 20, dtype="Int64"),
+        seventh=0.5,
+    )
+    clf = AttnKNNClassifier(3, encoder="tabular", attention="uniform")
+    y = np.arange(40) % 2
+    clf.fit(table, y, payloads=True)
+    shown = clf.explain(table[1:2])[0].payloads[0]
+    assert list(shown) == ["age", "height", "since", "job", "note", "size"]
+    assert (shown["age"], shown["job"], shown["size"]) == (table["age"][1], None, None)
+    assert shown["since"].startswith("2024-01-02")
+    assert len(shown["note"]) == 200
+    clf.save(tmp_path / "model")
+    assert AttnKNNClassifier.load(tmp_path / "model").explain(table[1:2])[0].payloads[0] == shown
+    clf.add(table[:2], y[:2], payloads=True)
+    assert clf.memory_.entries.payloads[-1] == shown
+    for nothing in (False, None):
+        assert clf.fit(table, y, payloads=nothing).explain(table[:1])[0].payloads is None
+    with pytest.raises(InvalidInputError, match="rows of a DataFrame, got a ndarray"):
+        clf.fit(np.eye(40), y, payloads=True)
+
+
 # ---- one class, log probabilities
 
 

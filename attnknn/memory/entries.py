@@ -36,6 +36,10 @@ class IdLookup:
             raise UnknownEntryError(f"No entry has the id {asked.tolist()[np.argmin(found)]!r}.")
         return rows
 
+    def are_known(self, ids: NDArray[Any]) -> Booleans:
+        """Whether each of the `ids` has an entry."""
+        return self._look_up(ids)[1]
+
     def refuse_known(self, ids: NDArray[Any]) -> None:
         """Raise if one of the `ids` is known already or has another type."""
         if len(self.ids) and len(ids) and (self.ids.dtype == object) != (ids.dtype == object):
