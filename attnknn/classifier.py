@@ -689,22 +689,28 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             self.model_ = change(self._model("edit", may_be_empty=True))
         return self
 
-    def save(self, path: str | Path, *, discard_history: bool = False) -> None:
+    def save(
+        self, path: str | Path, *, overwrite: bool = True, discard_history: bool = False
+    ) -> None:
         """Write the classifier to a folder of JSON, npy and safetensors files, without pickle.
 
-        An older model in the folder is replaced atomically: as a whole or not at all.
+        An older model in the folder is replaced, whatever it was fitted on, atomically: as a whole
+        or not at all. A folder that holds anything else is refused.
 
         Parameters
         ----------
         path : str or Path
             The folder.
+        overwrite : bool, default=True
+            False refuses to replace an older model.
         discard_history : bool, default=False
             Whether to replace a model that has a log of edits or snapshots, which are then lost.
         """
         from attnknn.storage import save_classifier
 
         self._model("save", may_be_empty=True)
-        save_classifier(self, Path(path), discard_history=discard_history)
+        check_flag("overwrite", overwrite)
+        save_classifier(self, Path(path), overwrite=overwrite, discard_history=discard_history)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

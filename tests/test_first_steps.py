@@ -20,7 +20,7 @@ from attnknn import (
     _limits,
     open_for_editing,
 )
-from attnknn.errors import InvalidInputError, TooLargeError
+from attnknn.errors import InvalidInputError, ModelFolderError, TooLargeError
 
 TEXTS = ["my card is lost", "what is the fee", "lost it", "which fees"] * 3
 
@@ -274,6 +274,18 @@ def test_empty_sets_are_explained_where_they_are_shown(with_empty_sets):
 
 
 # ---- a second time
+
+
+def test_saving_replaces_a_model_unless_that_is_refused(tmp_path):
+    X, y = blobs(40)
+    first = AttnKNNClassifier(4, attention="uniform").fit(X, y)
+    second = AttnKNNClassifier(4, attention="uniform").fit(X[:30], y[:30])
+    first.save(tmp_path / "model", overwrite=False)
+    with pytest.raises(ModelFolderError, match=r"holds a model already.*`overwrite=True`"):
+        second.save(tmp_path / "model", overwrite=False)
+    assert len(AttnKNNClassifier.load(tmp_path / "model").memory_) == 40
+    second.save(tmp_path / "model")
+    assert len(AttnKNNClassifier.load(tmp_path / "model").memory_) == 30
 
 
 def test_relabeling_to_the_same_labels_changes_nothing():

@@ -38,6 +38,7 @@ def save_classifier(
     path: Path,
     *,
     notes: Mapping[str, str] | None = None,
+    overwrite: bool = True,
     discard_history: bool = True,
 ) -> None:
     """Save a fitted classifier to a folder.
@@ -53,6 +54,8 @@ def save_classifier(
         The folder; missing parents are created.
     notes : mapping of str to str, default=None
         Short texts to store beside the classifier; `load_notes` returns them.
+    overwrite : bool, default=True
+        Whether to replace an older model.
     discard_history : bool, default=True
         Whether to replace also a model that has a log of edits or snapshots, which are lost.
 
@@ -74,9 +77,19 @@ def save_classifier(
     ...     load_classifier(Path(folder) / "model", AttnKNNClassifier).predict([[0.2]]).tolist()
     ['a']
     """
+
+    def check(found: Path) -> None:
+        if is_model(found) and not overwrite:
+            raise ModelFolderError(
+                f"{found} holds a model already. Save to another path, or pass `overwrite=True` to "
+                "replace it."
+            )
+        if not discard_history:
+            _check_no_history(found)
+
     contents = pack(classifier, dict(notes or {}))
     check_loadable(contents, type(classifier), path)
-    with replace_folder(path, check=None if discard_history else _check_no_history) as folder:
+    with replace_folder(path, check=check) as folder:
         write_files(contents, folder)
 
 
