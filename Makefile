@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Tests keep to one thread each, so two files run at once.
 TWO_AT_ONCE := -n 2 --dist loadfile
 
-.PHONY: demo test test-slow mutants check format docs wheel-test bench bench-vit bench-natten test-natten tables fuzz clean
+.PHONY: demo test test-slow mutants check format docs wheel-test bench bench-vit bench-natten test-natten tables fuzz chaos clean
 
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -85,6 +85,10 @@ tables: .venv/installed
 # Mutated model folders and input files; a run that was stopped continues.
 fuzz: .venv/installed
 	$(BIN)/python -m tools.fuzz --cases 20000 --processes 2 --work build/fuzz --out benchmarks/results/fuzz.json
+
+# Killed writers, power cuts, full disks and damaged files, three times as many as in the slow tests.
+chaos: .venv/installed
+	ATTNKNN_CHAOS=3 ATTNKNN_CHAOS_OUT=benchmarks/results/chaos.json $(BIN)/python -m pytest -q -m slow tests/storage/test_chaos.py -n 2
 
 clean:
 	rm -rf .venv .venv-images .venv-natten build dist docs/_build docs/api docs/gallery *.egg-info .pytest_cache .mypy_cache .ruff_cache

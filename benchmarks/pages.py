@@ -1,4 +1,7 @@
-"""Measured times become docs/speed.md: `python -m benchmarks.pages`."""
+"""Measurements become pages: `python -m benchmarks.pages`.
+
+Times are written to docs/speed.md, counts of failures that were provoked to docs/reliability.md.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from typing import Any
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "speed.md"
+RELIABILITY = HERE.parent / "docs" / "reliability.md"
+MARKS = "<!-- reliability -->", "<!-- /reliability -->"
 TITLES = {
     "search": "Searching",
     "predict": "Fitting and predicting",
@@ -50,6 +55,56 @@ def main() -> None:
         if path.exists():
             chapters.append(chapter(title, name, json.loads(path.read_text())))
     PAGE.write_text("\n".join(chapters))
+    start, end = MARKS
+    before, rest = RELIABILITY.read_text().split(start)
+    after = rest.split(end)[1]
+    RELIABILITY.write_text(f"{before}{start}\n{reliability()}\n{end}{after}")
+
+
+def reliability() -> str:
+    """What was tried to make the store, the readers and the tests fail, and how often."""
+    parts = {"chaos": chaos, "fuzz": fuzz, "mutants": mutants}
+    found = {name: HERE / "results" / f"{name}.json" for name in parts}
+    return "\n\n".join(
+        parts[name](json.loads(path.read_text())) for name, path in found.items() if path.exists()
+    )
+
+
+def chaos(report: dict[str, Any]) -> str:
+    """Killed writers, power cuts, full disks and damage, a line per test."""
+    rows = []
+    for counts in report["tests"]:
+        name = counts["test"].removeprefix("test_").replace("_", " ")
+        bad = counts["lost"] + counts["unnamed_errors"] + counts["hangs"]
+        edits = f"{counts['acknowledged_edits']:,}"
+        rows.append(f"| {name} | {counts['tries']:,} | {edits} | {bad} |")
+    head = "| test | tries | acknowledged edits checked | lost, unnamed errors, hangs |"
+    return "\n".join(["`make chaos`:", "", head, "|---|--:|--:|--:|", *rows])
+
+
+def fuzz(report: dict[str, Any]) -> str:
+    """Mutated files, a line per outcome."""
+    works = report["outcomes"].get("works", 0)
+    refused = sum(n for name, n in report["outcomes"].items() if name != "works")
+    refused -= report["n_failures"]
+    return (
+        f"`make fuzz`: {report['n_cases']:,} mutated files of {len(report['targets'])} kinds. "
+        f"{works:,} were used and gave finite probabilities, {refused:,} were refused by a named "
+        f"error, {report['n_failures']} failed in another way: other exceptions, NaN, more than "
+        "2 GiB of memory, or more than 20 seconds."
+    )
+
+
+def mutants(report: dict[str, Any]) -> str:
+    """Small changes of the code, and how many of them the tests notice."""
+    total = report["total"]
+    noticed, same = total.get("killed", 0) + total.get("timeout", 0), total.get("equivalent", 0)
+    return (
+        f"`make mutants`: {total['mutants']} random small changes of the code that votes, "
+        f"calibrates, searches, edits and stores. {same} of them change nothing that can be "
+        f"observed (`tools/mutants_equivalent.toml` says why). Of the others the tests of the same "
+        f"room notice {noticed}, that is {100 * report['killed_share']:.0f} %."
+    )
 
 
 def chapter(title: str, module: str, report: dict[str, Any]) -> str:

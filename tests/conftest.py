@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,9 +40,18 @@ def rng() -> np.random.Generator:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print what the tests of killed writers and damaged files counted."""
-    reports = terminalreporter.stats.get("passed", [])
-    for report in reports:
-        for name, counts in report.user_properties:
-            if name == "chaos" and report.when == "call":
-                terminalreporter.write_line(f"chaos: {counts}")
+    """Print what the tests of killed writers and damaged files counted, and store it if asked to.
+
+    Only the counts of tests that passed are known; a failure leaves the stored ones as they are.
+    """
+    passed = terminalreporter.stats.get("passed", [])
+    reports = [report for report in passed if report.when == "call"]
+    found = [
+        value for report in reports for name, value in report.user_properties if name == "chaos"
+    ]
+    for counts in found:
+        listed = (f"{name.replace('_', ' ')} {n:,}" for name, n in counts.items() if name != "test")
+        terminalreporter.write_line(f"chaos: {counts['test']}: {', '.join(listed)}")
+    out = os.environ.get("ATTNKNN_CHAOS_OUT")
+    if out and found and not terminalreporter.stats.get("failed"):
+        Path(out).write_text(json.dumps({"tests": found}, indent=1) + "\n")

@@ -150,7 +150,8 @@ def read_until_stopped(path: Path, stop: int) -> int:
 def checked(path: Path) -> list[EditRecord]:
     """Check that a model opens, is intact, and is the same for readers; returns its log."""
     queries = np.random.default_rng(1).normal(size=(5, 3))
-    with open_for_editing(path) as model:
+    # A killed erasure may have been starting its search: that process holds the lock until `exec`.
+    with open_for_editing(path, wait=30) as model:
         # Only now: opening brings in an edit whose writer was killed between its last byte and
         # publishing it to readers.
         reader = AttnKNNClassifier.load(path)

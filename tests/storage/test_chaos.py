@@ -1,7 +1,8 @@
 """Killed writers, power cuts, full disks and damaged files lose no acknowledged edit unnoticed.
 
 `ATTNKNN_CHAOS=10 pytest -m slow tests/storage/test_chaos.py` tries ten times as often, and
-`ATTNKNN_CHAOS_SEED` chooses other tries. Failures name their seed; the counts are in the summary.
+`ATTNKNN_CHAOS_SEED` chooses other tries. Failures name their seed; the counts are in the summary,
+and in the JSON file that `ATTNKNN_CHAOS_OUT` names (`make chaos`).
 """
 
 from __future__ import annotations
@@ -43,10 +44,9 @@ def count(record_property: Any, request: pytest.FixtureRequest) -> Any:
     """Record the counts of a test that passed."""
 
     def record(tries: int, acknowledged: int, **more: int) -> None:
-        counts = {"tries": tries, "acknowledged edits": acknowledged, **more}
-        zeros = "lost 0, unnamed errors 0, hangs 0"  # any of them fails the test
-        listed = ", ".join(f"{name.replace('_', ' ')} {n:,}" for name, n in counts.items())
-        record_property("chaos", f"{request.node.name}: {listed}, {zeros}")
+        zeros = {"lost": 0, "unnamed_errors": 0, "hangs": 0}  # any of them fails the test
+        counts = {"tries": tries, "acknowledged_edits": acknowledged, **more, **zeros}
+        record_property("chaos", {"test": request.node.name, **counts})
 
     return record
 
