@@ -6,6 +6,7 @@ Times are written to docs/speed.md, counts of failures that were provoked to doc
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,7 @@ def chaos(report: dict[str, Any]) -> str:
     rows = []
     for counts in report["tests"]:
         name = counts["test"].removeprefix("test_").replace("_", " ")
+        name = re.sub(r"\[(\w+)-\d+\]", r" (\1)", name)
         bad = counts["lost"] + counts["unnamed_errors"] + counts["hangs"]
         edits = f"{counts['acknowledged_edits']:,}"
         rows.append(f"| {name} | {counts['tries']:,} | {edits} | {bad} |")
