@@ -1,8 +1,8 @@
 """How much RAM this process may still use, and an error for what would need more.
 
-These functions are for sizes that something declares before it is read: the shape in a header, the
-pixels of an image, the rows of an archive. The operating system grants more than there is, and ends
-the process when it is used, so a declared size is compared with the limits of the machine first.
+These functions check sizes that a file declares before its content is read: the shape in a header,
+the pixels of an image, the rows of an archive. The operating system may grant more memory than
+exists and kill the process when it uses it, so declared sizes are compared with the limit first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def available_bytes(limit: int | None = None) -> int:
     Parameters
     ----------
     limit : int, default=None
-        An explicit number of bytes, which is returned in place of what the system says.
+        An explicit number of bytes, which is returned instead of asking the system.
 
     Returns
     -------
@@ -61,14 +61,14 @@ def check_fits(what: str, n_bytes: int, remedy: str, *, limit: int | None = None
     --------
     >>> check_fits("The table", 5_300_000_000, "Read fewer rows.", limit=2_000_000_000)
     Traceback (most recent call last):
-    attnknn.errors.TooLargeError: The table would need 5.3 GB of memory, 2.0 GB are available. Read
-    fewer rows.
+    attnknn.errors.TooLargeError: The table would need 5.3 GB of memory, but only 2.0 GB are
+    available. Read fewer rows.
     """
     available = available_bytes(limit)
     if n_bytes > available:
         raise TooLargeError(
-            f"{what} would need {_shown(n_bytes)} of memory, {_shown(available)} are available. "
-            f"{remedy}"
+            f"{what} would need {_shown(n_bytes)} of memory, but only {_shown(available)} are "
+            f"available. {remedy}"
         )
 
 
@@ -87,7 +87,7 @@ def _machine() -> int:
 
 
 def _control_groups() -> Iterator[int]:
-    """What the groups of this process leave it, in both versions of the interface."""
+    """Memory that the control groups of this process (v1 and v2) still allow."""
     for line in _lines("/proc/self/cgroup"):
         _, controllers, place = line.split(":", 2)
         if controllers == "":

@@ -28,9 +28,9 @@ WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 def check_output(path: str | Path, *, force: bool = False) -> None:
     """Raise an error unless a file may be written at `path`; an existing one only with `force`.
 
-    >>> check_output("no such folder/report.html")
+    >>> check_output("missing/report.html")
     Traceback (most recent call last):
-    attnknn.errors.InvalidSettingError: Folder not found: no such folder, to write report.html.
+    attnknn.errors.InvalidSettingError: Folder not found: missing. Create it to write report.html.
     """
     path = Path(path)
     if is_special(path):
@@ -42,7 +42,9 @@ def check_output(path: str | Path, *, force: bool = False) -> None:
     if target.exists() and not target.is_file():
         raise InvalidSettingError(f"The output must be a regular file or a stream, not {path}.")
     if not target.parent.is_dir():
-        raise InvalidSettingError(f"Folder not found: {path.parent}, to write {path.name}.")
+        raise InvalidSettingError(
+            f"Folder not found: {path.parent}. Create it to write {path.name}."
+        )
     if target.exists() and not force:
         raise InvalidSettingError(
             f"{path} exists. Give `force=True` to replace it, or another name.", parameter="force"
@@ -55,8 +57,8 @@ def refuse_model_folder(path: str | Path) -> None:
     for folder in (target, *target.parents):
         if _is_model(folder):
             raise InvalidSettingError(
-                f"{path} is inside the model folder {folder}, to which no output may be written. "
-                "Choose another place."
+                f"{path} is inside the model folder {folder}. Output must be written elsewhere; "
+                "choose another path."
             )
 
 

@@ -400,7 +400,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         random_state: Any = None,
         allow_empty: bool = True,
     ) -> PredictionSets:
-        """Prediction sets: classes that contain the true one with a stated probability.
+        """Prediction sets: sets of classes that contain the true one with a stated probability.
 
         Parameters
         ----------
@@ -416,7 +416,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             it is the coverage of the true label.
             'split' calibrates on `calibration_rows`. Guarantee: at least `coverage`, if new rows
             are exchangeable with these, for labels like theirs.
-            'jackknife+' answers again without each held-out entry. Guarantee: at least
+            'jackknife+' predicts again without each held-out entry. Guarantee: at least
             1 − 2 (1 − `coverage`), in practice about `coverage`, for observed labels.
         score : {'lac', 'aps', 'raps'} or SetScore, default='lac'
             'lac' gives the smallest sets, 'aps' larger sets where the classifier is unsure, 'raps'
@@ -427,9 +427,9 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             A number randomizes 'aps' and 'raps', which then have exact coverage instead of
             slightly more. The same row gets the same set for the same number.
         allow_empty : bool, default=True
-            Whether a set may be empty, which means that no class is as probable as true labels
-            usually are. False puts the most probable class into such a set; sets then cover at
-            least as often.
+            Whether a set may be empty, which means that no class reaches the probability that true
+            labels usually have. False puts the most probable class into such a set, which can only
+            raise the coverage.
 
         Returns
         -------
@@ -611,7 +611,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def relabel(self, ids: ArrayLike, y: Any) -> Self:
-        """Change the labels of entries; labels that they have already change nothing.
+        """Change the labels of entries; entries that already have the label are not changed.
 
         Parameters
         ----------
@@ -821,8 +821,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
 
         if len(classes) == 1:
             warnings.warn(
-                f"There is one class only, {classes.tolist()[0]!r}: it is predicted for every row, "
-                "until rows of another class are added.",
+                f"`y` has only one class, {classes.tolist()[0]!r}, which is predicted for every "
+                "row until rows of another class are added.",
                 stacklevel=3,
             )
         encoder, embeddings, held_out = self._fit_encoder(X, labels, classes, metadata.groups)

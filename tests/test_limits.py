@@ -62,7 +62,7 @@ def test_a_group_without_a_limit_leaves_what_the_machine_has(monkeypatch):
 
 def test_what_fits_passes_and_what_does_not_is_named_with_a_remedy():
     check_fits("The table", 1000, "Read fewer rows.", limit=1000)
-    wanted = r"The table would need 2\.0 MB of memory, 1\.0 MB are available\. Read fewer rows\."
+    wanted = r"would need 2\.0 MB of memory, but only 1\.0 MB are available\. Read fewer rows\."
     with pytest.raises(TooLargeError, match=wanted) as raised:
         check_fits("The table", 2_000_000, "Read fewer rows.", limit=1_000_000)
     assert isinstance(raised.value, AttnKNNError)

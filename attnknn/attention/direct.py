@@ -44,8 +44,9 @@ class DirectFit(Protocol):
 class DirectAttention(Head):
     """Base class of attentions that find their voters themselves, without a search of the memory.
 
-    The methods receive the fitted model, whose `memory.entries` vote, and may keep what follows
-    from it by `model.cached`. Weights of a query, with the prior's, sum to one.
+    The methods receive the fitted model, whose `memory.entries` vote. They may cache results for
+    this model with `model.cached`. The weights of the entries and of the prior sum to one for each
+    query.
 
     Examples
     --------
@@ -80,7 +81,7 @@ class DirectAttention(Head):
         Returns
         -------
         ndarray of shape (B, C)
-            They sum to one in each row.
+            Vote shares; each row sums to one.
         """
 
     @abstractmethod
@@ -90,7 +91,7 @@ class DirectAttention(Head):
         rows: Integers,
         queries: NDArray[np.float32] | None = None,
     ) -> Floats:
-        """Compute the vote shares of entries, without themselves and their groups.
+        """Compute the vote shares of entries by leave-one-out, also without their groups.
 
         Parameters
         ----------
@@ -104,7 +105,7 @@ class DirectAttention(Head):
         Returns
         -------
         ndarray of shape (B, C)
-            They sum to one in each row.
+            Vote shares; each row sums to one.
         """
 
     @abstractmethod
@@ -121,12 +122,12 @@ class DirectAttention(Head):
         Returns
         -------
         Voters
-            Entries by falling weight, and the weight of the prior.
+            Entries by decreasing weight, and the weight of the prior.
         """
 
     @abstractmethod
     def left_out_voters(self, model: FittedModel, rows: Integers) -> Voters:
-        """Find the entries that vote for other entries, without these and their groups.
+        """Find the entries that vote for entries by leave-one-out, also without their groups.
 
         Parameters
         ----------
@@ -138,7 +139,7 @@ class DirectAttention(Head):
         Returns
         -------
         Voters
-            Entries by falling weight, and the weight of the prior.
+            Entries by decreasing weight, and the weight of the prior.
         """
 
     @abstractmethod
@@ -155,12 +156,12 @@ class DirectAttention(Head):
         Returns
         -------
         Voters
-            Entries by falling weight, and the weight of the prior.
+            Entries by decreasing weight, and the weight of the prior.
         """
 
     @property
     def prior_weight(self) -> float:
-        """Weight of the prior, beside what it gets where no entry votes."""
+        """Weight of the prior, in addition to the weight that no entry has."""
         return float(1.0 / (1.0 + np.exp(-self.prior_score_)))
 
     def with_prior(self, shares: Floats, prior: Floats) -> Floats:
@@ -176,7 +177,7 @@ class DirectAttention(Head):
         Returns
         -------
         ndarray of shape (B, C)
-            Shares of the whole vote; the prior has its weight, and what the entries left.
+            Shares of the whole vote. The prior gets its weight and the weight that no entry has.
         """
         shares = shares * (1.0 - self.prior_weight)
         left = np.maximum(1.0 - shares.sum(axis=1, keepdims=True), 0.0)  # the sum is rounded

@@ -119,25 +119,25 @@ class ForestAttention(DirectAttention):
     """Votes of a forest: in each tree, the entries in the leaf of the query share one vote.
 
     The weighted vote of the labels is the probability that the forest predicts, so a forest is an
-    attention with exact evidence (Lin & Jeon, 2006). Each tree sees a bootstrap sample; an entry is
-    predicted by the trees that did not see it, so every entry is held out. Rows of one group are
-    seen or left out together. The trees stay until `refit`, the entries of their leaves follow
-    every edit.
+    attention with exact evidence (Lin & Jeon, 2006). Each tree is grown on a bootstrap sample.
+    Leave-one-out predictions of an entry are out-of-bag, so every entry is held out; rows of one
+    group are in or out of a bag together. An edit adds entries to the leaves or removes them; the
+    splits change only by `refit`.
 
     Parameters
     ----------
     n_trees : int, default=400
-        Number of trees; more cost time and change little.
+        Number of trees. More trees take longer and make the probabilities less noisy.
     kind : {'random_forest', 'extra_trees'}, default='random_forest'
-        How a split is chosen: the best threshold of each candidate feature, or the best of one
-        random threshold for each.
+        How a split is chosen: 'random_forest' optimizes the threshold of each candidate feature,
+        'extra_trees' draws one random threshold for each and takes the best of them.
     max_features : {'auto', 'sqrt', 'log2', 'all'}, default='auto'
         Number of candidate features of a split. 'auto' is 'sqrt' for random forests and 'all' for
         extra trees.
     min_samples_leaf : int, default=1
         Smallest number of training rows in a leaf; larger values smooth the probabilities.
     prior_score : float, default=None
-        Logit of the prior's weight. None fits it by out-of-bag log-loss.
+        Logit of the weight of the prior. None fits it by out-of-bag log-loss.
 
     Attributes
     ----------
@@ -155,8 +155,13 @@ class ForestAttention(DirectAttention):
     """
 
     options: ClassVar[tuple[Option, ...]] = (
-        Option("--trees", "n_trees", "Number of trees of a forest.", int, minimum=1),
-        Option("--forest-kind", "kind", "How the trees choose a split.", choices=KINDS),
+        Option("--trees", "n_trees", "Number of trees in a forest.", int, minimum=1),
+        Option(
+            "--forest-kind",
+            "kind",
+            "Thresholds of the splits: optimized (random_forest) or random (extra_trees).",
+            choices=KINDS,
+        ),
         Option(
             "--min-samples-leaf",
             "min_samples_leaf",

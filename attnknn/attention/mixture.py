@@ -1,4 +1,4 @@
-"""Mixture attention: several attentions vote, each with a fitted part of the weight."""
+"""Mixture attention: several attentions vote together, each with a fitted weight."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ DEFAULT = ("distance", "forest")
 class MixtureAttention(DirectAttention):
     """A weighted mean of the votes of several attentions, with weights fitted by leave-one-out.
 
-    An entry that several attentions weigh has the sum of its weights, so the evidence stays exact.
+    The weight of an entry is the weighted mean of its weights in the attentions, so the evidence is
+    exact.
 
     Parameters
     ----------
@@ -46,7 +47,7 @@ class MixtureAttention(DirectAttention):
     heads_ : list of Attention or DirectAttention
         The fitted attentions.
     n_neighbors_ : list of int
-        Number of neighbors of each that searches.
+        Number of neighbors of each attention; 1 for those that do not search.
     mixing_ : ndarray of shape (n_heads,)
         Weights of the attentions, which sum to one.
 

@@ -45,21 +45,21 @@ class ProjectionAttention(DirectAttention):
     Rows are projected to the class scores of a logistic regression, and the entries that are
     nearest there vote. The projection is cross-fitted: the rows are split into folds, an entry is
     projected by the classifier that was not trained on its fold, and a query by the mean of all
-    classifiers. So every entry is held out. It helps where classes are separated by a straight
-    line, in tables with many weak columns and in embeddings of texts.
+    classifiers. So every entry is held out. It helps if the classes are almost linearly separable:
+    in tables with many weak columns, and in embeddings of texts.
 
     Parameters
     ----------
     n_folds : int, default=5
         Number of folds.
     prior_score : float, default=None
-        Logit of the prior's weight, beside what it has in the vote. None fits it by leave-one-out
-        log-loss.
+        Logit of the weight of the prior, in addition to its weight in the vote. None fits it by
+        leave-one-out log-loss.
 
     Attributes
     ----------
     maps_ : ndarray of shape (n_folds, n_dimensions + 1, n_scores)
-        The projections; the last row is added.
+        The linear maps, one for each fold; the last row holds the intercepts.
     strength_ : float
         Strength of the regularization, chosen by the log-loss of the folds left out.
     inner_ : DistanceAttention

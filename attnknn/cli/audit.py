@@ -45,7 +45,7 @@ def audit(
     Harmful entries are those whose votes worsen the predictions of other entries. The table lists
     the most likely label errors first: `wrong` is the probability that the label is wrong, `score`
     (in files `label_error_score`) is one minus the leave-one-out probability of the label, and
-    `value` is by how much the votes of the entry lower the log-loss of the other entries (negative:
+    `value` is the reduction in log-loss of the other entries by the votes of this one (negative:
     harmful).
 
     In a table written with --out, fill in the empty column `decision` (the correct label, or

@@ -88,7 +88,11 @@ class FitCommand(Command):
 @section(
     "Attention and calibration",
     option(
-        "-k", "--neighbors", "n_neighbors", type=WHOLE, help="Number of neighbors.  [default: auto]"
+        "-k",
+        "--neighbors",
+        "n_neighbors",
+        type=WHOLE,
+        help="Maximum number of neighbors.  [default: auto]",
     ),
     option(
         "--metric", type=click.Choice(METRICS), default="euclidean", help="Distance of embeddings."
@@ -117,11 +121,11 @@ class FitCommand(Command):
 @section(
     "Output",
     option("-o", "--out", type=FILE, help="Folder for the model.  [default: TRAIN-model]"),
-    option("--force", is_flag=True, help="Replace an existing model, or file of --curves."),
+    option("--force", is_flag=True, help="Replace an existing model or --curves file."),
     option(
         "--keep-partial",
         is_flag=True,
-        help="After Ctrl-C during a training, save the model with the best state so far.",
+        help="After Ctrl-C during training, save the model with the best epoch so far.",
     ),
     option("--curves", type=FILE, help="Plot the encoder's training losses to this file (.png)."),
     option("-v", "--verbose", is_flag=True, help="Print every training epoch."),
@@ -171,7 +175,9 @@ def fit(
         exit_code = _fit_and_save(rows, roles, choice.encoder, model, options)
     echo(f"{'model':<17} {model}")
     if exit_code:
-        echo("Interrupted: the model has the best state so far of its training.", err=True)
+        echo(
+            "Interrupted: the model was saved with the best epoch of the training so far.", err=True
+        )
         click.get_current_context().exit(exit_code)
 
 

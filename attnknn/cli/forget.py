@@ -25,9 +25,14 @@ POLICIES = ("keep_newest", "budget", "half_life")
 @click.argument("ids", nargs=-1)
 @section(
     "By policy",
-    option("--keep-newest", type=WHOLE, parameter="n", help="Keep this many entries, the newest."),
     option(
-        "--budget", type=WHOLE, parameter="n", help="Keep this many entries, the most valuable."
+        "--keep-newest", type=WHOLE, parameter="n", help="Keep only the newest entries, this many."
+    ),
+    option(
+        "--budget",
+        type=WHOLE,
+        parameter="n",
+        help="Keep only the most valuable entries, this many.",
     ),
     option(
         "--half-life",
@@ -63,13 +68,13 @@ def forget(
     """Remove entries by id, by policy or by data subject.
 
     Give IDS as 3 5 7 or 3,5,7. Predictions ignore removed entries immediately, but what was trained
-    on them stays until a new fit. An unknown id is an error, and nothing is removed then. A policy
-    reports the change in leave-one-out accuracy and log-loss. Undo with `attnknn undo`.
+    on them stays until a new fit. If an id is unknown, nothing is removed. A policy reports the
+    change in leave-one-out accuracy and log-loss. Undo with `attnknn undo`.
 
     --subject erases all entries of a person from all states and snapshots, from the log, and from
-    the free space of the file. This cannot be undone. The receipt lists what was erased, and
-    which fitted parts were trained on the entries. If it could not be written, give the command
-    again with another --receipt.
+    the free space of the file. This cannot be undone. The receipt lists what was erased, and which
+    fitted parts were trained on the entries. If the receipt cannot be written, run the command
+    again with another path for --receipt.
     """
     from attnknn.cli.stored_model import edit, listed_ids, open_model
 

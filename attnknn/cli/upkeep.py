@@ -18,9 +18,9 @@ from attnknn.cli.output import echo, echo_block
 def verify(ctx: click.Context, model: Path) -> None:
     """Check all files of a model, and that it loads.
 
-    Checks every checksum of every state, the structure of the SQLite file, that the last
-    acknowledged edit is there, and that the model loads. Prints what was checked and every problem;
-    the exit code is 1 if there is any. The model may be in use.
+    Verifies the checksums of all states, the structure of the SQLite file, that the last
+    acknowledged edit is present, and that the model loads. Prints every check and every problem;
+    the exit code is 1 if there is a problem. Other processes may use the model at the same time.
     """
     from attnknn.storage.verification import verify
 
@@ -33,11 +33,11 @@ def verify(ctx: click.Context, model: Path) -> None:
 @shared.model_argument
 @click.argument("out", type=FILE)
 def backup(model: Path, out: Path) -> None:
-    """Copy a model to the new folder OUT, also while it is edited.
+    """Copy a model to the new folder OUT, even while it is edited.
 
-    The copy holds the state after the last acknowledged edit, with all earlier states, log and
-    snapshots, and is verified. OUT must not exist. People who are erased from the model later stay
-    in the copy.
+    The copy holds the state after the last acknowledged edit, all earlier states, the log and the
+    snapshots, and is verified. OUT must not exist. If you erase a person from the model later,
+    erase them from the copy too.
     """
     from attnknn.storage.verification import backup
 
@@ -52,10 +52,10 @@ def backup(model: Path, out: Path) -> None:
 def recover(model: Path, by: str | None) -> None:
     """Accept the last readable state of a model that lost edits.
 
-    A model whose files were damaged or removed may lack the last edits that were acknowledged, and
-    is refused by all commands. Restore a backup if you have one. This command accepts the state
-    that can still be read and records it in the log; later edits, erasures included, must be made
-    again. A model that lost nothing is left as it is.
+    If files of a model were damaged or removed, its last acknowledged edits may be missing. All
+    other commands then refuse the model. Restore a backup if you have one. Otherwise, this command
+    accepts the last state that can be read and records this in the log. Then make the lost edits
+    again, including erasures. A model that lost no edits is not changed.
     """
     from attnknn.cli.output import count_of
     from attnknn.cli.stored_model import open_model

@@ -1,9 +1,10 @@
 """Prediction sets and decisions of a fitted model, calibrated by leave-one-out.
 
 **Few held-out entries.** Temperature, prior score and K are fitted on the rows that calibrate the
-sets, so these score a little better than new rows. The fit moves by about 1 / n for each row: the
-share that it hides is worth a constant number of rows, measured at less than a half
-(`python -m experiments.small_coverage`). Thresholds therefore cover half a row more than asked for.
+sets, so these rows have slightly better scores than new rows. One row changes the fit by about
+1 / n, so the loss of coverage is a constant divided by n, measured at less than 0.5
+(`python -m experiments.small_coverage`). Thresholds are therefore set for a coverage that is higher
+by 0.5 / (n + 1).
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def predict_sets(
 def predict_sets_by_jackknife(
     model: FittedModel, queries: Queries, spec: CoverageSpec
 ) -> PredictionSets:
-    """Prediction sets by jackknife+, which answers again without each held-out entry."""
+    """Prediction sets by jackknife+, which predicts again without each held-out entry."""
     if not isinstance(queries, np.ndarray):
         raise InvalidSettingError(
             "`method='jackknife+'` asks about each row once, but this encoder averages "
@@ -60,9 +61,9 @@ def predict_sets_by_jackknife(
         )
     if model.direct_attention is not None:
         raise InvalidSettingError(
-            "`method='jackknife+'` answers again without each neighbor, which needs an attention "
-            f"that searches the memory, such as 'distance', got "
-            f"{type(model.attention).__name__}. Use `method='leave_one_out'` or 'split'."
+            "`method='jackknife+'` needs an attention that searches the memory, such as "
+            f"'distance', got {type(model.attention).__name__}. Use `method='leave_one_out'` or "
+            "'split'."
         )
     found = model.held_out_predictions(samples=not spec.by_class)
     spec.check_examples(found.own, model.classes)

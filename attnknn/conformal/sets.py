@@ -23,9 +23,9 @@ MAX_SHOWN = 10  # sets in HTML
 class PredictionSets:
     """The result of `AttnKNNClassifier.predict_set`: a set of plausible classes for each row.
 
-    A set may contain all classes, or none: then no class is as probable as the true labels of most
-    rows are, as in a region between classes or far from all entries. Ask for more coverage, use
-    `allow_empty=False`, or take such a row for one that the classifier does not know.
+    A set may contain all classes, or none. An empty set means that no class reaches the probability
+    that true labels usually have, as in a region between classes or far from all entries. Increase
+    the coverage, use `allow_empty=False`, or treat the row as unknown.
 
     Attributes
     ----------
@@ -136,9 +136,9 @@ class PredictionSets:
         if not n_empty:
             return ""
         return (
-            f"Empty sets: {n_empty:,}. For these rows no class is as probable as true labels "
-            "usually are. Ask for more coverage, or pass `allow_empty=False` to include the most "
-            "probable class."
+            f"Empty sets: {n_empty:,}. In these rows no class reaches the probability that true "
+            "labels usually have. Increase `coverage`, or pass `allow_empty=False` to include the "
+            "most probable class."
         )
 
     def __len__(self) -> int:

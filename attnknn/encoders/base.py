@@ -333,7 +333,7 @@ def refuse_sparse(X: Any, encoder: Encoder) -> None:
     """Raise if rows are sparse and the encoder takes dense ones only."""
     if issparse(X) and "sparse" not in encoder.accepts:
         raise InvalidInputError(
-            f"`encoder={encoder.name!r}` takes no sparse rows, got a sparse matrix of shape "
+            f"`encoder={encoder.name!r}` needs dense rows, got a sparse matrix of shape "
             f"{X.shape}. Use `encoder='svd'` or 'identity', which do."
         )
 

@@ -122,7 +122,7 @@ def _refuse_text(X: Any) -> None:
         array = np.asarray(X)
         if array.ndim == 1 and (texts := [v for v in array.tolist() if isinstance(v, str)]):
             raise InvalidInputError(
-                f"`X` must be a table of numbers for `encoder='identity'`, it is a column of texts "
+                f"`X` must be numeric for `encoder='identity'`, but it is a column of texts "
                 f"({texts[0][:40]!r}). {TEXT_ENCODERS}"
             )
         for position in range(array.shape[1] if array.ndim == 2 else 0):

@@ -35,9 +35,9 @@ def main_axes(rows: Any, n_axes: int) -> NDArray[Any]:
 class SvdEncoder(Encoder):
     """Reduce wide rows, sparse or dense, by a truncated SVD that keeps their lengths.
 
-    Rows are projected on the main axes of the training rows and scaled back to the length that
-    they had. Rows of unit length, as those of scikit-learn's `TfidfVectorizer`, keep it. With as
-    many axes as the training rows span, their distances do not change.
+    Rows are projected on the main axes of the training rows and rescaled to their original length,
+    so rows of unit length, such as those of scikit-learn's `TfidfVectorizer`, keep it. If there are
+    as many axes as the rank of the training rows, their distances do not change.
 
     Parameters
     ----------

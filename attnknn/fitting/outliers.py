@@ -1,4 +1,4 @@
-"""Warn of single values that are so far from all others that they decide distances.
+"""Warn of single values that are so far from all others that they dominate distances.
 
 Scaling by the variance is undone by one wrong value: all other rows look alike in its column. With
 1,000 in one of 400 rows of a standard normal column, that column no longer tells classes apart.
@@ -34,18 +34,19 @@ def warn_of_outliers(
         return
     row, position, times = found[0]
     column = position if names is None else repr(str(names[position]))
-    far = f"{times:.2g} times as far from the median as usual" if times < np.inf else "enormous"
-    more = f" So are values in {len(found) - 1:,} more columns." if len(found) > 1 else ""
+    deviations = f"{times:.2g} median absolute deviations from the median of its column"
+    far = deviations if times < np.inf else "enormous beside the other values of its column"
+    more = f" There are outliers in {len(found) - 1:,} more columns." if len(found) > 1 else ""
     warnings.warn(
-        f"Column {column} of row {ids[row]!r} is {far}.{more} Such values decide most of the "
-        "distances and of the scaling. Correct them, or use "
-        "`encoder=TableEncoder(scaling='quantile')`, which limits the effect of outliers.",
+        f"Row {ids[row]!r} has an outlier in column {column}: the value is {far}.{more} Outliers "
+        "dominate the distances and the scaling. Correct them, or use "
+        "`encoder=TableEncoder(scaling='quantile')`, which limits their effect.",
         stacklevel=stacklevel + 1,
     )
 
 
 def _outliers(embeddings: NDArray[Any]) -> list[tuple[int, int, float]]:
-    """Row, column and distance (in usual ones) of the farthest value of columns with outliers."""
+    """Row, column and distance (in median absolute deviations) of the worst outlier by column."""
     found = []
     for start in range(0, embeddings.shape[1], COLUMNS_AT_ONCE):
         block = embeddings[:, start : start + COLUMNS_AT_ONCE].astype(np.float64)
@@ -62,7 +63,7 @@ def _outliers(embeddings: NDArray[Any]) -> list[tuple[int, int, float]]:
 
 
 def _farthest(values: Floats, peak: float) -> tuple[int, float]:
-    """The row of the farthest value and its distance in usual ones; 0 if it is no outlier."""
+    """Row of the farthest value, and its distance in median absolute deviations (0: no outlier)."""
     median = float(np.median(values))
     distances = np.abs(values - median)
     row, usual = int(distances.argmax()), float(np.median(distances))

@@ -77,8 +77,8 @@ def refuse_vanishing(vectors: NDArray[Any], prepared: Vectors) -> None:
         return
     if (vectors.max(axis=0) > vectors.min(axis=0)).any():
         raise InvalidInputError(
-            f"Embeddings must differ by at least {SMALLEST:g} to be compared in float32, these "
-            "differ by less. Scale the columns."
+            f"Embeddings must differ by at least {SMALLEST:g} to be compared in float32, but "
+            "these differ by less. Scale the columns."
         )
 
 

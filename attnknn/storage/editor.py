@@ -64,9 +64,9 @@ def open_for_editing(
     wait : float, default=0.0
         How many seconds to wait for another writer before the call fails.
     recover : bool, default=False
-        Whether to open a model that lost acknowledged edits, because files of it were damaged or
-        removed. The last state that can be read is accepted, and the log records it. A model that
-        lost nothing is opened as usual.
+        Whether to open a model that lost acknowledged edits because its files were damaged or
+        removed. The last state that can be read is accepted, and the log records this. A model
+        that lost no edits is opened as usual.
 
     Returns
     -------
@@ -218,7 +218,7 @@ class EditableModel:
     def relabel(self, ids: ArrayLike, y: Any) -> Self:
         """Change the labels of entries.
 
-        Labels that the entries have already change nothing and add no line to the log.
+        Entries that already have the given label are not changed and not logged.
 
         Parameters
         ----------

@@ -150,8 +150,8 @@ class Receipt:
         if self.other_spellings:
             names = ", ".join(map(ascii, self.other_spellings))
             sentences.append(
-                f"Not erased, though the name is spelled almost alike: {names}. If this is the "
-                "same person, erase each of these subjects too."
+                f"Not erased, although the name differs only in case, spaces or Unicode form: "
+                f"{names}. If this is the same person, erase each of these subjects too."
             )
         rest = "\n".join(sentences)
         return (
@@ -181,8 +181,8 @@ def erase_subject(model: EditableModel, subject: str, path: Path | None = None) 
         _keep_verified(model, erased)
         reason = getattr(error, "strerror", None) or error
         raise ReceiptError(
-            f"The entries are erased; the receipt could not be written to {path} ({reason}). "
-            "Forget the subject again with another `receipt` to get it.",
+            f"The entries are erased, but the receipt could not be written to {path} ({reason}). "
+            "To get it, forget the subject again with another path for `receipt`.",
             parameter="receipt",
         ) from error
     with suppress(ModelFolderError), wrap_database_errors(model.path):  # harmless if it stays

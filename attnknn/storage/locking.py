@@ -93,7 +93,9 @@ def _open_lock(folder: Path) -> int:
     try:
         handle = os.open(folder / LOCK, flags, 0o600)
     except PermissionError as error:
-        raise ModelFolderError(f"This user may not edit the model {folder}.") from error
+        raise ModelFolderError(
+            f"You may not edit the model {folder}: no permission to write {LOCK} in it."
+        ) from error
     except FileNotFoundError:
         raise
     except OSError as error:  # a link, a folder, a device

@@ -36,7 +36,7 @@ OVERLAPPING = (
 
 @dataclass(frozen=True)
 class Verification:
-    """What was checked of a model folder, and what was found.
+    """The result of `verify`: what was checked in a model folder, and every problem.
 
     Attributes
     ----------
@@ -74,8 +74,8 @@ class Verification:
 def verify(path: str | Path) -> Verification:
     """Check a model folder completely: all checksums of all states, and that the model loads.
 
-    Of a model that was edited, SQLite checks the structure of its file, and the last acknowledged
-    edit must be there. The model may be in use by others.
+    If the model was edited, the structure of its SQLite file and the presence of the last
+    acknowledged edit are checked too. Other processes may use the model at the same time.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def verify(path: str | Path) -> Verification:
 
 
 def backup(path: str | Path, out: str | Path) -> Verification:
-    """Copy a model to a new folder, also while others edit it; the copy is verified.
+    """Copy a model to a new folder, even while others edit it, and verify the copy.
 
     The copy of a model that was edited holds the state after the last acknowledged edit, with log,
     snapshots and all earlier states.
@@ -115,7 +115,7 @@ def backup(path: str | Path, out: str | Path) -> Verification:
     path : str or Path
         The model folder.
     out : str or Path
-        The folder to create; nothing may be there.
+        The folder to create; it must not exist.
 
     Returns
     -------
@@ -125,7 +125,7 @@ def backup(path: str | Path, out: str | Path) -> Verification:
     Raises
     ------
     ModelFolderError
-        If the model is damaged, or something is at `out` already. Nothing is written then.
+        If the model is damaged or `out` exists. Nothing is written then.
 
     Examples
     --------
@@ -148,7 +148,10 @@ def backup(path: str | Path, out: str | Path) -> Verification:
             except ModelFolderError:
                 if _inode(path) == before:  # else the model was replaced meanwhile
                     raise
-        raise ModelFolderError(f"The model {path} is replaced again and again; try again later.")
+        raise ModelFolderError(
+            f"The model {path} was replaced during each of {MAX_ATTEMPTS} attempts to copy it. Try "
+            "again later."
+        )
 
 
 def _inode(path: Path) -> int | None:
@@ -157,7 +160,9 @@ def _inode(path: Path) -> int | None:
 
 def _check_free(out: Path) -> None:
     if os.path.lexists(out):
-        raise ModelFolderError(f"{out} exists. A backup replaces nothing; choose another path.")
+        raise ModelFolderError(
+            f"{out} must not exist: a backup replaces nothing. Choose another path."
+        )
 
 
 def _copy(folder: Path, new: Path) -> Verification:
@@ -221,7 +226,7 @@ def _check_store(found: Verification) -> None:
     with open_to_read(found.path, may_be_behind=True) as database:
         head = head_of(database)
         _note(found, lambda: check_head(found.path, noted, head))
-        found.checked.append(f"the last edit ({head.edit}) against its note")
+        found.checked.append(f"that the last acknowledged edit ({head.edit}) is present")
         problems = [row[0] for row in database.execute("pragma integrity_check")]
         found.problems.extend(f"{STORE}: {problem}" for problem in problems if problem != "ok")
         found.checked.append(f"the structure of {STORE}")
@@ -230,14 +235,17 @@ def _check_store(found: Verification) -> None:
 
 
 def _check_digests(database: sqlite3.Connection, found: Verification) -> None:
-    for table, columns in (("rows", ROW_COLUMNS), ("versions", VERSION_COLUMNS)):
+    for table, columns, what in (
+        ("rows", ROW_COLUMNS, "entries"),
+        ("versions", VERSION_COLUMNS, "versions of entries"),
+    ):
         n_lines = n_damaged = 0
         for *values, digest in database.execute(f"select seq, {columns}, digest from {table}"):
             n_lines += 1
             n_damaged += digest_of(*values) != digest
-        found.checked.append(f"{n_lines:,} checksums of {table}, in all states")
+        found.checked.append(f"{n_lines:,} checksums of {what}, in all states")
         if n_damaged:
-            found.problems.append(f"{STORE}: {n_damaged} of {table} are not what was written.")
+            found.problems.append(f"{STORE}: the checksums of {n_damaged} {what} do not match.")
     n_parts = 0
     for name, since, sha256, content in database.execute(
         "select name, since, sha256, content from parts"
@@ -263,7 +271,7 @@ def _check_history(database: sqlite3.Connection, found: Verification) -> None:
             found.problems.append(f"{STORE}: edit {number} is missing in the log.")
             return
         if total != n_entries:
-            message = f"holds {total} entries after edit {edit}, and {n_entries} were written."
+            message = f"holds {total} entries after edit {edit}, but {n_entries} were written."
             found.problems.append(f"{STORE} {message}")
     if counts:
         found.problems.append(f"{STORE}: the log lacks edits {sorted(counts)}.")
@@ -272,7 +280,7 @@ def _check_history(database: sqlite3.Connection, found: Verification) -> None:
             found.problems.append(f"{STORE}: a state has two of the same {table}.")
     query = "select name from snapshots where edit not in (select edit from log)"
     for (name,) in database.execute(query):
-        found.problems.append(f"{STORE}: snapshot {name!r} is of an edit that is not in the log.")
+        found.problems.append(f"{STORE}: the edit of snapshot {name!r} is not in the log.")
     if database.execute("select 1 from cache where name = ?", (UNFINISHED,)).fetchone():
         found.problems.append("An erasure is not finished; open the model for editing.")
     found.checked.append(f"the entries, parts and snapshots of {len(lines):,} states")

@@ -209,11 +209,11 @@ def test_one_row_is_too_few(tmp_path: Path) -> None:
     assert line.endswith("must have at least two rows, it has 1.")
 
 
-@pytest.mark.filterwarnings("default:There is one class only")
+@pytest.mark.filterwarnings("default:`y` has only one class")
 def test_one_class_is_accepted_with_the_warning_of_python(tmp_path: Path) -> None:
     rows = write(animals(12).assign(kind="ox"), tmp_path / "rows.csv")
     result = run("fit", rows, "-t", "kind", "-o", tmp_path / "new model", *QUICK)
-    assert "Warning: There is one class only, 'ox'" in result.stderr
+    assert "Warning: `y` has only one class, 'ox'" in result.stderr
 
 
 def test_columns_that_tell_nothing_are_named(tmp_path: Path) -> None:

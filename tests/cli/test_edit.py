@@ -128,8 +128,8 @@ def test_a_subject_is_erased_with_a_receipt(owned: Path, tmp_path: Path) -> None
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_receipt_on_a_full_disk_is_given_again(owned: Path, tmp_path: Path) -> None:
     told = refused("forget", owned, "--subject", "Ann Ash", "--receipt", "/dev/full")
-    assert "The entries are erased; the receipt could not be written to /dev/full" in told
-    assert "Forget the subject again with another --receipt to get it." in told
+    assert "The entries are erased, but the receipt could not be written to /dev/full" in told
+    assert "To get it, forget the subject again with another path for --receipt." in told
     assert size(owned) == 20
     run("forget", owned, "--subject", "Ann Ash", "--receipt", tmp_path / "receipt.json")
     assert len(json.loads((tmp_path / "receipt.json").read_text())["ids"]) == 10

@@ -116,7 +116,7 @@ def test_pipes_devices_and_sockets_are_refused_at_once(model: Path, tmp_path: Pa
     kinds = {"pipe.csv": "a named pipe", "zero.csv": "a device", "socket.npz": "a socket"}
     for name, kind in kinds.items():
         line = refused("predict", model, tmp_path / name)
-        assert f"must be a regular file, it is {kind}" in line
+        assert f"must be a regular file, but it is {kind}" in line
     settings = ("--settings", tmp_path / "pipe.csv")
     assert "a named pipe" in refused("experiment", "main", "--dataset", "iris", *settings)
 
@@ -127,7 +127,7 @@ def test_a_pipe_among_images_is_refused(tmp_path: Path) -> None:
     code += "read(sys.argv[1], 'pipe.png')"
     command = [sys.executable, "-c", code, str(tmp_path / "pipe.png")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.stderr.endswith("Every image must be a regular file, pipe.png is not.\n")
+    assert done.stderr.endswith("Every image must be a regular file, but pipe.png is not.\n")
 
 
 def test_sizes_are_written_with_units(model: Path, rows: Path) -> None:

@@ -57,7 +57,9 @@ def test_an_interrupted_fit_keeps_its_best_state_on_request(
     options = ("-t", "kind", "-o", model, "--force", "--keep-partial")
     exit_code, shown = stop(signal.SIGINT, "fit", train, *options, *LONG)
     assert exit_code == 130
-    assert shown.endswith("Interrupted: the model has the best state so far of its training.\n")
+    assert shown.endswith(
+        "Interrupted: the model was saved with the best epoch of the training so far.\n"
+    )
     assert contents(model) != before
     assert run("predict", model, rows).exit_code == 0
 

@@ -42,8 +42,8 @@ def test_a_copy_of_an_edited_model_is_intact_and_damage_is_exit_code_one(
     run("forget", model, "id-0-000")
     done = run("backup", model, tmp_path / "copy")
     assert done.exit_code == 0
-    assert "the last edit (1) against its note" in done.stdout
-    assert "A backup replaces nothing" in refused("backup", model, tmp_path / "copy")
+    assert "that the last acknowledged edit (1) is present" in done.stdout
+    assert "a backup replaces nothing" in refused("backup", model, tmp_path / "copy")
     done = run("verify", tmp_path / "copy")
     assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, f"{tmp_path}/copy is intact.")
     (tmp_path / "copy" / "head.jsonl").unlink()

@@ -703,7 +703,7 @@ def test_a_receipt_that_could_not_be_written_is_given_again(tmp_path: Path) -> N
     path = owned(tmp_path / "model", ["ann", "bob"], ids=ids)
     with open_for_editing(path, by="eve") as model:
         for _ in range(2):
-            with pytest.raises(ReceiptError, match=r"are erased; .* /dev/full \(No space left"):
+            with pytest.raises(ReceiptError, match=r"are erased, but .* /dev/full \(No space left"):
                 model.forget(subject="ann", receipt="/dev/full")
         assert len(model.classifier.memory_) == 6
         assert traces(path, [b"mail-2@"]) == []

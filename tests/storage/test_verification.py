@@ -43,12 +43,15 @@ def test_intact_models_have_no_problems(path: Path, edited: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("harm", "message"),
     [
-        ("update versions set label = '\"bee\"' where seq = 2 and until = 3", "1 of versions are"),
-        ("update rows set payload = 'x' where seq = 2", "1 of rows are not"),
+        (
+            "update versions set label = '\"bee\"' where seq = 2 and until = 3",
+            "checksums of 1 versions of entries do not",
+        ),
+        ("update rows set payload = 'x' where seq = 2", "checksums of 1 entries do not"),
         ("update parts set content = x'00' where until = 2", "of edit 0 is not what was written"),
-        ("delete from versions where seq = 2 and until = 3", "34 entries after edit 0, and 35"),
+        ("delete from versions where seq = 2 and until = 3", "34 entries after edit 0, but 35"),
         ("delete from log where edit = 2", "edit 2 is missing in the log"),
-        ("update snapshots set edit = 77", "'monday' is of an edit that is not in the log"),
+        ("update snapshots set edit = 77", "the edit of snapshot 'monday' is not in the log"),
         ("update parts set until = 4 where until = 2", "two of the same parts"),
         ("insert into cache values ('erasure', 5, x'')", "An erasure is not finished"),
     ],
@@ -111,7 +114,7 @@ def test_a_backup_replaces_nothing(path: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("nowhere")
     for name in ("empty", "file", "model"):
-        with pytest.raises(ModelFolderError, match="A backup replaces nothing"):
+        with pytest.raises(ModelFolderError, match="a backup replaces nothing"):
             backup(path, tmp_path / name)
     with pytest.raises(InvalidSettingError, match="inside the model folder"):
         backup(path, path / "copy")

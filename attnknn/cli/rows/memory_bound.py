@@ -47,7 +47,7 @@ def refuse_special(path: Path) -> None:
     kind = SPECIAL.get(stat.S_IFMT(path.stat().st_mode))
     if kind is not None:
         raise InvalidInputError(
-            f"{path} must be a regular file, it is {kind}. Write its content to a file first."
+            f"{path} must be a regular file, but it is {kind}. Write its content to a file first."
         )
 
 

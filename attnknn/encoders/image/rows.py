@@ -87,7 +87,7 @@ def _opened(item: Any, name: str) -> Any:
             f"({type(item).__name__})."
         )
     if isinstance(item, str | os.PathLike) and _is_endless(item):
-        raise InvalidInputError(f"Every image must be a regular file, {name} is not.")
+        raise InvalidInputError(f"Every image must be a regular file, but {name} is not.")
     pil = require("PIL.Image", extra="images", needed_by="Reading images")
     try:
         with warnings.catch_warnings():
