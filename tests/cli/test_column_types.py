@@ -112,8 +112,9 @@ def test_dates_become_days(style: str, tmp_path: Path) -> None:
     assert column.fill == pytest.approx(days.median())
 
 
-def test_far_dates_are_dates(tmp_path: Path) -> None:
-    column = fitted(table_of([*DAYS, "9999-12-31"]), tmp_path)
+def test_far_dates_are_dates_and_outliers(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="Column 'x' of row 40 is"):
+        column = fitted(table_of([*DAYS, "9999-12-31"]), tmp_path)
     assert column.kind == "date"
 
 
