@@ -113,7 +113,7 @@ def test_dates_become_days(style: str, tmp_path: Path) -> None:
 
 
 def test_far_dates_are_dates_and_outliers(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="Column 'x' of row 40 is"):
+    with pytest.warns(UserWarning, match="Row 40 has an outlier in column 'x'"):
         column = fitted(table_of([*DAYS, "9999-12-31"]), tmp_path)
     assert column.kind == "date"
 
