@@ -301,7 +301,7 @@ def test_the_first_edit_may_be_killed(path: Path) -> None:
         "open_for_editing(sys.argv[1]).forget([1])"
     )
     for delay in (0.0, 0.03, 0.1):
-        fitted().save(path)
+        fitted().save(path, discard_history=True)
         command = [sys.executable, "-c", script, str(path)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
