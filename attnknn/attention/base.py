@@ -259,7 +259,6 @@ class Head(ABC, BaseEstimator):
 
     registered_name: ClassVar[str]
     options: ClassVar[tuple[Option, ...]] = ()
-    searches: ClassVar[bool] = True
     temperature_: float = 1.0
     prior_score_: float = 0.0
     needs_trust: bool = False

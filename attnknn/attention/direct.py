@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,8 +54,6 @@ class DirectAttention(Head):
     >>> issubclass(ForestAttention, DirectAttention)
     True
     """
-
-    searches: ClassVar[bool] = False
 
     @abstractmethod
     def fit_entries(self, problem: DirectFit) -> None:
