@@ -380,6 +380,40 @@ class FittedModel:
             _check_finite(probabilities)
             yield probabilities
 
+    def vote_shares(self, queries: Vectors) -> Floats:
+        """Vote shares of queries, without naming the voters where that is faster.
+
+        Parameters
+        ----------
+        queries : ndarray of shape (n_queries, n_dimensions)
+            Queries prepared by `memory`.
+
+        Returns
+        -------
+        ndarray of shape (n_queries, n_classes)
+            They sum to one in each row.
+        """
+        direct = self.direct_attention
+        return self.answer(queries).shares if direct is None else direct.shares(self, queries)
+
+    def voters(self, queries: Vectors) -> Voters:
+        """Entries that vote for queries, with their weights.
+
+        Parameters
+        ----------
+        queries : ndarray of shape (n_queries, n_dimensions)
+            Queries prepared by `memory`.
+
+        Returns
+        -------
+        Voters
+            Entries and weights.
+        """
+        if self.direct_attention is not None:
+            return self.direct_attention.voters(self, queries)
+        answer = self.answer(queries)
+        return Voters(answer.neighbors, answer.weights)
+
     def _answer_of(self, voters: Voters, prior: Floats) -> Answer:
         """The answer of voters that were found without a search."""
         with np.errstate(all="ignore"):
@@ -491,6 +525,45 @@ class FittedModel:
         batch = NeighborBatch.of(entries.embeddings, found, self.memory, trust)
         batch = batch.restricted((own == NO_GROUP) | (remaining[found.positions] != own))
         return self.answer_batch(batch.nearest(self.n_neighbors), prior)
+
+    def left_out_voters(self, rows: Integers) -> Voters:
+        """Entries that vote for entries by leave-one-out, with their weights.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n,)
+            Positions of the entries that are predicted.
+
+        Returns
+        -------
+        Voters
+            Entries and weights.
+        """
+        if self.direct_attention is not None:
+            return self.direct_attention.left_out_voters(self, rows)
+        answer = self.answer_left_out(self.leave_one_out(rows))
+        return Voters(answer.neighbors, answer.weights)
+
+    def left_out_vote_shares(self, rows: Integers, view: Vectors | None = None) -> Floats:
+        """Vote shares of entries by leave-one-out.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n,)
+            Positions of the entries.
+        view : ndarray of shape (n, n_dimensions), default=None
+            Their embeddings in another view, prepared by `memory`; None is the stored ones.
+
+        Returns
+        -------
+        ndarray of shape (n, n_classes)
+            They sum to one in each row.
+        """
+        if view is not None:
+            return self.left_out_view_shares(rows, view)
+        if self.direct_attention is not None:
+            return self.direct_attention.left_out_shares(self, rows)
+        return self.left_out_shares(self.leave_one_out(rows))
 
     def left_out_view_shares(self, rows: Integers, view: Vectors) -> Floats:
         """Vote shares of entries in another view, each left out of its own voters.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from attnknn.attention.base import Attention, Head, Voters
+from attnknn.attention.base import Head, Voters
 from attnknn.memory.base import Memory
 from attnknn.memory.distances import keys_of_pairs
 from attnknn.memory.entries import Entries
@@ -26,8 +26,8 @@ class DirectFit(Protocol):
     memory: Memory
     random_state: int
 
-    def fit_searching(self, attention: Attention, memory: Memory | None = None) -> int:
-        """Fit an attention that searches; returns the number of neighbors it uses.
+    def fit_head(self, head: Head, memory: Memory | None = None) -> int:
+        """Fit another attention to the entries; returns the number of neighbors it uses.
 
         `memory` holds the same entries in another space; None is the given one.
         """

@@ -14,7 +14,7 @@ from sklearn.base import clone
 from attnknn._stored import fitted_fields
 from attnknn.attention.base import Attention, Head, Voters
 from attnknn.attention.direct import DirectAttention, DirectFit, padded_voters, sparse_weights
-from attnknn.errors import InvalidSettingError
+from attnknn.errors import InvalidSettingError, ModelFolderError
 from attnknn.memory.entries import Entries
 from attnknn.records import Floats, Integers
 from attnknn.registry import find, register
@@ -45,7 +45,9 @@ class MixtureAttention(DirectAttention):
     Attributes
     ----------
     heads_ : list of Attention or DirectAttention
-        The fitted attentions.
+        The fitted attentions whose weight is not 0.
+    kept_ : list of int
+        Their places in `heads`.
     n_neighbors_ : list of int
         Number of neighbors of each attention; 1 for those that do not search.
     mixing_ : ndarray of shape (n_heads,)
@@ -62,6 +64,7 @@ class MixtureAttention(DirectAttention):
     """
 
     heads_: list[Attention | DirectAttention]
+    kept_: list[int]
     n_neighbors_: list[int]
     mixing_: Floats
 
@@ -80,27 +83,39 @@ class MixtureAttention(DirectAttention):
         ]
 
     def fit_entries(self, problem: DirectFit) -> None:
-        self.heads_, self.n_neighbors_ = self._unfitted_heads(), []
-        for head in self.heads_:
-            if isinstance(head, DirectAttention):
-                head.fit_entries(problem)
-                head.prior_score_ = -np.inf
-                self.n_neighbors_.append(1)
-            else:
-                self.n_neighbors_.append(problem.fit_searching(head))
-        self.mixing_ = problem.fit_mixing(self, self._left_out_shares_of_heads)
+        heads = self._unfitted_heads()
+        n_neighbors = [problem.fit_head(head) for head in heads]
+        self.set_heads(heads, n_neighbors, np.full(len(heads), 1.0 / len(heads)))
+        mixing = problem.fit_mixing(self, self._left_out_shares_of_heads)
+        self.set_heads(heads, n_neighbors, mixing)
+
+    def set_heads(
+        self, heads: Sequence[Attention | DirectAttention], n_neighbors: list[int], mixing: Floats
+    ) -> None:
+        """Set fitted attentions; those of weight 0 are dropped.
+
+        Parameters
+        ----------
+        heads : sequence of Attention or DirectAttention
+            Fitted attentions, one for each item of the parameter `heads`.
+        n_neighbors : list of int
+            Number of neighbors of each.
+        mixing : ndarray of shape (n_heads,)
+            Weight of each.
+        """
+        self.kept_ = np.flatnonzero(mixing).tolist()
+        self.heads_ = [heads[place] for place in self.kept_]
+        self.n_neighbors_ = [n_neighbors[place] for place in self.kept_]
+        self.mixing_ = mixing[self.kept_]
 
     def follow_edit(self, before: FittedModel, after: FittedModel, kept: Integers | None) -> None:
-        for head in self.heads_:
-            head.follow_edit(before, after, kept)
+        for place, head in enumerate(self.heads_):
+            known = before.known(("head", place))
+            if known is not None:
+                head.follow_edit(known, self._part(after, place), kept)
 
     def shares(self, model: FittedModel, queries: NDArray[np.float32]) -> Floats:
-        shares = [
-            head.shares(model, queries)
-            if isinstance(head, DirectAttention)
-            else self._part(model, place).answer(queries).shares
-            for place, head in enumerate(self.heads_)
-        ]
+        shares = [part.vote_shares(queries) for part in self._parts(model)]
         mixed = np.tensordot(self.mixing_, shares, axes=1)
         return self.with_prior(mixed, class_prior(model.counts))
 
@@ -121,44 +136,18 @@ class MixtureAttention(DirectAttention):
         queries: NDArray[np.float32] | None = None,
     ) -> list[Floats]:
         """Vote shares (B, C) of entries by each attention, without the entries themselves."""
-        found = []
-        for place, head in enumerate(self.heads_):
-            if isinstance(head, DirectAttention):
-                found.append(head.left_out_shares(model, rows, queries))
-                continue
-            part = self._part(model, place)
-            if queries is None:
-                found.append(part.left_out_shares(part.leave_one_out(rows)))
-            else:
-                found.append(part.left_out_view_shares(rows, queries))
-        return found
+        return [part.left_out_vote_shares(rows, queries) for part in self._parts(model)]
 
     def voters(self, model: FittedModel, queries: NDArray[np.float32]) -> Voters:
-        found = [
-            head.voters(model, queries)
-            if isinstance(head, DirectAttention)
-            else _voters_of(self._part(model, place).answer(queries))
-            for place, head in enumerate(self.heads_)
-        ]
-        return self._mixed(model, queries, found)
+        return self._mixed(model, queries, [part.voters(queries) for part in self._parts(model)])
 
     def left_out_voters(self, model: FittedModel, rows: Integers) -> Voters:
-        found = []
-        for place, head in enumerate(self.heads_):
-            if isinstance(head, DirectAttention):
-                found.append(head.left_out_voters(model, rows))
-            else:
-                part = self._part(model, place)
-                found.append(_voters_of(part.answer_left_out(part.leave_one_out(rows))))
+        found = [part.left_out_voters(rows) for part in self._parts(model)]
         return self._mixed(model, model.memory.entries.embeddings[rows], found)
 
     def voters_of_forgotten(self, model: FittedModel, entries: Entries) -> Voters:
-        found = [
-            head.voters_of_forgotten(model, entries)
-            if isinstance(head, DirectAttention)
-            else _voters_of(self._part(model, place).answer_forgotten(entries))
-            for place, head in enumerate(self.heads_)
-        ]
+        answers = [part.answer_forgotten(entries) for part in self._parts(model)]
+        found = [Voters(answer.neighbors, answer.weights) for answer in answers]
         return self._mixed(model, entries.embeddings, found)
 
     def admit_class(self, embeddings: NDArray[np.float32]) -> None:
@@ -181,27 +170,35 @@ class MixtureAttention(DirectAttention):
             scalars = {"temperature": float(head.temperature_), "prior_score": _plain(head)}
             fitted.append({**scalars, "n_neighbors": self.n_neighbors_[place], "fitted": values})
             tensors.update({f"{place}.{name}": tensor for name, tensor in of_head.items()})
-        return {"heads": fitted, "mixing": self.mixing_.tolist()}, tensors
+        return {"kept": self.kept_, "heads": fitted, "mixing": self.mixing_.tolist()}, tensors
 
     def restore(self, stored: dict[str, Any], tensors: Tensors, dim: int, n_classes: int) -> None:
-        self.heads_, self.n_neighbors_ = self._unfitted_heads(), []
-        self.mixing_ = fitted_fields(stored).array("mixing", (len(self.heads_),))
+        heads, fields = self._unfitted_heads(), fitted_fields(stored)
+        self.kept_ = [int(place) for place in fields.array("kept", (len(stored["heads"]),))]
+        if not self.kept_ or sorted({*self.kept_} & {*range(len(heads))}) != self.kept_:
+            raise ModelFolderError("The stored mixture must name its heads in order.")
+        self.heads_ = [heads[place] for place in self.kept_]
+        self.n_neighbors_ = []
+        self.mixing_ = fields.array("mixing", (len(self.heads_),))
         for place, (head, known) in enumerate(zip(self.heads_, stored["heads"], strict=True)):
-            fields = fitted_fields(known)
-            head.temperature_ = fields.number("temperature", least=1e-300)
-            score = fields.anything("prior_score")
-            head.prior_score_ = -np.inf if score is None else fields.number("prior_score")
-            self.n_neighbors_.append(fields.integer("n_neighbors", least=1))
+            of_head = fitted_fields(known)
+            head.temperature_ = of_head.number("temperature", least=1e-300)
+            score = of_head.anything("prior_score")
+            head.prior_score_ = -np.inf if score is None else of_head.number("prior_score")
+            self.n_neighbors_.append(of_head.integer("n_neighbors", least=1))
             start = f"{place}."
-            of_head = {
+            of_place = {
                 name.removeprefix(start): tensor
                 for name, tensor in tensors.items()
                 if name.startswith(start)
             }
-            head.restore(fields.of("fitted").to_dict(), of_head, dim, n_classes)
+            head.restore(of_head.of("fitted").to_dict(), of_place, dim, n_classes)
+
+    def _parts(self, model: FittedModel) -> list[FittedModel]:
+        return [self._part(model, place) for place in range(len(self.heads_))]
 
     def _part(self, model: FittedModel, place: int) -> FittedModel:
-        """The model in which only one of the attentions votes; for one that searches."""
+        """The model in which only one of the attentions votes."""
 
         def make() -> FittedModel:
             part = replace(
@@ -229,10 +226,6 @@ class MixtureAttention(DirectAttention):
         return padded_voters(
             model.memory, queries, sparse.csr_array(total * (1.0 - self.prior_weight))
         )
-
-
-def _voters_of(answer: Any) -> Voters:
-    return Voters(answer.neighbors, answer.weights)
 
 
 def _plain(head: Head) -> float | None:

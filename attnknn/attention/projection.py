@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from attnknn._stored import fitted_fields
 from attnknn._validation import Limits, check_limits
-from attnknn.attention.base import Voters
-from attnknn.attention.direct import DirectAttention, DirectFit, padded_voters, sparse_weights
+from attnknn.attention.direct import DirectFit
 from attnknn.attention.distance import DistanceAttention
-from attnknn.attention.trees import entry_keys
+from attnknn.attention.space import SpaceAttention, Vectors, folds_of
 from attnknn.errors import ModelFolderError
-from attnknn.memory.base import Memory
-from attnknn.memory.entries import NO_GROUP, Entries
+from attnknn.memory.entries import Entries
 from attnknn.records import Floats, Integers
 from attnknn.registry import register
-from attnknn.vote import class_prior
 
 if TYPE_CHECKING:
     from attnknn._stored import Tensors
-    from attnknn.model import FittedModel
 
 LIMITS = {
     "n_folds": Limits(least=2, is_whole=True),
@@ -39,7 +34,7 @@ LOWER = 3.0  # by how much the score of a class without rows is below the lowest
 
 
 @register("attention", "projection")
-class ProjectionAttention(DirectAttention):
+class ProjectionAttention(SpaceAttention):
     """Distance attention in the space of a linear classifier's scores.
 
     Rows are projected to the class scores of a logistic regression, and the entries that are
@@ -58,8 +53,8 @@ class ProjectionAttention(DirectAttention):
 
     Attributes
     ----------
-    maps_ : ndarray of shape (n_folds, n_dimensions + 1, n_scores)
-        The linear maps, one for each fold; the last row holds the intercepts.
+    map_ : LinearMaps
+        The linear maps to the scores, one for each fold.
     strength_ : float
         Strength of the regularization, chosen by the log-loss of the folds left out.
     inner_ : DistanceAttention
@@ -77,10 +72,9 @@ class ProjectionAttention(DirectAttention):
     [0, 1, 2]
     """
 
-    maps_: NDArray[np.float32]
+    map_: LinearMaps
     strength_: float
     inner_: DistanceAttention
-    n_neighbors_: int
 
     def __init__(self, n_folds: int = 5, prior_score: float | None = None) -> None:
         self.n_folds = n_folds
@@ -89,50 +83,15 @@ class ProjectionAttention(DirectAttention):
     def fit_entries(self, problem: DirectFit) -> None:
         check_limits(self, LIMITS)
         entries = problem.memory.entries
-        self.maps_, self.strength_ = cross_fit(
+        maps, self.strength_ = cross_fit(
             entries.embeddings,
             entries.labels,
             entries.effective_weight,
-            _folds(entries, self.n_folds),
+            folds_of(entries, self.n_folds),
             self.n_folds,
         )
-        self.inner_ = DistanceAttention()
-        self.n_neighbors_ = problem.fit_searching(self.inner_, self._project(problem.memory))
-
-    def shares(self, model: FittedModel, queries: NDArray[np.float32]) -> Floats:
-        found = self._part(model).answer(self._mean_scores(queries)).shares
-        return self.with_prior(found, class_prior(model.counts))
-
-    def left_out_shares(
-        self,
-        model: FittedModel,
-        rows: Integers,
-        queries: NDArray[np.float32] | None = None,
-    ) -> Floats:
-        part, prior = (
-            self._part(model),
-            class_prior(model.counts, model.memory.entries.labels[rows]),
-        )
-        if queries is None:
-            found = part.left_out_shares(part.leave_one_out(rows))
-        else:
-            scores = _scores(
-                queries, self.maps_, _folds(model.memory.entries.take(rows), self.n_folds)
-            )
-            found = part.left_out_view_shares(rows, scores)
-        return self.with_prior(found, prior)
-
-    def voters(self, model: FittedModel, queries: NDArray[np.float32]) -> Voters:
-        return self._voters(model, queries, self._part(model).answer(self._mean_scores(queries)))
-
-    def left_out_voters(self, model: FittedModel, rows: Integers) -> Voters:
-        part = self._part(model)
-        answer = part.answer_left_out(part.leave_one_out(rows))
-        return self._voters(model, model.memory.entries.embeddings[rows], answer)
-
-    def voters_of_forgotten(self, model: FittedModel, entries: Entries) -> Voters:
-        answer = self._part(model).answer_forgotten(self._projected(entries))
-        return self._voters(model, entries.embeddings, answer)
+        self.map_, self.inner_ = LinearMaps(maps), DistanceAttention()
+        self.n_neighbors_ = problem.fit_head(self.inner_, self.mapped(problem.memory))
 
     def state(self) -> tuple[dict[str, Any], Tensors]:
         import torch
@@ -143,7 +102,7 @@ class ProjectionAttention(DirectAttention):
             "temperature": float(self.inner_.temperature_),
             "inner_prior_score": float(self.inner_.prior_score_),
         }
-        return fitted, {"maps": torch.from_numpy(np.array(self.maps_))}
+        return fitted, {"maps": torch.from_numpy(np.array(self.map_.maps))}
 
     def restore(self, values: dict[str, Any], tensors: Tensors, dim: int, n_classes: int) -> None:
         fields, maps = fitted_fields(values), tensors["maps"].numpy()
@@ -155,61 +114,32 @@ class ProjectionAttention(DirectAttention):
             or not np.isfinite(maps).all()
         ):
             raise ModelFolderError("The stored projections must be finite and fit the embeddings.")
-        self.maps_, self.inner_ = maps, DistanceAttention()
+        self.map_, self.inner_ = LinearMaps(maps), DistanceAttention()
         self.strength_ = fields.number("strength", least=0.0)
         self.n_neighbors_ = fields.integer("n_neighbors", least=1)
         self.inner_.temperature_ = fields.number("temperature", least=1e-300)
         self.inner_.prior_score_ = fields.number("inner_prior_score")
 
-    def _mean_scores(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
-        return _scores(queries, self.maps_.mean(axis=0, keepdims=True), None)
 
-    def _projected(self, entries: Entries) -> Entries:
-        scores = _scores(entries.embeddings, self.maps_, _folds(entries, self.n_folds))
-        return replace(entries, embeddings=scores)
+@dataclass(frozen=True, eq=False)
+class LinearMaps:
+    """Linear maps (F, D + 1, S), one for each fold; the last row holds the intercepts."""
 
-    def _project(self, memory: Memory) -> Memory:
-        """A memory of the same kind in the space of scores."""
-        projected = self._projected(memory.entries)
-        center = np.zeros(projected.embeddings.shape[1])
-        return clone(memory).restore(projected, "euclidean", center)
+    maps: NDArray[np.float32]
 
-    def _part(self, model: FittedModel) -> FittedModel:
-        """The model in which the nearest entries in the space of scores vote."""
-        return model.cached(
-            ("projection", id(self.maps_)),
-            lambda: replace(
-                model,
-                memory=self._project(model.memory),
-                attention=self.inner_,
-                n_neighbors=self.n_neighbors_,
-                calibration=type(model.calibration)(),
-                stored_trust=None,
-            ),
-        )
+    def of_queries(self, queries: Vectors) -> Vectors:
+        """Scores (B, S) by the mean of all maps."""
+        mean = self.maps.mean(axis=0)
+        return np.asarray(queries @ mean[:-1] + mean[-1])
 
-    def _voters(self, model: FittedModel, queries: NDArray[np.float32], answer: Any) -> Voters:
-        weights = sparse_weights(Voters(answer.neighbors, answer.weights), len(model.memory))
-        return padded_voters(model.memory, queries, weights * (1.0 - self.prior_weight))
-
-
-def _folds(entries: Entries, n_folds: int) -> Integers:
-    """The fold (N,) of each entry; rows of one group share it."""
-    keys = entry_keys(entries.ids, entries.groups, NO_GROUP)
-    return (keys % np.uint64(n_folds)).astype(np.int64)
-
-
-def _scores(
-    X: NDArray[np.float32], maps: NDArray[np.float32], folds: Integers | None
-) -> NDArray[np.float32]:
-    """Scores (N, S) of rows, each by the map of its fold; without folds, by the only map."""
-    if folds is None:
-        return np.asarray(X @ maps[0, :-1] + maps[0, -1])
-    scores = np.empty((len(X), maps.shape[2]), dtype=np.float32)
-    for fold, weights in enumerate(maps):
-        rows = folds == fold
-        scores[rows] = X[rows] @ weights[:-1] + weights[-1]
-    return scores
+    def of_entries(self, entries: Entries) -> Vectors:
+        """Scores (N, S), each by the map that was fitted without the entry's fold."""
+        folds = folds_of(entries, len(self.maps))
+        scores = np.empty((len(entries), self.maps.shape[2]), dtype=np.float32)
+        for fold, weights in enumerate(self.maps):
+            rows = folds == fold
+            scores[rows] = entries.embeddings[rows] @ weights[:-1] + weights[-1]
+        return scores
 
 
 def cross_fit(

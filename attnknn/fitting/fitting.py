@@ -18,6 +18,7 @@ from attnknn.attention import (
     Scores,
     make_attention,
 )
+from attnknn.attention.base import Head
 from attnknn.attention.learned import reason_not_to_learn
 from attnknn.calibration import Calibration, CalibrationBatch, CalibrationFit, fit
 from attnknn.calibration.fitting import (
@@ -465,19 +466,30 @@ class _DirectFit:
 
     def __init__(self, fitting: _Fitting, random_state: int) -> None:
         self._fitting, self.random_state, self.memory = fitting, random_state, fitting.memory
+        self._seeds = np.random.default_rng(random_state)
         self.held_out = fitting.known_held_out  # (N,) by all that was fitted; None is all
 
-    def fit_searching(self, attention: Attention, memory: Memory | None = None) -> int:
-        """Fit an attention that searches; returns the number of neighbors it uses."""
+    def fit_head(self, head: Head, memory: Memory | None = None) -> int:
+        """Fit another attention to the entries; returns the number of neighbors it uses."""
         fitting = self._fitting
         if memory is not None:
             arguments = fitting.encoder, memory, fitting.classes, fitting.settings
             fitting = _Fitting(*arguments, fitting.known_held_out)
-        fitted = fitting.searching(attention)
-        attention.__dict__.update(vars(fitted.model.attention))
-        if not fitted.held_out.all():
-            self.held_out = fitted.held_out & (True if self.held_out is None else self.held_out)
+        if isinstance(head, DirectAttention):
+            problem = _DirectFit(fitting, int(self._seeds.integers(2**31)))
+            head.fit_entries(problem)
+            head.prior_score_ = -np.inf
+            self._hold_out(problem.held_out)
+            return 1
+        assert isinstance(head, Attention)
+        fitted = fitting.searching(head)
+        head.__dict__.update(vars(fitted.model.attention))
+        self._hold_out(fitted.held_out)
         return fitted.model.n_neighbors
+
+    def _hold_out(self, held_out: Booleans | None) -> None:
+        if held_out is not None and not held_out.all():
+            self.held_out = held_out & (True if self.held_out is None else self.held_out)
 
     def left_out(self) -> LeaveOneOutBatch:
         """A sample of the entries that are held out, with their neighbors."""
