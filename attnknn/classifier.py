@@ -20,10 +20,12 @@ from sklearn.utils.validation import check_random_state, validate_data
 from attnknn import editing
 from attnknn._atomic import all_or_nothing
 from attnknn._validation import (
+    Limits,
     check_at_least,
     check_choice,
     check_flag,
     check_labels,
+    check_limits,
     is_plain,
 )
 from attnknn.errors import InvalidInputError, InvalidSettingError
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 
 MAX_NEIGHBORS = 64
 MAX_NEIGHBORS_IF_TRAINED = 1024
-SPARSE_ENCODERS = ("identity", "svd")
+SPARSE_ENCODERS = ("auto", "identity", "scaled", "svd")
 MAX_DENSE_COLUMNS = 1024  # of sparse rows; wider ones are reduced
 
 
@@ -65,9 +67,12 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     n_neighbors : int or 'auto', default='auto'
         Maximum number of neighbors. Distance attention chooses by leave-one-out how many it uses
         (`n_neighbors_`). 'auto' is 64, and 1,024 for an encoder that is trained.
-    encoder : str, transformer or callable, default='identity'
-        How rows become embeddings: 'identity' takes numeric rows unchanged (sparse ones of more
-        than 1,024 columns are reduced as by 'svd'), 'svd' reduces wide rows, sparse or dense, to
+    encoder : str, transformer or callable, default='auto'
+        How rows become embeddings. 'auto' follows the rows: numeric columns are taken as they are
+        or scaled, whichever predicts left-out rows better; tables with categories or missing
+        values are encoded as by 'tabular', texts by 'tfidf', arrays of images by 'image'.
+        'identity' takes numeric rows unchanged (sparse ones of more than 1,024 columns are reduced
+        as by 'svd'), 'scaled' scales numeric columns, 'svd' reduces wide rows, sparse or dense, to
         256 columns, 'tabular' scales numbers and encodes categories, 'learned-tabular' trains an
         embedding of tables, 'tfidf' and 'text' take a column of texts, 'image' trains on images.
         Also any scikit-learn transformer or function.
@@ -76,10 +81,11 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     metric : {'euclidean', 'cosine', 'inner_product'}, default='euclidean'
         Distance or similarity by which the nearest entries are found.
     attention : str or Attention, default='auto'
-        How neighbors are weighted. 'auto' learns the weights and keeps them only if they are
-        better on held-out rows. Also 'uniform', 'distance', 'power', 'learned', 'k-ensemble',
-        'adaptive', 'forest' (votes of trees), 'projection' (of a linear classifier's scores),
-        'mixture' (of several), or an attention object.
+        How the entries that vote are found and weighted. 'auto' fits several attentions, compares
+        them by leave-one-out, and uses the best one or a mixture; `fit_report_` lists them. Also
+        'uniform', 'distance', 'power', 'learned', 'k-ensemble', 'adaptive', 'forest' (votes of
+        trees), 'projection' (in the space of a linear classifier's scores), 'boosting' (of
+        boosted trees' scores), 'mixture' (of several), or an attention object.
     calibration : {'auto', 'scores'} or None, default='auto'
         'auto' fits three things by leave-one-out: the temperature of the weights, the score of the
         prior, and the exponent γ of the probability map (p ∝ vote share^γ). 'scores' fits the first
@@ -87,6 +93,10 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     label_noise : {'auto', 'symmetric', 'by_class'} or None, default='auto'
         'auto' models wrong labels if the data show them, 'symmetric' and 'by_class' always. None
         gives the probability of the observed label, not of the true one.
+    budget : float or None, default=None
+        Seconds that the choice of an attention may take, about. Candidates that would take longer
+        are not tried, so that the choice depends on the speed of the machine. None tries those
+        that take at most about a minute each by their estimate, on any machine.
     value_head : bool, default=False
         Train a network that answers instead of the vote. `explain` then shows its inputs, which
         are not the exact evidence of the answer.
@@ -139,12 +149,13 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         self,
         n_neighbors: int | str = "auto",
         *,
-        encoder: Any = "identity",
+        encoder: Any = "auto",
         memory: Any = "auto",
         metric: str = "euclidean",
         attention: Any = "auto",
         calibration: str | None = "auto",
         label_noise: str | None = "auto",
+        budget: float | None = None,
         value_head: bool = False,
         random_state: Any = None,
         device: str = "auto",
@@ -157,6 +168,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         self.attention = attention
         self.calibration = calibration
         self.label_noise = label_noise
+        self.budget = budget
         self.value_head = value_head
         self.random_state = random_state
         self.device = device
@@ -784,6 +796,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = isinstance(self.encoder, str) and self.encoder in SPARSE_ENCODERS
+        tags.input_tags.allow_nan = _is_auto(self.encoder)
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -811,6 +824,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             check_at_least("n_neighbors", self.n_neighbors, 1)
         check_choice("calibration", self.calibration, ["auto", "scores", None])
         check_choice("label_noise", self.label_noise, ["auto", "symmetric", "by_class", None])
+        check_limits(self, {"budget": Limits(above=0, may_be_none=True)})
         check_flag("value_head", self.value_head)
         check_choice("device", self.device, ["auto", "cpu", "cuda", "mps"])
 
@@ -842,24 +856,51 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         self, X: Any, labels: NDArray[Any], classes: NDArray[Any], groups: ArrayLike | None
     ) -> tuple[Encoder, NDArray[Any], Booleans | None]:
         """A fitted encoder, the embeddings and, if it was trained, the held-out rows."""
-        from attnknn.encoders import IdentityEncoder, SvdEncoder, make_encoder
+        from attnknn.encoders import IdentityEncoder, NumericEncoder, SvdEncoder, make_encoder
         from attnknn.encoders.base import refuse_sparse
+        from attnknn.fitting.encoders import default_encoder
 
         self.__dict__.pop("encoder_training_", None)
-        encoder: Any = make_encoder(self.encoder)
+        encoder: Any = self.encoder
+        self._encoder_words = "requested"
+        if _is_auto(encoder):
+            encoder, self._encoder_words = default_encoder(X)
+        encoder = make_encoder(encoder)
         refuse_sparse(X, encoder)
         if isinstance(encoder, IdentityEncoder) and issparse(X) and X.shape[1] > MAX_DENSE_COLUMNS:
             encoder = SvdEncoder()
         if encoder.is_trained:
             return self._train_encoder(encoder, X, labels, classes, groups)
-        if isinstance(encoder, IdentityEncoder):
+        if isinstance(encoder, NumericEncoder):
             rows = encoder.validated(X, self, reset=True)
-            return encoder.fit(rows), rows, None
+            if _is_auto(self.encoder):
+                encoder = self._choose_scale(rows, labels, classes, groups)
+            encoder.fit_rows(rows, getattr(self, "feature_names_in_", None))
+            return encoder, encoder.encode_rows(rows), None
         validate_data(self, X, reset=True, skip_check_array=True)
         encoder = encoder.fit(X, labels)
         if hasattr(encoder, "n_features_in_"):  # a list of texts has no width of its own
             self.n_features_in_ = encoder.n_features_in_
         return encoder, encoder.transform(X), None
+
+    def _choose_scale(
+        self,
+        rows: NDArray[Any],
+        labels: NDArray[Any],
+        classes: NDArray[Any],
+        groups: ArrayLike | None,
+    ) -> Encoder:
+        """Numeric columns as they are or scaled, whichever predicts left-out rows better."""
+        from attnknn.encoders import IdentityEncoder
+        from attnknn.fitting.encoders import choose_scale
+
+        if self.metric != "euclidean" or len(rows) != len(labels):
+            return IdentityEncoder()
+        codes = np.searchsorted(classes, labels)
+        encoder, self._encoder_words = choose_scale(
+            rows, codes, group_codes(groups, len(labels)), self._seed()
+        )
+        return encoder
 
     def _train_encoder(
         self,
@@ -891,10 +932,10 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         self, encoder: Encoder, embeddings: NDArray[Any], ids: ArrayLike | None
     ) -> None:
         """Only where a column of the embeddings is one of the rows."""
-        from attnknn.encoders import IdentityEncoder, TableEncoder
+        from attnknn.encoders import NumericEncoder, TableEncoder
         from attnknn.fitting.outliers import warn_of_outliers
 
-        if isinstance(encoder, IdentityEncoder):
+        if isinstance(encoder, NumericEncoder):
             names = getattr(self, "feature_names_in_", None)
         elif isinstance(encoder, TableEncoder):
             names = encoder.get_feature_names_out()
@@ -909,18 +950,23 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     ) -> FittedModel:
         from attnknn.fitting.fitting import FitSettings, fit_model
 
-        n_neighbors = self.n_neighbors
+        of_scores = n_neighbors = self.n_neighbors
         if n_neighbors == "auto":
-            n_neighbors = MAX_NEIGHBORS_IF_TRAINED if encoder.is_trained else MAX_NEIGHBORS
+            of_scores = MAX_NEIGHBORS_IF_TRAINED
+            n_neighbors = of_scores if encoder.is_trained else MAX_NEIGHBORS
         settings = FitSettings(
             n_neighbors=int(n_neighbors),
+            n_neighbors_of_scores=int(of_scores),
             calibration=self.calibration,  # type: ignore[arg-type]
             label_noise=self.label_noise,  # type: ignore[arg-type]
             random_state=self._seed(),
             verbose=self.verbose,
             value_head=self.value_head,
+            budget=self.budget,
         )
         model = fit_model(encoder, memory, classes, self.attention, settings, held_out)
+        words = self.__dict__.pop("_encoder_words", "kept")  # by `refit`
+        model = replace(model, report=replace(model.report, encoder=f"{encoder.name}: {words}"))
         if self.verbose > 1:
             from rich.console import Console
 
@@ -944,11 +990,13 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _embeddings(self, model: FittedModel, X: Any) -> NDArray[Any]:
-        from attnknn.encoders import IdentityEncoder
+        from attnknn.encoders import NumericEncoder
         from attnknn.encoders.base import refuse_sparse
 
-        if isinstance(model.encoder, IdentityEncoder):  # it would only check the rows once more
-            return X if is_plain(X, self) else model.encoder.validated(X, self, reset=False)
+        encoder = model.encoder
+        if isinstance(encoder, NumericEncoder):  # it would only check the rows once more
+            rows = X if is_plain(X, self) else encoder.validated(X, self, reset=False)
+            return encoder.encode_rows(rows)
         refuse_sparse(X, model.encoder)
         model.check_room_for(X)
         return model.encoder.transform(X)
@@ -957,6 +1005,10 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         if model.encoder.has_views:
             return model.queries(X)
         return model.memory.prepare(self._embeddings(model, X))
+
+
+def _is_auto(encoder: Any) -> bool:
+    return isinstance(encoder, str) and encoder == "auto"
 
 
 def _payloads(payloads: Any, X: Any) -> Any:

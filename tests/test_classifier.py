@@ -43,7 +43,7 @@ EXPECTED_FAILURES = {
 
 
 @parametrize_with_checks(
-    [AttnKNNClassifier(n_neighbors=8)], expected_failed_checks=lambda _: EXPECTED_FAILURES
+    [AttnKNNClassifier(n_neighbors=8, attention="distance")], expected_failed_checks=lambda _: EXPECTED_FAILURES
 )
 def test_the_classifier_passes_every_check_of_scikit_learn(estimator, check):
     check(estimator)
@@ -85,7 +85,9 @@ def test_uniform_attention_is_the_nearest_neighbor_vote_of_scikit_learn(data, me
         distances, _ = peer.kneighbors(X[test], k + 1)
         is_clear = distances[:, k] - distances[:, k - 1] > 1e-6
         assert is_clear.mean() > 0.5
-        ours = AttnKNNClassifier(k, attention="uniform", memory=memory, metric=metric)
+        ours = AttnKNNClassifier(
+            k, encoder="identity", attention="uniform", memory=memory, metric=metric
+        )
         found = ours.fit(X[train], y[train]).predict_proba(X[test])
         assert np.allclose(found[is_clear], peer.predict_proba(X[test])[is_clear], atol=1e-12)
         assert (ours.predict(X[test]) == peer.predict(X[test]))[is_clear].all()
@@ -215,20 +217,18 @@ def test_rows_of_one_group_do_not_vote_for_each_other(rng):
 
 def test_the_learned_attention_must_be_better_to_be_kept(rng):
     X, y = rng.normal(size=(320, 4)), rng.integers(0, 2, 320)
-    clf = AttnKNNClassifier(16, random_state=0).fit(X, y)
+    clf = AttnKNNClassifier(16, random_state=0, value_head=True).fit(X, y)
     assert isinstance(clf.attention_, DistanceAttention)
     assert "log-loss on 48 held-out rows is" in clf.fit_report_.reason
-    assert clf.held_out_.all()
 
 
 def test_the_learned_attention_is_kept_where_it_helps(rng):
     X = rng.normal(size=(600, 12))
     X[:, 1:] *= 3.0  # what does not matter lies far apart
     y = (X[:, 0] > 0).astype(int)
-    clf = AttnKNNClassifier(16, random_state=0).fit(X, y)
+    clf = AttnKNNClassifier(16, encoder="identity", random_state=0, value_head=True).fit(X, y)
     assert isinstance(clf.attention_, LearnedAttention)
     assert clf.fit_report_.reason.startswith("significantly better, log-loss")
-    assert (~clf.held_out_).sum() == 510
 
 
 def test_the_report_states_effective_neighbors_and_the_oracle():
@@ -454,7 +454,7 @@ def test_labels_that_cannot_be_used_are_refused(labels, message):
 def test_sample_weight_two_counts_like_two_copies(attention):
     X, y = blobs(30)
     made = DistanceAttention(1.0, -3.0) if attention == "distance" else UniformAttention()
-    settings = {"attention": made, "calibration": None}
+    settings = {"encoder": "identity", "attention": made, "calibration": None}
     heavy = AttnKNNClassifier(30, **settings).fit(X, y, sample_weight=[2.0] + [1.0] * 29)
     twice = AttnKNNClassifier(31, **settings).fit(np.vstack([X, X[:1]]), np.append(y, y[0]))
     for one, two in zip(heavy.explain(X), twice.explain(X), strict=True):
@@ -476,7 +476,8 @@ def noisy_blobs():
 @cache
 def plain_answers(attention):
     X, y = noisy_blobs()
-    return AttnKNNClassifier(16, attention=attention, random_state=0).fit(X, y).predict_proba(X)
+    clf = AttnKNNClassifier(16, encoder="identity", attention=attention, random_state=0)
+    return clf.fit(X, y).predict_proba(X)
 
 
 @pytest.mark.parametrize(
@@ -496,7 +497,8 @@ def plain_answers(attention):
 def test_every_setting_of_the_classifier_moves_the_answer(settings):
     X, y = noisy_blobs()
     attention = settings["attention"] if "random_state" in settings else "distance"
-    clf = AttnKNNClassifier(16, attention=attention, random_state=0).set_params(**settings)
+    clf = AttnKNNClassifier(16, encoder="identity", attention=attention, random_state=0)
+    clf.set_params(**settings)
     moved = clf.fit(X, y).predict_proba(X)
     assert np.abs(plain_answers(attention) - moved).max() > 1e-6
 

@@ -154,9 +154,9 @@ def test_a_row_is_never_its_own_neighbor_leave_one_out_nor_is_its_group(table, k
 def test_sample_weight_two_is_two_copies_in_the_same_place(table):
     made = DistanceAttention(1.0, -3.0)
     n = len(table.y)
-    heavy = AttnKNNClassifier(n, attention=made, calibration=None)
+    heavy = AttnKNNClassifier(n, encoder="identity", attention=made, calibration=None)
     heavy.fit(table.X, table.y, sample_weight=np.r_[2.0, np.ones(n - 1)])
-    twice = AttnKNNClassifier(n + 1, attention=made, calibration=None)
+    twice = AttnKNNClassifier(n + 1, encoder="identity", attention=made, calibration=None)
     twice.fit(np.vstack([table.X, table.X[:1]]), np.append(table.y, table.y[0]))
     for one, two in zip(heavy.explain(table.queries), twice.explain(table.queries), strict=True):
         say = two.weights[np.isin(two.ids, [0, n])].sum()

@@ -18,6 +18,8 @@ from typing import cast
 from sklearn.base import clone
 
 from attnknn.attention.base import Attention, Head, NeighborBatch, Scores
+from attnknn.attention.block import BlockAttention
+from attnknn.attention.boosting import BoostingAttention
 from attnknn.attention.direct import DirectAttention
 from attnknn.attention.distance import DistanceAttention, PowerDistanceAttention, UniformAttention
 from attnknn.attention.forest import ForestAttention
@@ -32,6 +34,8 @@ from attnknn.registry import find
 __all__ = [
     "AdaptiveAttention",
     "Attention",
+    "BlockAttention",
+    "BoostingAttention",
     "DirectAttention",
     "DistanceAttention",
     "ForestAttention",

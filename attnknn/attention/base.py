@@ -259,6 +259,7 @@ class Head(ABC, BaseEstimator):
 
     registered_name: ClassVar[str]
     options: ClassVar[tuple[Option, ...]] = ()
+    fitted_by: ClassVar[Literal["nothing", "scalars", "training", "entries"]]
     temperature_: float = 1.0
     prior_score_: float = 0.0
     needs_trust: bool = False
@@ -371,7 +372,7 @@ class Attention(Head):
     ['b']
     """
 
-    fitted_by: ClassVar[Literal["nothing", "scalars", "training"]] = "scalars"
+    fitted_by: ClassVar[Literal["nothing", "scalars", "training", "entries"]] = "scalars"
     chooses_n_neighbors: ClassVar[bool] = True
 
     @abstractmethod

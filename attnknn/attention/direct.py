@@ -25,11 +25,15 @@ class DirectFit(Protocol):
 
     memory: Memory
     random_state: int
+    blocks: dict[str, tuple[int, int]]  # first and last column + 1 of each block of the embeddings
 
-    def fit_head(self, head: Head, memory: Memory | None = None) -> int:
+    def fit_head(
+        self, head: Head, memory: Memory | None = None, *, are_scores: bool = False
+    ) -> int:
         """Fit another attention to the entries; returns the number of neighbors it uses.
 
-        `memory` holds the same entries in another space; None is the given one.
+        `memory` holds the same entries in another space; None is the given one. `are_scores` says
+        that this is the space of a classifier's scores, in which more neighbors may vote.
         """
 
     def fit_mixing(
@@ -54,6 +58,8 @@ class DirectAttention(Head):
     >>> issubclass(ForestAttention, DirectAttention)
     True
     """
+
+    fitted_by = "entries"
 
     @abstractmethod
     def fit_entries(self, problem: DirectFit) -> None:

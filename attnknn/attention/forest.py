@@ -256,12 +256,7 @@ class ForestAttention(DirectAttention):
     def state(self) -> tuple[dict[str, Any], Tensors]:
         import torch
 
-        arrays = {
-            "feature": self.trees_.feature,
-            "threshold": self.trees_.threshold,
-            "child": self.trees_.child,
-            "roots": self.trees_.roots,
-        }
+        arrays = self.trees_.arrays()
         tensors = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
         return {"seed": self.seed_}, tensors
 
@@ -273,22 +268,10 @@ class ForestAttention(DirectAttention):
         n_classes: int,  # noqa: ARG002
     ) -> None:
         self.seed_ = fitted_fields(stored).integer("seed")
-        self.trees_ = Trees.checked(*_arrays(tensors), dim)
+        self.trees_ = Trees.from_tensors(tensors, dim)
 
     def _voters(
         self, model: FittedModel, queries: NDArray[np.float32], reached: sparse.csr_array
     ) -> Voters:
         weights = self._leaves(model).weights(reached) * (1.0 - self.prior_weight)
         return padded_voters(model.memory, queries, sparse.csr_array(weights))
-
-
-def _arrays(tensors: Tensors) -> tuple[Nodes, NDArray[np.float32], Nodes, Nodes]:
-    from attnknn.errors import ModelFolderError
-
-    found = {name: tensor.numpy() for name, tensor in tensors.items()}
-    expected = {"feature": "<i4", "threshold": "<f4", "child": "<i4", "roots": "<i4"}
-    if {name: array.dtype.str for name, array in found.items()} != expected or any(
-        array.ndim != 1 for array in found.values()
-    ):
-        raise ModelFolderError("The stored trees must be four arrays of nodes.")
-    return found["feature"], found["threshold"], found["child"], found["roots"]

@@ -91,7 +91,8 @@ class ProjectionAttention(SpaceAttention):
             self.n_folds,
         )
         self.map_, self.inner_ = LinearMaps(maps), DistanceAttention()
-        self.n_neighbors_ = problem.fit_head(self.inner_, self.mapped(problem.memory))
+        memory = self.mapped(problem.memory)
+        self.n_neighbors_ = problem.fit_head(self.inner_, memory, are_scores=True)
 
     def state(self) -> tuple[dict[str, Any], Tensors]:
         import torch

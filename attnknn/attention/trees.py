@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnknn._stored import Tensors
 from attnknn.errors import ModelFolderError
 from attnknn.records import Floats, Integers
 
 Kind = Literal["random_forest", "extra_trees"]
 Nodes = NDArray[np.int32]
+Arranged = tuple[Nodes, NDArray[np.float32], Nodes]
 LEAF = -1
 PAIRS_AT_ONCE = 1 << 21  # of rows and trees that are walked together
 SMALL = 200_000  # counted rows over all trees below which threads cost more than they save
@@ -42,9 +44,19 @@ class Trees:
 
     def leaves(self, X: NDArray[np.float32]) -> Nodes:
         """Number of the leaf (B, T) that each row reaches in each tree."""
+        found = [np.zeros((0, len(self)), dtype=np.int32)]
+        return np.concatenate([*found, *(leaf for _, leaf in self.blocks_of_leaves(X))])
+
+    def blocks_of_leaves(self, X: NDArray[np.float32]) -> Iterator[tuple[slice, Nodes]]:
+        """Blocks of rows, with the number of the leaf (b, T) that each reaches in each tree."""
         step = max(1, PAIRS_AT_ONCE // max(1, len(self)))
-        blocks = [self._walk(X[start : start + step]) for start in range(0, len(X), step)]
-        return np.concatenate(blocks) if blocks else np.zeros((0, len(self)), dtype=np.int32)
+        for start in range(0, len(X), step):
+            rows = slice(start, start + step)
+            yield rows, self._walk(X[rows])
+
+    def part(self, start: int, stop: int) -> Trees:
+        """Some of the trees; leaves keep their numbers."""
+        return Trees(self.feature, self.threshold, self.child, self.roots[start:stop])
 
     def _walk(self, X: NDArray[np.float32]) -> Nodes:
         """All rows go down all trees together, level by level."""
@@ -66,13 +78,37 @@ class Trees:
     @classmethod
     def joined(cls, grown: Sequence[Any]) -> Trees:
         """The arrays of fitted scikit-learn trees; None is a tree that is a single leaf."""
-        parts = [_nodes_of(tree) for tree in grown]
+        return cls.of_nodes([_nodes_of(tree) for tree in grown])
+
+    @classmethod
+    def of_nodes(cls, parts: Sequence[Arranged]) -> Trees:
+        """Trees from the features, thresholds and first children of their nodes."""
         sizes = [len(feature) for feature, _, _ in parts]
         roots = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
         feature = np.concatenate([part[0] for part in parts])
         threshold = np.concatenate([part[1] for part in parts])
         child = np.concatenate([part[2] + root for part, root in zip(parts, roots, strict=True)])
         return cls(feature, threshold, _with_leaf_numbers(feature, child), roots)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays by name, for a model folder."""
+        return {
+            "feature": self.feature,
+            "threshold": self.threshold,
+            "child": self.child,
+            "roots": self.roots,
+        }
+
+    @classmethod
+    def from_tensors(cls, tensors: Tensors, dim: int) -> Trees:
+        """Trees from the tensors of a model folder, which may be damaged."""
+        expected = {"feature": "<i4", "threshold": "<f4", "child": "<i4", "roots": "<i4"}
+        found = {name: tensors[name].numpy() for name in expected if name in tensors}
+        if {name: array.dtype.str for name, array in found.items()} != expected or any(
+            array.ndim != 1 for array in found.values()
+        ):
+            raise ModelFolderError("The stored trees must be four arrays of nodes.")
+        return cls.checked(**found, dim=dim)
 
     @classmethod
     def checked(
@@ -104,21 +140,34 @@ def _with_leaf_numbers(feature: Nodes, child: Nodes) -> Nodes:
     return np.where(is_leaf, np.cumsum(is_leaf) - 1, child).astype(np.int32)
 
 
-def _nodes_of(tree: Any) -> tuple[Nodes, NDArray[np.float32], Nodes]:
+def _nodes_of(tree: Any) -> Arranged:
     """Feature, threshold and first child of the nodes of a tree, siblings moved together."""
     if tree is None:
         return np.array([LEAF], np.int32), np.zeros(1, np.float32), np.zeros(1, np.int32)
     nodes = tree.tree_
     inner = np.flatnonzero(nodes.children_left >= 0)
-    place = np.zeros(nodes.node_count, dtype=np.int64)  # scikit-learn lists parents first
-    place[nodes.children_left[inner]] = 1 + 2 * np.arange(len(inner))
-    place[nodes.children_right[inner]] = 2 + 2 * np.arange(len(inner))
-    feature = np.full(nodes.node_count, LEAF, dtype=np.int32)
-    threshold = np.zeros(nodes.node_count, dtype=np.float32)
-    child = np.zeros(nodes.node_count, dtype=np.int32)
-    feature[place[inner]] = nodes.feature[inner]
-    threshold[place[inner]] = _rounded_down(nodes.threshold[inner])
-    child[place[inner]] = place[nodes.children_left[inner]]
+    place = siblings_together(inner, nodes.children_left, nodes.children_right)
+    return arranged(inner, place, nodes.feature, nodes.threshold, nodes.children_left)
+
+
+def siblings_together(inner: Integers, left: Integers, right: Integers) -> Integers:
+    """The place (n,) of each node if siblings are adjacent; parents must come first."""
+    place = np.zeros(len(left), dtype=np.int64)
+    place[left[inner]] = 1 + 2 * np.arange(len(inner))
+    place[right[inner]] = 2 + 2 * np.arange(len(inner))
+    return place
+
+
+def arranged(
+    inner: Integers, place: Integers, features: Any, thresholds: Any, left: Any
+) -> Arranged:
+    """Feature, threshold and first child of the nodes at their places; `inner` are no leaves."""
+    feature = np.full(len(place), LEAF, dtype=np.int32)
+    threshold = np.zeros(len(place), dtype=np.float32)
+    child = np.zeros(len(place), dtype=np.int32)
+    feature[place[inner]] = features[inner]
+    threshold[place[inner]] = _rounded_down(thresholds[inner])
+    child[place[inner]] = place[left[inner]]
     return feature, threshold, child
 
 

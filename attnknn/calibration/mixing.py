@@ -11,6 +11,7 @@ from attnknn.calibration.likelihood import PENALTY
 from attnknn.calibration.probability_map import TINY
 from attnknn.records import Floats, Integers
 
+PULL = 0.2  # to equal weights: they have the prior distribution Dirichlet(1 + PULL)
 MIN_MIXING = 0.01  # a vote with a smaller weight is left out
 
 
@@ -18,8 +19,8 @@ def fit_mixing(shares: Sequence[Floats], own: Integers, prior: Floats) -> Floats
     """Weights (H,) of votes in their mixture that maximize the likelihood of the own labels.
 
     The probability map, the weight of the prior and symmetric label noise are fitted along, since
-    votes that are underconfident by themselves may be right together. A penalty worth one row
-    pulls the weights together.
+    votes that are underconfident by themselves may be right together. A weak Dirichlet prior
+    pulls the weights to equal ones.
 
     Parameters
     ----------
@@ -67,9 +68,11 @@ def _loss(values: Floats, votes: Floats, own: Integers) -> tuple[float, Floats]:
     by_logit = mixing * (by_mixing - mixing @ by_mixing)
     by_level = -(((1 - right) / others - right) / observed).sum() * most * level * (1 - level)
     gradient = np.array([*by_logit, exponent * (by_power * logs).sum(), by_level])
-    pull = np.array([*np.full(n_votes - 1, PENALTY), 0.0, PENALTY, 0.0]) * values
-    loss = -np.log(observed).sum() + 0.5 * (pull * values).sum()
-    return float(loss) / n_rows, (gradient + pull) / n_rows
+    heads = _softmax(values[: n_votes - 1])
+    gradient[: n_votes - 1] -= PULL * (1.0 - len(heads) * heads)
+    gradient[-2] += PENALTY * values[-2]
+    loss = -np.log(observed).sum() - PULL * np.log(heads).sum() + 0.5 * PENALTY * values[-2] ** 2
+    return float(loss) / n_rows, gradient / n_rows
 
 
 def _softmax(values: Floats) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,6 +117,11 @@ class FitCommand(Command):
         is_flag=True,
         help="Combine the neighbors by a small trained network instead of a weighted vote.",
     ),
+    option(
+        "--budget",
+        type=click.FloatRange(0, min_open=True),
+        help="Seconds that the choice of an attention may take, about.",
+    ),
     option("--seed", type=COUNT, default=0, parameter="random_state", help="Random seed."),
 )
 @section(
@@ -141,11 +147,11 @@ def fit(
     """Fit a model on labeled rows and save it.
 
     TRAIN is a table (CSV, Parquet), an NPZ file with vectors or images (X, y), or a folder of
-    images with a subfolder for each class. The encoder is chosen by the type of file: images, and
-    tables of 300 rows or more, get an embedding trained on the labels; smaller tables are scaled
-    and one-hot encoded; texts (--text) are compared by TF-IDF or by a --text-model; vectors are
-    used as they are. Attention, number of neighbors and calibration are chosen by leave-one-out
-    predictions and reported.
+    images with a subfolder for each class. The encoder is chosen by the type of file: images get
+    an embedding trained on the labels; categories of tables are one-hot encoded, and numbers are
+    scaled if that is better; texts (--text) are compared by TF-IDF or by a --text-model. Encoder,
+    attention, number of neighbors and calibration are chosen by leave-one-out predictions and
+    reported.
     """
     from attnknn.cli.model_parts import EncoderRequest, given_options
     from attnknn.cli.output import check_out, progress
@@ -165,11 +171,12 @@ def fit(
         rows = read_training_rows(source, roles, allow_missing=request.allows_missing)
     if not many_classes:
         refuse_regression_target(rows.y, roles.target)
-    choice = request.choose(len(rows.y))
+    choice = request.choose()
     _check_curves(options["curves"], choice)
     echo(f"{'rows':<17} {len(rows.y):,} from {source.path}, target {roles.target!r}")
-    echo(f"{'encoder':<17} {choice.name}: {choice.reason}")
-    if request.kind == "table" and getattr(choice.cls, "allows_missing", False):
+    if choice.cls is not None:
+        echo(f"{'encoder':<17} {choice.name}: {choice.reason}")
+    if request.kind == "table" and getattr(choice.cls, "allows_missing", True):
         _report_columns(source, rows, roles)
     with progress(f"Fitting {len(rows.y):,} rows"):
         exit_code = _fit_and_save(rows, roles, choice.encoder, model, options)
@@ -218,6 +225,7 @@ def _fit_and_save(
         metric=options["metric"],
         calibration=none_or["calibration"],
         label_noise=none_or["label_noise"],
+        budget=options["budget"],
         value_head=options["value_head"],
         random_state=options["seed"],
         verbose=int(options["verbose"] or sys.stderr.isatty()),
@@ -237,7 +245,10 @@ def _fit_and_save(
     names = ", ".join(map(str, classifier.classes_[:8]))
     more = f", … ({len(classifier.classes_)} in all)" if len(classifier.classes_) > 8 else ""
     echo(f"{'classes':<17} {names}{more}")
-    echo_block(str(classifier.fit_report_))
+    report = classifier.fit_report_
+    if classifier.encoder != "auto":  # printed before the fit
+        report = replace(report, encoder="")
+    echo_block(str(report))
     return 0 if signals is None or not signals.received else signals.exit_code
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from attnknn.cli.rows import Source
 
 DESCRIPTIONS = {"table": "a table", "vectors": "vectors", "texts": "texts", "images": "images"}
-DEFAULTS = {"vectors": "identity", "texts": "tfidf", "images": "image"}
+DEFAULTS = {"table": "auto", "vectors": "auto", "texts": "tfidf", "images": "image"}
 SECTIONS: dict[Kind, str] = {
     "encoder": "Encoder",
     "attention": "Attention and calibration",
@@ -30,14 +30,16 @@ SECTIONS: dict[Kind, str] = {
 HELP: dict[Kind, str] = {
     "encoder": "How rows become embeddings: identity (vectors as they are), image (trained "
     "network), tabular (scaling and one-hot encoding), learned-tabular (embedding trained on "
-    "the labels), svd (truncated SVD of wide vectors), text (sentence-transformers model), tfidf "
-    "(words and parts of words). auto follows the type of file.",
+    "the labels), scaled (numbers of mean 0 and variance 1), svd (truncated SVD of wide vectors), "
+    "text (sentence-transformers model), tfidf (words and parts of words). auto follows the rows; "
+    "numbers are scaled if that predicts left-out rows better.",
     "attention": "How neighbors are weighted: uniform (equal votes), distance (more weight to "
     "nearer neighbors), power (as distance, with a fitted kernel shape), k-ensemble (mean over "
     "several numbers of neighbors), adaptive (number of neighbors chosen for each row), learned "
     "(trained query-key attention), forest (rows in the same leaves of a random forest), "
-    "projection (distance of the class scores of a logistic regression), mixture (distance and "
-    "forest together). auto chooses between distance and learned.",
+    "projection (distance of the class scores of a logistic regression), boosting (distance of "
+    "the class scores of boosted trees), mixture (distance and forest together). auto compares "
+    "several by leave-one-out, and uses the best one or a mixture.",
     "memory": "Library used for neighbor search.",
 }
 
@@ -130,7 +132,7 @@ class EncoderChoice:
 
     encoder: Any
     name: str
-    cls: type[Any]
+    cls: type[Any] | None  # None if the classifier chooses
     reason: str
 
 
@@ -168,8 +170,7 @@ class EncoderRequest:
                 raise click.UsageError(
                     f"{flag} is for {' or '.join(sorted(readers))}; {path} holds {holds}."
                 )
-        if self.name != "auto" or self.kind != "table":
-            self.choose(n_rows=0)  # checks the values of the options
+        self.choose()  # checks the values of the options
 
     @property
     def allows_missing(self) -> bool:
@@ -178,34 +179,22 @@ class EncoderRequest:
             return self.kind != "vectors"
         return bool(getattr(registered("encoder")[self.name], "allows_missing", False))
 
-    def choose(self, n_rows: int) -> EncoderChoice:
-        """The requested encoder, or the default for this kind of rows and their number."""
+    def choose(self) -> EncoderChoice:
+        """The requested encoder, or the default for this kind of rows."""
         name, reason = self.name, "requested"
         if name == "auto":
-            name, reason = self._default(n_rows)
+            name, reason = self._default()
         encoder = make_part("encoder", name, self.given)
-        return EncoderChoice(encoder, name, registered("encoder")[name], reason)
+        return EncoderChoice(encoder, name, registered("encoder").get(name), reason)
 
-    def _default(self, n_rows: int) -> tuple[str, str]:
-        from attnknn.fitting.fitting import MIN_ROWS_TO_LEARN
-
-        if self.kind == "table":
-            if n_rows < MIN_ROWS_TO_LEARN:
-                return "tabular", (
-                    "numbers are scaled, categories one-hot encoded (table below "
-                    f"{MIN_ROWS_TO_LEARN} rows)"
-                )
-            return "learned-tabular", (
-                f"embedding trained on the labels (table of {MIN_ROWS_TO_LEARN} rows or more)"
-            )
+    def _default(self) -> tuple[str, str]:
         reasons = {
-            "vectors": "vectors are used as they are",
             "texts": "TF-IDF of words and parts of words; --text-model compares meanings",
             "images": f"embedding trained on the labels, {self.given.get('--network', 'resnet9')}",
         }
-        if self.kind == "texts" and self.given:
-            classes = registered("encoder")
+        classes = registered("encoder")
+        if self.given and self.kind != "images":
             for name, cls in classes.items():
-                if "texts" in accepts(cls) and set(self.given) <= _flags_of(cls):
-                    return name, f"embeddings of {self.given.get('--text-model', name)}"
-        return DEFAULTS[self.kind], reasons[self.kind]
+                if self.kind in accepts(cls) and set(self.given) <= _flags_of(cls):
+                    return name, f"it has the option {', '.join(self.given)}"
+        return DEFAULTS[self.kind], reasons.get(self.kind, "")

@@ -4,6 +4,7 @@
 name               class                                                    rows
 ================== ======================================================== ========================
 identity           `IdentityEncoder`: vectors as they are                   vectors, numeric tables
+scaled             `ScaledEncoder`: columns of mean 0 and variance 1        vectors, numeric tables
 tabular            `TableEncoder`: scaled numbers, one-hot categories       tables
 learned-tabular    `LearnedTableEncoder`: a network trained for the vote    tables of 300+ rows
 svd                `SvdEncoder`: wide rows on their main axes               vectors, sparse rows
@@ -19,7 +20,7 @@ image              `ImageEncoder`: a network trained for the vote           imag
 from __future__ import annotations
 
 from attnknn.encoders.base import Encoder, WrappedEncoder, encoder_from_settings, make_encoder
-from attnknn.encoders.identity import IdentityEncoder
+from attnknn.encoders.identity import IdentityEncoder, NumericEncoder, ScaledEncoder
 from attnknn.encoders.image import ImageEncoder
 from attnknn.encoders.learned_table import LearnedTableEncoder
 from attnknn.encoders.svd import SvdEncoder
@@ -33,6 +34,8 @@ __all__ = [
     "IdentityEncoder",
     "ImageEncoder",
     "LearnedTableEncoder",
+    "NumericEncoder",
+    "ScaledEncoder",
     "SvdEncoder",
     "TableEncoder",
     "TextEncoder",

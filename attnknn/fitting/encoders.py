@@ -1,4 +1,4 @@
-"""Training of encoders that learn from labels, on all rows but the held-out ones."""
+"""The choice of an encoder, and the training of those that learn from labels."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
-from attnknn.encoders import Encoder
+from attnknn.encoders import Encoder, IdentityEncoder, NumericEncoder, ScaledEncoder
 from attnknn.errors import InvalidInputError
 from attnknn.fitting.holdout import trained_rows
+from attnknn.memory import make_entries, make_memory
 from attnknn.records import Booleans, Integers
 
 if TYPE_CHECKING:
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
 MIN_ROWS = 4  # two to train on, two for validation
 DEFAULT_HOLDOUT = 0.15
+TEXT_ENCODER = "tfidf"
+MIN_ROWS_TO_COMPARE, MAX_ROWS_TO_COMPARE = 20, 5_000
+MAX_NEIGHBORS_TO_COMPARE = 64
 
 
 @dataclass(frozen=True)
@@ -71,3 +76,98 @@ def train_encoder(
     if result is not None and result.was_interrupted:
         warnings.warn("Training was interrupted; the best state so far was kept.", stacklevel=2)
     return EncodedRows(encoder.transform(rows), ~is_trained_on, result)
+
+
+def default_encoder(X: Any) -> tuple[str, str]:
+    """The encoder that takes these rows if the user names none, and the reason.
+
+    >>> default_encoder([[1.0, 2.0]])
+    ('identity', 'rows are numeric')
+    >>> default_encoder(["good", "bad"])
+    ('tfidf', 'rows are texts')
+    """
+    import pandas as pd
+
+    numeric, table = ("identity", "rows are numeric"), ("tabular", "a table of several types")
+    if issparse(X):
+        return numeric
+    if isinstance(X, pd.DataFrame):
+        is_numeric = all(pd.api.types.is_numeric_dtype(dtype) for dtype in X.dtypes)
+        return numeric if is_numeric and not X.isna().to_numpy().any() else table
+    array = np.asarray(X)
+    if array.ndim == 1 and any(isinstance(value, str) for value in array[:100].tolist()):
+        return TEXT_ENCODER, "rows are texts"
+    if array.ndim in (3, 4) and array.dtype.kind in "uif":
+        return "image", "rows are images; the embedding is trained on the labels"
+    if array.ndim != 2 or not _has_texts_or_gaps(array):
+        return numeric  # it says what is wrong with other shapes
+    return table
+
+
+def _has_texts_or_gaps(array: NDArray[Any]) -> bool:
+    """Whether a table holds texts or missing values among its numbers."""
+    import pandas as pd
+
+    if array.dtype.kind == "f":
+        return bool(np.isnan(array).any())
+    if array.dtype != object:
+        return array.dtype.kind in "US"
+    is_text = any(isinstance(value, str) for value in array.ravel().tolist())
+    return is_text or bool(np.asarray(pd.isna(array)).any())
+
+
+def choose_scale(
+    rows: NDArray[Any], codes: Integers, groups: Integers, random_state: int
+) -> tuple[NumericEncoder, str]:
+    """Numeric columns as they are or scaled, by the leave-one-out log-loss of distance attention.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n, n_features)
+        Finite numbers.
+    codes, groups : ndarray of shape (n,)
+        Label codes and groups of the rows; -1 is no group.
+    random_state : int
+        Seed of the sample of rows.
+
+    Returns
+    -------
+    encoder : NumericEncoder
+        The unfitted encoder.
+    words : str
+        The reason.
+    """
+    n_rows, scales = len(rows), rows.std(axis=0, dtype=np.float64)
+    if n_rows < MIN_ROWS_TO_COMPARE or len(np.unique(codes)) < 2:
+        return IdentityEncoder(), "too few rows or classes to compare scales"
+    if rows.shape[1] == 1 or scales.max() <= 1.01 * scales.min():
+        return IdentityEncoder(), "all columns have the same scale"
+    chosen = np.arange(n_rows)
+    if n_rows > MAX_ROWS_TO_COMPARE:
+        generator = np.random.default_rng(random_state)
+        chosen = np.sort(generator.choice(n_rows, MAX_ROWS_TO_COMPARE, replace=False))
+    losses = {}
+    for encoder in (ScaledEncoder(), IdentityEncoder()):
+        embeddings = encoder.fit_rows(rows).encode_rows(rows[chosen])
+        losses[encoder] = _distance_loss(embeddings, codes[chosen], groups[chosen], random_state)
+    scaled, raw = losses.values()
+    words = f"log-loss by distance is {scaled:.4f} of scaled columns and {raw:.4f} of raw ones"
+    return (ScaledEncoder() if scaled <= raw else IdentityEncoder()), words
+
+
+def _distance_loss(
+    embeddings: NDArray[Any], codes: Integers, groups: Integers, random_state: int
+) -> float:
+    """Leave-one-out log-loss of distance attention; infinite if float32 cannot hold distances."""
+    from attnknn.attention import DistanceAttention
+    from attnknn.fitting.fitting import FitSettings, Fitting
+
+    settings = FitSettings(MAX_NEIGHBORS_TO_COMPARE, "auto", None, random_state)
+    memory = make_memory("auto")
+    try:
+        memory.remember(make_entries(embeddings, codes, groups=groups))
+        classes = np.arange(codes.max() + 1)
+        fitting = Fitting(IdentityEncoder(), memory, classes, settings, None)
+        return fitting.by_scalars(DistanceAttention(), "").report.log_loss
+    except InvalidInputError:
+        return np.inf

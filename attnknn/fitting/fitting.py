@@ -18,7 +18,6 @@ from attnknn.attention import (
     Scores,
     make_attention,
 )
-from attnknn.attention.base import Head
 from attnknn.attention.learned import reason_not_to_learn
 from attnknn.calibration import Calibration, CalibrationBatch, CalibrationFit, fit
 from attnknn.calibration.fitting import (
@@ -41,6 +40,7 @@ from attnknn.memory.base import Memory
 from attnknn.model import FittedModel
 from attnknn.records import Booleans, Floats, Integers
 
+MIN_ROWS_TO_MIX = 40
 MIN_ROWS_TO_LEARN = 300  # below, held-out rows are too few to tell whether learning helped
 MAX_ROWS_FOR_TRUST = 200_000
 MAX_NEIGHBORS_TO_LEARN = 128
@@ -63,6 +63,9 @@ class FitSettings:
     random_state: int
     verbose: int = 0
     value_head: bool = False  # whether one is trained after everything else
+    budget: float | None = None  # seconds for the choice of an attention
+    # the largest K in the space of a classifier's scores; None is `n_neighbors`
+    n_neighbors_of_scores: int | None = None
 
 
 def fit_model(
@@ -93,7 +96,7 @@ def fit_model(
     FittedModel
         With a `report`; its memory knows which entries are held out.
     """
-    fitting = _Fitting(encoder, memory, classes, settings, held_out)
+    fitting = Fitting(encoder, memory, classes, settings, held_out)
     fitted = fitting.run(attention)
     if settings.value_head:
         fitted = _with_value_head(fitted, settings)
@@ -103,7 +106,7 @@ def fit_model(
 
 
 @dataclass(frozen=True)
-class _Fit:
+class Fit:
     """A fitted vote, the held-out entries (N,), the report, and trust if the attention uses it."""
 
     model: FittedModel
@@ -112,7 +115,7 @@ class _Fit:
     trust: Trust | None = None
 
 
-def _with_value_head(fitted: _Fit, settings: FitSettings) -> _Fit:
+def _with_value_head(fitted: Fit, settings: FitSettings) -> Fit:
     from attnknn.fitting.value_heads import train_value_head
 
     trained = train_value_head(
@@ -124,10 +127,10 @@ def _with_value_head(fitted: _Fit, settings: FitSettings) -> _Fit:
         verbose=settings.verbose,
     )
     model = replace(fitted.model, value_head=trained.head)
-    return _Fit(model, trained.held_out, replace(fitted.report, value_head=trained.words))
+    return Fit(model, trained.held_out, replace(fitted.report, value_head=trained.words))
 
 
-class _Fitting:
+class Fitting:
     """One run of fitting over one memory."""
 
     def __init__(
@@ -144,16 +147,16 @@ class _Fitting:
         self.generator = np.random.default_rng(settings.random_state)
         self.k = max(1, min(settings.n_neighbors, len(memory)))
 
-    def run(self, attention: str | Attention) -> _Fit:
-        """Fit the attention that was asked for, or the better of two."""
+    def run(self, attention: str | Attention) -> Fit:
+        """Fit the attention that was asked for, or choose one."""
         if isinstance(attention, str) and attention == "auto":
-            return self.by_the_better()
-        made = make_attention(attention)
-        if isinstance(made, DirectAttention):
+            return self.best()
+        made: Any = make_attention(attention)
+        if made.fitted_by == "entries":
             return self.direct(made, "requested")
         return self.searching(made)
 
-    def searching(self, made: Attention) -> _Fit:
+    def searching(self, made: Attention) -> Fit:
         """Fit the attention that was asked for, which weighs the neighbors that are found."""
         made.prepare_fit(self.settings.n_neighbors)
         if made.fitted_by == "training":
@@ -162,7 +165,24 @@ class _Fitting:
             return self.unfitted(made)
         return self.by_scalars(made, "requested")
 
-    def by_the_better(self) -> _Fit:
+    def best(self) -> Fit:
+        """The best attention by leave-one-out: one of the candidates, or a mixture of them."""
+        if self._reason_not_to_mix():
+            return self.by_the_better()
+        from attnknn.fitting.auto import fit_best
+
+        return fit_best(self)
+
+    def _reason_not_to_mix(self) -> str:
+        if self.settings.value_head:
+            return "a value head needs an attention that searches"
+        if len(self.memory) < MIN_ROWS_TO_MIX:
+            return f"fewer than {MIN_ROWS_TO_MIX} rows are too few to compare attentions"
+        if self.settings.calibration is None:
+            return "without calibration attentions cannot be compared"
+        return self._reason_to_be_simple()
+
+    def by_the_better(self) -> Fit:
         """Learned attention where it can be validated and is better, else distance attention."""
         reason = self._reason_not_to_learn()
         if not reason and self.k > MAX_NEIGHBORS_TO_LEARN:
@@ -176,25 +196,31 @@ class _Fitting:
             return self.by_scalars(DistanceAttention(), reason)
         return self.learned(LearnedAttention(), is_requested=False)
 
-    def _reason_not_to_learn(self) -> str:
+    def _reason_to_be_simple(self) -> str:
         if int((self.counts > 0).sum()) < 2:
             return "there is one class only"
         if len(np.unique(clusters_of(self.memory.entries.groups))) < 2:
             return "all rows are of one group"
+        return ""
+
+    def _reason_not_to_learn(self) -> str:
+        reason = self._reason_to_be_simple()
+        if reason:
+            return reason
         if len(self.memory) < MIN_ROWS_TO_LEARN:
             return f"fewer than {MIN_ROWS_TO_LEARN} rows are too few to validate learned weights"
         if self.settings.calibration is None:
             return "without calibration learned weights cannot be validated"
         return ""
 
-    def unfitted(self, attention: Attention) -> _Fit:
+    def unfitted(self, attention: Attention) -> Fit:
         """An attention without fitted parameters, such as the classical vote."""
         model = self.model_of(attention, Calibration(), self.k)
         return self._fit_of(
             model, self.left_out(self.known_held_out), "requested; nothing is fitted"
         )
 
-    def by_scalars(self, attention: Attention, reason: str) -> _Fit:
+    def by_scalars(self, attention: Attention, reason: str) -> Fit:
         """A few scalars fitted by leave-one-out: every entry is held out."""
         if len(self.memory) < 2:
             for name, value in _fixed(attention).items():
@@ -207,24 +233,37 @@ class _Fitting:
         model, _ = self._fit_scalars(attention, left_out)
         return self._fit_of(model, left_out, reason)
 
-    def direct(self, attention: DirectAttention, reason: str) -> _Fit:
+    def direct(self, attention: DirectAttention, reason: str) -> Fit:
         """An attention that finds its voters itself; the prior and the map are fitted after it."""
         if self.settings.value_head:
             raise InvalidSettingError(
                 "`value_head=True` needs an attention that searches the memory, such as "
                 f"'distance', got {type(attention).__name__}."
             )
-        problem = _DirectFit(self, int(self.generator.integers(2**31)))
+        problem = self.problem()
         attention.fit_entries(problem)
+        return self.calibrated(attention, problem, reason)
+
+    def with_fewer(self, k: int) -> Fitting:
+        """The same with at most `k` neighbors."""
+        settings = replace(self.settings, n_neighbors=min(k, self.settings.n_neighbors))
+        return Fitting(self.encoder, self.memory, self.classes, settings, self.known_held_out)
+
+    def problem(self) -> DirectFitting:
+        """What attentions that find their voters themselves are fitted to."""
+        return DirectFitting(self, int(self.generator.integers(2**31)))
+
+    def calibrated(self, attention: DirectAttention, problem: DirectFitting, reason: str) -> Fit:
+        """Fit the prior and the probability map of an attention that is fitted to the entries."""
         attention.prior_score_ = -np.inf
         model, left_out = self.model_of(attention, Calibration(), self.k), problem.left_out()
         if self.settings.calibration is not None and len(self.memory) > 1:
-            fitted = self._fit_shares(attention, model.left_out_shares(left_out), left_out)
+            fitted = self.fit_shares(attention, model.left_out_shares(left_out), left_out)
             attention.prior_score_ = fitted.prior_score
             model = replace(model, calibration=fitted.calibration)  # without caches
         return self._fit_of(model, left_out, reason, problem.held_out)
 
-    def _fit_shares(
+    def fit_shares(
         self, attention: DirectAttention, shares: Floats, left_out: LeaveOneOutBatch
     ) -> CalibrationFit:
         """Fit the prior's weight, probability map and label noise for given vote shares (B, C).
@@ -248,7 +287,7 @@ class _Fitting:
             fixed=_fixed(attention) | {"temperature": 1.0},
         )
 
-    def learned(self, attention: Any, *, is_requested: bool) -> _Fit:
+    def learned(self, attention: Any, *, is_requested: bool) -> Fit:
         """Distance attention, then trained attention; the better one, or the one requested."""
         if len(self.memory) < 2:
             raise InvalidInputError("Learned attention needs at least 2 rows, got 1 sample.")
@@ -453,37 +492,43 @@ class _Fitting:
         left_out: LeaveOneOutBatch,
         reason: str,
         held_out: Booleans | None = None,
-    ) -> _Fit:
+    ) -> Fit:
         if held_out is None:
             held_out = self.known_held_out
         if held_out is None:
             held_out = np.ones(len(self.memory), dtype=bool)
-        return _Fit(model, held_out, describe(model, left_out, reason))
+        return Fit(model, held_out, describe(model, left_out, reason))
 
 
-class _DirectFit:
+class DirectFitting:
     """The `DirectFit` that an attention receives in `fit_entries`."""
 
-    def __init__(self, fitting: _Fitting, random_state: int) -> None:
+    def __init__(self, fitting: Fitting, random_state: int) -> None:
         self._fitting, self.random_state, self.memory = fitting, random_state, fitting.memory
         self._seeds = np.random.default_rng(random_state)
+        width = fitting.memory.entries.embeddings.shape[1]
+        blocks = getattr(fitting.encoder, "blocks_", {})
+        is_mapped = max((stop for _, stop in blocks.values()), default=0) != width
+        self.blocks = {"all": (0, width)} if is_mapped else blocks
         self.held_out = fitting.known_held_out  # (N,) by all that was fitted; None is all
+        self.fits: dict[str, Fit] = {}  # of attentions that search, by name
 
-    def fit_head(self, head: Head, memory: Memory | None = None) -> int:
+    def fit_head(self, head: Any, memory: Memory | None = None, *, are_scores: bool = False) -> int:
         """Fit another attention to the entries; returns the number of neighbors it uses."""
         fitting = self._fitting
         if memory is not None:
-            arguments = fitting.encoder, memory, fitting.classes, fitting.settings
-            fitting = _Fitting(*arguments, fitting.known_held_out)
-        if isinstance(head, DirectAttention):
-            problem = _DirectFit(fitting, int(self._seeds.integers(2**31)))
+            settings = fitting.settings
+            if are_scores and settings.n_neighbors_of_scores is not None:
+                settings = replace(settings, n_neighbors=settings.n_neighbors_of_scores)
+            arguments = fitting.encoder, memory, fitting.classes, settings
+            fitting = Fitting(*arguments, fitting.known_held_out)
+        if head.fitted_by == "entries":
+            problem = DirectFitting(fitting, int(self._seeds.integers(2**31)))
             head.fit_entries(problem)
             head.prior_score_ = -np.inf
             self._hold_out(problem.held_out)
             return 1
-        assert isinstance(head, Attention)
-        fitted = fitting.searching(head)
-        head.__dict__.update(vars(fitted.model.attention))
+        fitted = self.fits[head.registered_name] = fitting.searching(head)
         self._hold_out(fitted.held_out)
         return fitted.model.n_neighbors
 
@@ -506,7 +551,7 @@ class _DirectFit:
 class _ScalarFit:
     """The `ScalarFit` that an attention receives in `fit_parameters`."""
 
-    def __init__(self, fitting: _Fitting, attention: Attention, left_out: LeaveOneOutBatch) -> None:
+    def __init__(self, fitting: Fitting, attention: Attention, left_out: LeaveOneOutBatch) -> None:
         self._fitting, self._attention, self._left_out = fitting, attention, left_out
         self.batch, self.labels, self.prior = left_out.batch, left_out.own, left_out.prior
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,45 @@ from attnknn.model import FittedModel
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An attention or encoder that `fit` considered.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    log_loss : float
+        Leave-one-out log-loss; NaN if it was not tried.
+    weight : float
+        Weight in the mixture that is used; 0 if it is not part of it.
+    seconds : float
+        Time of fitting it.
+    note : str
+        Why it was not tried or not used.
+
+    Examples
+    --------
+    >>> Candidate("forest", 0.31, 0.6, 1.2).name
+    'forest'
+    """
+
+    name: str
+    log_loss: float = math.nan
+    weight: float = 0.0
+    seconds: float = 0.0
+    note: str = ""
+
+    def __str__(self) -> str:
+        if math.isnan(self.log_loss):
+            return f"{self.name}: {self.note}"
+        note = f"; {self.note}" if self.note else ""
+        return (
+            f"{self.name}: log-loss {self.log_loss:.4f}, weight {self.weight:.2f}, "
+            f"{self.seconds:.1f} s{note}"
+        )
 
 
 @dataclass(frozen=True)
@@ -47,6 +87,10 @@ class FitReport:
     value_head : str, default=""
         Comparison of the value head (a network in place of the vote) with the vote. All other
         attributes describe the vote. Empty without a value head.
+    encoder : str, default=""
+        The encoder and why it was chosen.
+    candidates : tuple of Candidate, default=()
+        What was compared if an attention or encoder was chosen.
 
     Examples
     --------
@@ -68,6 +112,8 @@ class FitReport:
     exponent: float
     duplicates: float
     value_head: str = ""
+    encoder: str = ""
+    candidates: tuple[Candidate, ...] = ()
 
     def to_frame(self) -> pd.DataFrame:
         """Convert to a DataFrame with a single row.
@@ -79,7 +125,9 @@ class FitReport:
         """
         import pandas as pd
 
-        return pd.DataFrame([asdict(self)])
+        fields = asdict(self)
+        fields["candidates"] = "; ".join(map(str, self.candidates))
+        return pd.DataFrame([fields])
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw accuracy, oracle accuracy, label noise and duplicates as horizontal bars.
@@ -112,7 +160,8 @@ class FitReport:
         }
 
     def _lines(self) -> dict[str, str]:
-        lines = {
+        lines = {"encoder": self.encoder} if self.encoder else {}
+        lines |= {
             "attention": f"{self.attention}: {self.reason}",
             "neighbors": f"{self.n_neighbors} (effective number {self.effective_neighbors:.1f})",
             "leave-one-out": f"accuracy {self.accuracy:.4f}, log-loss {self.log_loss:.4f}, "
@@ -121,6 +170,7 @@ class FitReport:
             "label noise": f"{self.label_noise:.3f}",
             "exact duplicates": f"{self.duplicates:.1%} of rows",
         }
+        lines |= {f"candidate {n}": str(c) for n, c in enumerate(self.candidates, 1)}
         return lines | ({"value head": self.value_head} if self.value_head else {})
 
     def _repr_html_(self) -> str:

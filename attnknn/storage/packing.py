@@ -109,8 +109,13 @@ def _classes(classes: NDArray[Any]) -> dict[str, Any]:
 
 def _report(report: Any) -> dict[str, Any]:
     """The fields of the report; what could not be measured (NaN) is null."""
-    fields = {name: to_plain(name, _or_none(value)) for name, value in asdict(report).items()}
-    return fields
+    fields = asdict(report)
+    candidates = [
+        {name: _or_none(value) for name, value in candidate.items()}
+        for candidate in fields.pop("candidates")
+    ]
+    plain = {name: to_plain(name, _or_none(value)) for name, value in fields.items()}
+    return plain | {"candidates": candidates}
 
 
 def _or_none(value: Any) -> Any:

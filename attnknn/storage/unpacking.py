@@ -15,7 +15,7 @@ from attnknn._stored import Fields
 from attnknn.calibration import Calibration
 from attnknn.encoders import Encoder, encoder_from_settings
 from attnknn.errors import AttnKNNError, InvalidInputError, ModelFolderError
-from attnknn.fitting.report import FitReport
+from attnknn.fitting.report import Candidate, FitReport
 from attnknn.memory import METRICS, Entries, Memory, NumpyMemory
 from attnknn.memory.entries import refuse_repeated
 from attnknn.model import FittedModel
@@ -295,4 +295,22 @@ def _report(stored: Fields) -> FitReport:
         "int": stored.integer,
         "float": stored.number_or_nan,
     }
-    return FitReport(**{f.name: readers[str(f.type)](f.name) for f in fields(FitReport)})
+    plain = {f.name: f for f in fields(FitReport) if f.name != "candidates"}
+    values = {name: readers[str(f.type)](name) for name, f in plain.items()}
+    return FitReport(**values, candidates=_candidates(stored.anything("candidates")))
+
+
+def _candidates(stored: Any) -> tuple[Candidate, ...]:
+    if not isinstance(stored, list):
+        raise ModelFolderError(f"The stored candidates must be a list, got {str(stored)[:40]!r}.")
+    found = [Fields(candidate, "fit_report.candidates") for candidate in stored]
+    return tuple(
+        Candidate(
+            name=fields.text("name"),
+            log_loss=fields.number_or_nan("log_loss"),
+            weight=fields.number("weight", least=0.0, most=1.0),
+            seconds=fields.number("seconds", least=0.0),
+            note=fields.text("note"),
+        )
+        for fields in found
+    )

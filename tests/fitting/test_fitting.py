@@ -12,7 +12,7 @@ from attnknn import AttnKNNClassifier, DistanceAttention, LearnedAttention, Powe
 from attnknn.calibration import fit
 from attnknn.calibration.fitting import MAX_NEIGHBORS_FOR_NOISE
 from attnknn.encoders import LearnedTableEncoder
-from attnknn.fitting.fitting import FitSettings, _Fitting, _halvings
+from attnknn.fitting.fitting import FitSettings, Fitting, _halvings
 from attnknn.training import TrainConfig
 
 
@@ -152,7 +152,7 @@ def test_many_neighbors_vote_under_the_noise_that_few_have_seen(label_noise, rng
     noisy = np.where(rng.random(1200) < 0.3, rng.integers(0, 10, 1200), y)
     clf = AttnKNNClassifier(400, attention="distance", label_noise=label_noise).fit(X, noisy)
     settings = FitSettings(400, "auto", label_noise, 0)
-    fitting = _Fitting(clf.encoder_, clf.memory_, clf.classes_, settings, None)
+    fitting = Fitting(clf.encoder_, clf.memory_, clf.classes_, settings, None)
     few = (
         fitting.left_out(None)
         .nearest(MAX_NEIGHBORS_FOR_NOISE)

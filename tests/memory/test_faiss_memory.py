@@ -179,10 +179,11 @@ KINDS = [FaissMemory("flat"), FaissMemory("ivf", n_lists=4, n_probe=4), FaissMem
 @pytest.mark.parametrize("memory", KINDS, ids=lambda memory: memory.index)
 def test_edits_of_a_classifier_do_not_rebuild_the_index(memory, rng, monkeypatch) -> None:
     X, y = rng.standard_normal((400, 4)), np.arange(400) % 3
-    clf = AttnKNNClassifier(8, attention="distance", memory=memory, random_state=0).fit(X, y)
+    settings = {"encoder": "identity", "attention": "distance", "random_state": 0}
+    clf = AttnKNNClassifier(8, memory=memory, **settings).fit(X, y)
     monkeypatch.setattr(FaissMemory, "_build", lambda _: pytest.fail("built again"))
     clf.relabel([0, 1], 2).add(X[:5] + 0.1, y[:5]).forget(np.arange(7)).relabel(9, 1)
-    plain = AttnKNNClassifier(8, attention="distance", memory="numpy", random_state=0).fit(X, y)
+    plain = AttnKNNClassifier(8, memory="numpy", **settings).fit(X, y)
     plain.relabel([0, 1], 2).add(X[:5] + 0.1, y[:5]).forget(np.arange(7)).relabel(9, 1)
     found, expected = clf.kneighbors(X)[1], plain.kneighbors(X)[1]
     assert (found == expected).mean() > (0.999 if memory.is_exact else 0.97)
@@ -191,7 +192,8 @@ def test_edits_of_a_classifier_do_not_rebuild_the_index(memory, rng, monkeypatch
 @pytest.mark.parametrize("memory", KINDS, ids=lambda memory: memory.index)
 def test_an_edit_of_a_copy_leaves_the_index_of_the_other_alone(memory, rng) -> None:
     X, y = rng.standard_normal((400, 4)), np.arange(400) % 3
-    clf = AttnKNNClassifier(8, attention="distance", memory=memory, random_state=0).fit(X, y)
+    settings = {"encoder": "identity", "attention": "distance", "random_state": 0}
+    clf = AttnKNNClassifier(8, memory=memory, **settings).fit(X, y)
     index = clf.memory_._ready().index
     before, ids = clf.predict_proba(X).tobytes(), clf.kneighbors(X)[1]
     what_if(clf, X[:9], forget=np.arange(60), add=(X[:60] + 0.01, y[:60]))

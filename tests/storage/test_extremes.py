@@ -30,7 +30,8 @@ def labels(n=N):
 
 
 def fitted(X, attention="distance", **settings):
-    return AttnKNNClassifier(8, attention=attention, random_state=0, **settings).fit(X, labels())
+    settings = {"encoder": "identity", "attention": attention, "random_state": 0, **settings}
+    return AttnKNNClassifier(8, **settings).fit(X, labels())
 
 
 def attempt(call):
@@ -64,7 +65,8 @@ def test_tables_and_cosines_take_every_scale(settings, scale):
 
 @pytest.mark.parametrize("scale", [1e-30, 1e20])
 def test_auto_does_not_learn_where_float32_cannot_hold_the_distances(scale):
-    clf = AttnKNNClassifier(8, random_state=0).fit(np.tile(rows(), (5, 1)) * scale, labels(5 * N))
+    clf = AttnKNNClassifier(8, encoder="identity", value_head=True, random_state=0)
+    clf.fit(np.tile(rows(), (5, 1)) * scale, labels(5 * N))
     assert clf.fit_report_.attention == "distance"
     assert "typical distances" in clf.fit_report_.reason
 

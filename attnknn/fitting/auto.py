@@ -1,0 +1,259 @@
+"""Choose an attention by leave-one-out: candidates are fitted, compared and mixed.
+
+All candidates are compared by one currency, the leave-one-out log-loss. Those that leave every
+entry held out come first: distance, a linear projection, and forests. Costly ones follow where the
+first ones show that they can pay. A mixture is kept only if it is better than the best of them.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from sklearn.base import clone
+
+from attnknn.attention import (
+    Attention,
+    BoostingAttention,
+    DirectAttention,
+    DistanceAttention,
+    ForestAttention,
+    LearnedAttention,
+    MixtureAttention,
+    ProjectionAttention,
+)
+from attnknn.attention.learned import reason_not_to_learn
+from attnknn.calibration import Calibration, CalibrationFit
+from attnknn.calibration.mixing import fit_mixing
+from attnknn.fitting.fitting import (
+    MAX_NEIGHBORS_TO_LEARN,
+    MIN_ROWS_TO_LEARN,
+    STANDARD_ERRORS,
+    DirectFitting,
+    Fit,
+    Fitting,
+)
+from attnknn.fitting.holdout import Gain
+from attnknn.fitting.report import Candidate
+from attnknn.leave_one_out import LeaveOneOutBatch
+from attnknn.records import Floats
+
+Head = Attention | DirectAttention
+WIDE = "embeddings are wide"
+FORESTS = ("forest", "extra trees")
+MAX_SECONDS = 60.0  # that a candidate may take by its estimate if there is no budget
+MAX_COLUMNS_FOR_TREES = 200  # embeddings with more are no columns of a table
+MIN_WEIGHT_TO_LEARN = 0.1  # of distance attention, for learned attention to be worth a try
+MAX_RATIO_TO_BOOST = 1.2  # of the log-loss of forests to the best, for boosting to be worth a try
+
+
+def fit_best(fitting: Fitting) -> Fit:
+    """Fit the candidates that can pay, and return the best of them or their mixture.
+
+    Parameters
+    ----------
+    fitting : Fitting
+        The entries and settings.
+
+    Returns
+    -------
+    Fit
+        Its report lists all candidates, with their log-loss, weight and seconds.
+    """
+    choice = _Choice(fitting)
+    for name, head, seconds in first_candidates(*choice.size):
+        choice.try_head(name, head, seconds)
+    choice.try_learned()
+    if choice.are_trees_good():
+        choice.try_head("boosting", *_boosting(*choice.size))
+    return choice.result()
+
+
+def first_candidates(n_rows: int, n_columns: int, n_classes: int) -> list[tuple[str, Head, float]]:
+    """Names, attentions and estimated seconds of those that are tried first, cheap ones first."""
+    n_trees = int(np.clip(2_000_000 // n_rows, 100, 400))
+    visits = n_trees * n_rows * math.log2(max(2, n_rows))
+    found: list[tuple[str, Head, float]] = [
+        ("distance", DistanceAttention(), 0.0),
+        ("projection", ProjectionAttention(), 2e-7 * n_rows * n_columns * n_classes),
+    ]
+    if n_columns > MAX_COLUMNS_FOR_TREES:
+        return found
+    forest, extra = ForestAttention(n_trees), ForestAttention(n_trees, kind="extra_trees")
+    return [
+        *found,
+        (FORESTS[0], forest, 5e-8 * visits * math.sqrt(n_columns)),
+        (FORESTS[1], extra, 8e-9 * visits * n_columns),
+    ]
+
+
+def _boosting(n_rows: int, n_columns: int, n_classes: int) -> tuple[BoostingAttention, float]:
+    """Boosted trees, slower ones for few rows, and the seconds that they take."""
+    n_scores = 1 if n_classes == 2 else n_classes
+    per_tree = 1e-3 + 4e-7 * n_rows + 6e-9 * n_rows * n_columns
+    attention = BoostingAttention(learning_rate=0.06, max_features=0.5)
+    return attention, 500 * n_scores * per_tree
+
+
+@dataclass
+class _Tried:
+    """A fitted candidate."""
+
+    name: str
+    head: Head
+    n_neighbors: int
+    seconds: float
+    shares: Floats  # (B, C) leave-one-out, of the rows that all candidates are compared on
+    log_loss: float
+
+
+@dataclass
+class _Choice:
+    """The candidates that were fitted so far."""
+
+    fitting: Fitting
+    problem: DirectFitting = field(init=False)
+    left_out: LeaveOneOutBatch = field(init=False)
+    tried: list[_Tried] = field(default_factory=list)
+    skipped: list[Candidate] = field(default_factory=list)
+    started: float = field(default_factory=time.perf_counter)
+
+    def __post_init__(self) -> None:
+        self.problem = self.fitting.problem()
+        self.left_out = self.problem.left_out()
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """Numbers of rows, columns and classes."""
+        entries = self.fitting.memory.entries
+        return len(entries), entries.embeddings.shape[1], len(self.fitting.counts)
+
+    def try_head(self, name: str, head: Head, estimate: float) -> None:
+        """Fit a candidate, unless it would take too long."""
+        if self._is_too_slow(name, estimate):
+            return
+        start = time.perf_counter()
+        n_neighbors = self.problem.fit_head(head)
+        shares = self._shares(head, n_neighbors, self.left_out)
+        loss = self._calibrated(shares, self.left_out).loss
+        seconds = time.perf_counter() - start
+        self.tried.append(_Tried(name, head, n_neighbors, seconds, shares, loss))
+
+    def _is_too_slow(self, name: str, estimate: float) -> bool:
+        budget = self.fitting.settings.budget
+        if budget is None:
+            if estimate > MAX_SECONDS:
+                self.skip(name, f"would take about {estimate:.0f} s; give a `budget` to allow it")
+            return estimate > MAX_SECONDS
+        left = budget - (time.perf_counter() - self.started)
+        if not self.tried or estimate <= left:
+            return False
+        self.skip(name, f"would take about {estimate:.1f} s of the {max(left, 0.0):.1f} s left")
+        return True
+
+    def skip(self, name: str, note: str) -> None:
+        """Note why a candidate is not fitted."""
+        self.skipped.append(Candidate(name, note=f"not tried: {note}"))
+
+    def weight_of(self, *names: str) -> float:
+        """Weight of some candidates in the mixture of those fitted so far."""
+        places = [place for place, tried in enumerate(self.tried) if tried.name in names]
+        return float(self._mixing()[places].sum())
+
+    def are_trees_good(self) -> bool:
+        """Whether forests are about as good as anything else, so that boosting may be better."""
+        forests = [tried.log_loss for tried in self.tried if tried.name in FORESTS]
+        best = min(tried.log_loss for tried in self.tried)
+        if forests and min(forests) <= MAX_RATIO_TO_BOOST * best:
+            return True
+        self.skip("boosting", "forests are worse than other attentions" if forests else WIDE)
+        return False
+
+    def _mixing(self) -> Floats:
+        shares = [tried.shares for tried in self.tried]
+        return fit_mixing(shares, self.left_out.own, self.left_out.prior)
+
+    def try_learned(self) -> None:
+        """Add learned attention if the mixture with it is better on rows it was not trained on.
+
+        It is worth the rows that it is trained on, which are no longer held out, only then.
+        """
+        n_rows, n_columns, _ = self.size
+        if n_rows < MIN_ROWS_TO_LEARN:
+            return self.skip("learned", f"fewer than {MIN_ROWS_TO_LEARN} rows")
+        if self.weight_of("distance") < MIN_WEIGHT_TO_LEARN:
+            return self.skip("learned", "distance attention has little weight")
+        reason = reason_not_to_learn(self.left_out.batch)
+        if reason:
+            return self.skip("learned", reason)
+        if self._is_too_slow("learned", 2.0 + 2e-6 * n_rows * min(n_columns, 128)):
+            return None
+        start = time.perf_counter()
+        problem, head = (
+            self.fitting.with_fewer(MAX_NEIGHBORS_TO_LEARN).problem(),
+            LearnedAttention(),
+        )
+        n_neighbors = problem.fit_head(head)
+        left_out = problem.left_out()
+        shares = [self._shares(t.head, t.n_neighbors, left_out) for t in self.tried]
+        learned = self._shares(head, n_neighbors, left_out)
+        loss = self._calibrated(learned, left_out).loss
+        without, together = (self._mixed(s, left_out) for s in (shares, [*shares, learned]))
+        gain = Gain.of(without.losses - together.losses, left_out.groups)
+        seconds = time.perf_counter() - start
+        if gain.mean <= STANDARD_ERRORS * gain.error:
+            note = f"not significantly better with it on {len(left_out)} held-out rows, {gain}"
+            self.skipped.append(Candidate("learned", loss, 0.0, seconds, note))
+            return None
+        self.problem, self.left_out = problem, left_out
+        for tried, of_head in zip(self.tried, shares, strict=True):
+            tried.shares = of_head
+            tried.log_loss = self._calibrated(of_head, left_out).loss
+        self.tried.append(_Tried("learned", head, n_neighbors, seconds, learned, loss))
+        return None
+
+    def _shares(self, head: Head, n_neighbors: int, left_out: LeaveOneOutBatch) -> Floats:
+        model = self.fitting.model_of(head, Calibration(), n_neighbors)
+        return model.left_out_vote_shares(left_out.rows)
+
+    def _calibrated(self, shares: Floats, left_out: LeaveOneOutBatch) -> CalibrationFit:
+        return self.fitting.fit_shares(MixtureAttention(), shares, left_out)
+
+    def _mixed(self, shares: list[Floats], left_out: LeaveOneOutBatch) -> CalibrationFit:
+        mixing = fit_mixing(shares, left_out.own, left_out.prior)
+        return self._calibrated(np.tensordot(mixing, shares, axes=1), left_out)
+
+    def result(self) -> Fit:
+        """The best candidate, or the mixture of all if it is better."""
+        best = min(self.tried, key=lambda tried: tried.log_loss)
+        mixing = self._mixing()
+        mixture = self._mixed([tried.shares for tried in self.tried], self.left_out)
+        alone = self._calibrated(best.shares, self.left_out)
+        gain = Gain.of(alone.losses - mixture.losses, self.left_out.groups)
+        words = f"leave-one-out log-loss is {mixture.loss:.4f} mixed and {alone.loss:.4f}"
+        if gain.mean > 0 and np.count_nonzero(mixing) > 1:
+            fit = self._fit_mixture(mixing, f"{words} by the best of them ({best.name})")
+        else:
+            mixing = np.array([float(tried is best) for tried in self.tried])
+            fit = self._fit_alone(best, f"{words} by {best.name} alone, {gain}")
+        chosen = [
+            Candidate(tried.name, tried.log_loss, float(weight), tried.seconds)
+            for tried, weight in zip(self.tried, mixing, strict=True)
+        ]
+        candidates = (*chosen, *self.skipped)
+        return replace(fit, report=replace(fit.report, candidates=candidates))
+
+    def _fit_mixture(self, mixing: Floats, reason: str) -> Fit:
+        kept = [tried for tried, weight in zip(self.tried, mixing, strict=True) if weight]
+        heads, n_neighbors = [t.head for t in kept], [t.n_neighbors for t in kept]
+        attention = MixtureAttention(tuple(clone(head) for head in heads))
+        attention.set_heads(heads, n_neighbors, mixing[mixing > 0])
+        return self.fitting.calibrated(attention, self.problem, reason)
+
+    def _fit_alone(self, best: _Tried, reason: str) -> Fit:
+        if best.name not in self.problem.fits:
+            return self.fitting.calibrated(best.head, self.problem, reason)
+        fit = self.problem.fits[best.name]
+        return replace(fit, report=replace(fit.report, reason=reason))
