@@ -39,6 +39,7 @@ from attnknn.leave_one_out import LeaveOneOutBatch, Trust, leave_one_out_batch
 from attnknn.memory.base import Memory
 from attnknn.model import FittedModel
 from attnknn.records import Booleans, Floats, Integers
+from attnknn.training.threads import SMALL_TABLE, one_blas_thread_if
 
 MIN_ROWS_TO_LEARN = 300  # below, held-out rows are too few to tell whether learning helped
 MAX_ROWS_FOR_TRUST = 200_000
@@ -93,7 +94,8 @@ def fit_model(
         With a `report`; its memory knows which entries are held out.
     """
     fitting = _Fitting(encoder, memory, classes, settings, held_out)
-    fitted = fitting.run(attention)
+    with one_blas_thread_if(memory.entries.embeddings.size < SMALL_TABLE):
+        fitted = fitting.run(attention)
     if settings.value_head:
         fitted = _with_value_head(fitted, settings)
     memory = copy(memory)  # the given one may belong to another model
