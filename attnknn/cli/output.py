@@ -6,6 +6,7 @@ import csv
 import gzip
 import itertools
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -59,13 +60,13 @@ def progress(task: str) -> Iterator[Callable[[str], None]]:
 
     Yields a function that changes the text. Nothing is shown unless stderr is a terminal.
     """
+    if not (sys.stderr.isatty() or os.environ.get("FORCE_COLOR")):
+        yield lambda text: None  # noqa: ARG005
+        return
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda text: None  # noqa: ARG005
-        return
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     bar = Progress(*columns, console=console, transient=True)
     shown = bar.add_task(visible(task))

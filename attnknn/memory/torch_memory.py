@@ -317,9 +317,9 @@ class TorchMemory(NumpyMemory):
         return scratch
 
     def _is_on_cpu(self, n_queries: int) -> bool:
-        """Whether products are computed on the CPU, as small ones always are."""
-        n_products = n_queries * self.entries.embeddings.size
-        if self.device == "cpu" or n_products <= selection.SMALL_PRODUCT:
+        """Whether products are computed on the CPU; with 'auto' small ones always are."""
+        is_small = n_queries * self.entries.embeddings.size <= selection.SMALL_PRODUCT
+        if self.device == "cpu" or (self.device == "auto" and is_small):
             return True
         from attnknn.training.devices import device_of
 
