@@ -39,6 +39,7 @@ from attnknn.memory.selection import (
 )
 from attnknn.records import Floats, Integers
 from attnknn.registry import Option, register
+from attnknn.training.terminal import track
 from attnknn.training.threads import n_threads
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class TorchMemory(NumpyMemory):
             return self._nearest_to_one(queries, k, exclude)
         positions = np.empty((len(queries), k), dtype=np.int64)
         keys = np.empty((len(queries), k))
-        for rows in self._blocks(len(queries)):
+        for rows in track(self._blocks(len(queries)), "Searching neighbors"):
             own = None if exclude is None else exclude[rows]
             chunks = self._similarities(queries[rows], own)
             parts = [self._candidates(first, chunk, k) for first, chunk in chunks]
@@ -137,7 +138,8 @@ class TorchMemory(NumpyMemory):
         positions = np.empty((len(queries), k), dtype=np.int64)
         keys = np.empty((len(queries), k))
         matches = []
-        for rows in self._blocks(len(queries)):  # one product serves both searches
+        blocks = track(self._blocks(len(queries)), "Searching neighbors")
+        for rows in blocks:  # one product serves both searches
             pairs = RangeFilter(queries[rows], radii, self.error_bounds)
             own = exclude[rows][pairs.order]
             parts = []
