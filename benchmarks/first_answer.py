@@ -36,11 +36,13 @@ COMMANDS = {
     "attnknn fit, 150 rows": ["fit", "train.csv", "--target", "target", "-o", "new", "--force"],
 }
 START = """
-import time, warnings
+import os, time, warnings
 import numpy as np, pandas as pd
 from sklearn.datasets import load_iris, make_classification
 from attnknn import AttnKNNClassifier
 warnings.simplefilter("ignore")
+import attnknn
+assert attnknn.__file__.startswith(os.environ["PYTHONPATH"] + os.sep), attnknn.__file__
 
 def seconds(work, repeats=1):
     started = time.process_time()
@@ -156,8 +158,14 @@ def command(source: Path, arguments: list[str], folder: str) -> float:
 
 def work(source: Path, code: str) -> float:
     """Processor seconds that code measures itself and prints."""
-    run = [sys.executable, "-c", START + code]
-    done = subprocess.run(run, env=_environment(source), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", START + code],
+        cwd=source.anchor,  # Python would import from the working directory first
+        env=_environment(source),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return float(done.stdout.split()[-1])
 
 
@@ -175,7 +183,7 @@ def busy_cores() -> Iterator[None]:
 
 
 def _environment(source: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(source)}
+    return {**os.environ, "PYTHONPATH": str(source.resolve())}
 
 
 def _of_children() -> float:

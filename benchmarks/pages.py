@@ -23,8 +23,8 @@ TITLES = {
     "vit": "Nearest-neighbor attention",
 }
 NOTES = {
-    "first_answer": """Processor time in new processes. "Before" is an earlier commit, measured in turns
-with the present one. Wide and learned tables are measured once.
+    "first_answer": """Processor time in new processes. "Before" is an earlier commit, measured in
+turns with the present one. Wide and learned tables are measured once.
 """,
     "editing": """CPU time. Every edit updates the neighbor graph of all entries. What depends on it
 (trust, thresholds of prediction sets, the audit) is computed when it is next
