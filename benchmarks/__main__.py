@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from benchmarks import convolutions, editing, pages, predict, search
+from benchmarks import convolutions, editing, first_answer, pages, predict, search
 
 search.main()
 predict.main()
+first_answer.main()
 editing.main()
 convolutions.main()
 pages.main()

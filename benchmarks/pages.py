@@ -17,11 +17,15 @@ MARKS = "<!-- reliability -->", "<!-- /reliability -->"
 TITLES = {
     "search": "Searching",
     "predict": "Fitting and predicting",
+    "first_answer": "Time to the first answer",
     "editing": "Editing a memory",
     "convolutions": "Training an image network",
     "vit": "Nearest-neighbor attention",
 }
 NOTES = {
+    "first_answer": """Processor time in new processes. "Before" is an earlier commit, measured in
+turns with the present one. Wide and learned tables are measured once.
+""",
     "editing": """CPU time. Every edit updates the neighbor graph of all entries. What depends on it
 (trust, thresholds of prediction sets, the audit) is computed when it is next
 needed.

@@ -19,6 +19,7 @@ from attnknn.attention.base import Attention, NeighborBatch, ScalarFit, Scores
 from attnknn.errors import InvalidSettingError, ModelFolderError
 from attnknn.records import Floats, Integers
 from attnknn.registry import register
+from attnknn.training.threads import one_blas_thread_if
 from attnknn.vote import vote
 
 DIVISORS = (16, 4, 1)  # the default sizes are the largest K divided by these
@@ -285,7 +286,8 @@ def fit_softmax_mixture(features: Floats, likelihood: Floats) -> Floats:
         loss = -np.log(total).sum() + SHRINKAGE / 2 * np.square(model).sum()
         return float(loss) / len(likelihood), gradient.ravel() / len(likelihood)
 
-    found = minimize(loss_and_gradient, np.zeros(np.prod(shape)), jac=True, method="L-BFGS-B")
+    with one_blas_thread_if(True):  # of few numbers
+        found = minimize(loss_and_gradient, np.zeros(np.prod(shape)), jac=True, method="L-BFGS-B")
     return np.asarray(found.x.reshape(shape))
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from attnknn._stored import Tensors
 from attnknn.errors import ModelFolderError
 from attnknn.records import Floats, Integers
+from attnknn.training.terminal import progress_bar
 
 Kind = Literal["random_forest", "extra_trees"]
 Nodes = NDArray[np.int32]
@@ -201,6 +202,7 @@ def grow_trees(
     model: Any = DecisionTreeClassifier if kind == "random_forest" else ExtraTreeClassifier
 
     def grow(tree: int) -> Any:
+        advance()
         rows = np.flatnonzero(counts[:, tree])
         if not len(rows):
             return None
@@ -214,7 +216,8 @@ def grow_trees(
 
     n_threads = 1 if counts.size < SMALL else min(4, os.cpu_count() or 1)
     work = (delayed(grow)(tree) for tree in range(n_trees))
-    grown: list[Any] = Parallel(n_jobs=n_threads, prefer="threads")(work)
+    with progress_bar("Growing trees", n_trees) as advance:
+        grown: list[Any] = Parallel(n_jobs=n_threads, prefer="threads")(work)
     return grown
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from attnknn.attention.base import Scores, mix_heads, softmax_weights
 from attnknn.calibration.probability_map import TINY, Calibration
 from attnknn.records import Booleans, Floats, Integers
+from attnknn.training.threads import one_blas_thread_if
 from attnknn.vote import vote
 
 # On few rows the likelihood may be flat along extreme temperatures and exponents that compensate
@@ -196,7 +197,8 @@ class Likelihood:
             total = losses.sum() + surprise + 0.5 * (pull * np.square(away)).sum()
             return float(total) / len(losses), (gradient + pull * away) / len(losses)
 
-        found = minimize(mean_loss, start, jac=True, method="L-BFGS-B").x
+        with one_blas_thread_if(True):  # of four numbers
+            found = minimize(mean_loss, start, jac=True, method="L-BFGS-B").x
         numbers = self._named(found)
         noise = numbers.noise if free.noise else 0.0
         exponent = numbers.exponent if free.exponent else 1.0

@@ -10,6 +10,7 @@ import numpy as np
 from attnknn.calibration.likelihood import PENALTY
 from attnknn.calibration.probability_map import TINY
 from attnknn.records import Floats, Integers
+from attnknn.training.threads import one_blas_thread_if
 
 PULL = 0.2  # to equal weights: they have the prior distribution Dirichlet(1 + PULL)
 MIN_MIXING = 0.01  # a vote with a smaller weight is left out
@@ -40,7 +41,8 @@ def fit_mixing(shares: Sequence[Floats], own: Integers, prior: Floats) -> Floats
         return np.ones(1)
     votes = np.stack([*shares, np.broadcast_to(prior, shares[0].shape)])  # (H + 1, B, C)
     start = np.array([*np.zeros(n_heads), -3.0, 0.0, -3.0])
-    found = minimize(_loss, start, args=(votes, own), jac=True, method="L-BFGS-B").x
+    with one_blas_thread_if(True):  # of a number per head
+        found = minimize(_loss, start, args=(votes, own), jac=True, method="L-BFGS-B").x
     mixing = _softmax(found[:n_heads])
     mixing = np.where(mixing < MIN_MIXING, 0.0, mixing)
     return mixing / mixing.sum()

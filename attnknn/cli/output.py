@@ -8,9 +8,8 @@ import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from threading import Timer
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import click
@@ -30,7 +29,6 @@ FORMAT_OF_ENDING = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
-DELAY = 2.0  # seconds before progress is shown
 
 
 def echo(line: object = "", *, err: bool = False) -> None:
@@ -53,31 +51,14 @@ def echo_json(value: Any) -> None:
     click.echo(to_json(value, indent=1))
 
 
-@contextmanager
-def progress(task: str) -> Iterator[Callable[[str], None]]:
+def progress(task: str) -> AbstractContextManager[Callable[..., None]]:
     """Show a task and its elapsed time on the error stream if it takes longer than two seconds.
 
-    Yields a function that changes the text. Nothing is shown unless stderr is a terminal.
+    Yields a function that adds a note. Nothing is shown unless stderr is a terminal.
     """
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from attnknn.training.terminal import show_progress
 
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda text: None  # noqa: ARG005
-        return
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    bar = Progress(*columns, console=console, transient=True)
-    shown = bar.add_task(visible(task))
-    timer = Timer(DELAY, bar.start)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield lambda text: bar.update(shown, description=visible(text))
-    finally:
-        timer.cancel()
-        timer.join()
-        bar.stop()
+    return show_progress(task)
 
 
 def text_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from types import NoneType
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
@@ -13,13 +14,14 @@ from scipy.special import ndtri
 from attnknn._validation import check_at_least, check_choice
 from attnknn.encoders.base import Arrays, Encoder, Settings
 from attnknn.errors import InvalidInputError
-from attnknn.records import Floats
+from attnknn.records import Floats, Integers
 from attnknn.registry import register
 
 Kind = Literal["number", "date", "category"]
 Scaling = Literal["standard", "quantile", "normal"]
 N_KNOTS = 257
 OUTERMOST_RANK = 1e-4
+FEW = 8  # rows that are encoded cell by cell
 N_FINE_KNOTS = 1025  # the normal distribution needs a finer resolution in its tails
 
 
@@ -40,7 +42,18 @@ class NumericColumn:
 
     def encode(self, values: pd.Series[Any]) -> Floats:
         """Numbers of shape (n, 1 or 2)."""
-        numbers = as_numbers(values, self.name, self.kind)
+        return self._encoded(as_numbers(values, self.name, self.kind))
+
+    def encode_cells(self, cells: list[Any]) -> Floats | None:
+        """`encode` for a few Python objects; None if they are not simply numbers."""
+        if self.kind != "number" or not set(map(type, cells)) <= {int, float}:
+            return None
+        numbers = np.array(cells)
+        if numbers.dtype.kind not in "iuf" or np.isinf(numbers).any():
+            return None
+        return self._encoded(numbers.astype(np.float64))
+
+    def _encoded(self, numbers: Floats) -> Floats:
         missing = np.isnan(numbers)
         parts = [] if self.is_constant else [self._scaled(np.where(missing, self.fill, numbers))]
         if self.has_indicator:
@@ -75,16 +88,36 @@ class CategoryColumn:
     def encode(self, values: pd.Series[Any]) -> Floats:
         """Zeros and ones of shape (n, n_outputs)."""
         codes, distinct = pd.factorize(values.astype(object), use_na_sentinel=True)
+        places = self._places([*distinct, None])
+        return self._encoded(places[codes])  # code -1, missing, takes the last one
+
+    def encode_cells(self, cells: list[Any]) -> Floats | None:
+        """`encode` for a few Python objects; None if there are others than texts and numbers."""
+        if not set(map(type, cells)) <= {str, bool, int, float, NoneType}:
+            return None
+        return self._encoded(self._places([None if cell != cell else cell for cell in cells]))
+
+    def _places(self, values: list[Any]) -> Integers:
+        """The output of each value, where None is missing; the one past the end is cut off."""
         n_known = len(self.categories)
-        width = n_known + self.has_other + self.has_missing
-        other = n_known if self.has_other else width  # the column past the end is cut off below
+        other = n_known if self.has_other else self._width
         missing = n_known + self.has_other if self.has_missing else other
         place_of = {category: place for place, category in enumerate(self.categories)}
-        places = [place_of.get(category_text(value), other) for value in distinct]
-        chosen = np.array([*places, missing])[codes]  # code -1, missing, takes the last one
-        encoded = np.zeros((len(values), width + 1))
-        encoded[np.arange(len(values)), chosen] = 1.0
-        return encoded[:, :width]
+        return np.array(
+            [
+                missing if value is None else place_of.get(category_text(value), other)
+                for value in values
+            ]
+        )
+
+    def _encoded(self, places: Integers) -> Floats:
+        encoded = np.zeros((len(places), self._width + 1))
+        encoded[np.arange(len(places)), places] = 1.0
+        return encoded[:, : self._width]
+
+    @property
+    def _width(self) -> int:
+        return len(self.categories) + self.has_other + self.has_missing
 
     def output_names(self) -> list[str]:
         """A name per output."""
@@ -290,8 +323,40 @@ class TableEncoder(Encoder):
 
     def transform(self, X: Any) -> Floats:
         self.check_fitted()
+        cells = self._cells(X)
+        if cells is not None:
+            return self._encode_cells(X, cells)
         table = self._matched(X)
         return np.hstack([column.encode(table[column.name]) for column in self.columns_])
+
+    def _cells(self, X: Any) -> dict[str, list[Any]] | None:
+        """The columns of a few rows as Python objects; None for tables that are not as in `fit`.
+
+        Operations on a column of a DataFrame take longer to begin than a few rows to encode.
+        """
+        if not isinstance(X, pd.DataFrame | np.ndarray) or X.ndim != 2 or not 0 < len(X) <= FEW:
+            return None
+        names = getattr(self, "feature_names_in_", None)
+        if isinstance(X, pd.DataFrame) and names is not None:
+            given = [str(name) for name in X.columns]
+        elif X.shape[1] == self.n_features_in_:
+            given = _numbered(X.shape[1]) if names is None else list(names)
+        else:
+            return None
+        values = X.to_numpy(dtype=object) if isinstance(X, pd.DataFrame) else X
+        cells = dict(zip(given, values.T.tolist(), strict=True))
+        are_known = all(column.name in cells for column in self.columns_)
+        return cells if len(cells) == len(given) and are_known else None
+
+    def _encode_cells(self, X: Any, cells: dict[str, list[Any]]) -> Floats:
+        parts = [column.encode_cells(cells[column.name]) for column in self.columns_]
+        if any(part is None for part in parts):  # such as dates
+            table = self._matched(X)
+            parts = [
+                column.encode(table[column.name]) if part is None else part
+                for part, column in zip(parts, self.columns_, strict=True)
+            ]
+        return np.hstack(parts)  # type: ignore[arg-type]
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:  # noqa: ARG002
         self.check_fitted()

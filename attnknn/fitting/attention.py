@@ -129,8 +129,11 @@ def _main_axes(entries: NDArray[np.float32], n_axes: int) -> Tensor:
         return torch.eye(dim)
     step = max(1, len(entries) // 50_000)
     sample = entries[::step].astype(np.float64)
-    _, directions = np.linalg.eigh(np.cov(sample, rowvar=False))
-    return torch.from_numpy(directions[:, ::-1][:, :n_axes].T.astype(np.float32))
+    if n_axes < len(sample) < dim:  # the covariance (D, D) of few rows has a low rank
+        axes = np.linalg.svd(sample - sample.mean(axis=0), full_matrices=False)[2][:n_axes]
+    else:
+        axes = np.linalg.eigh(np.cov(sample, rowvar=False))[1][:, ::-1][:, :n_axes].T
+    return torch.from_numpy(axes.astype(np.float32))
 
 
 def _class_directions(labeled: LeaveOneOutBatch) -> Tensor:

@@ -39,6 +39,8 @@ from attnknn.leave_one_out import LeaveOneOutBatch, Trust, leave_one_out_batch
 from attnknn.memory.base import Memory
 from attnknn.model import FittedModel
 from attnknn.records import Booleans, Floats, Integers
+from attnknn.training.terminal import show_progress, track
+from attnknn.training.threads import SMALL_TABLE, one_blas_thread_if
 
 MIN_ROWS_TO_MIX = 40
 MIN_ROWS_TO_LEARN = 300  # below, held-out rows are too few to tell whether learning helped
@@ -97,9 +99,11 @@ def fit_model(
         With a `report`; its memory knows which entries are held out.
     """
     fitting = Fitting(encoder, memory, classes, settings, held_out)
-    fitted = fitting.run(attention)
-    if settings.value_head:
-        fitted = _with_value_head(fitted, settings)
+    is_small = memory.entries.embeddings.size < SMALL_TABLE
+    with show_progress("Fitting", is_wanted=settings.verbose > 0), one_blas_thread_if(is_small):
+        fitted = fitting.run(attention)
+        if settings.value_head:
+            fitted = _with_value_head(fitted, settings)
     memory = copy(memory)  # the given one may belong to another model
     memory.entries = replace(memory.entries, held_out=fitted.held_out)
     return replace(fitted.model, memory=memory, report=fitted.report)
@@ -364,7 +368,7 @@ class Fitting:
         noise: LabelNoise | None = None if self.settings.label_noise is None else "symmetric"
         losses: dict[int, float] = {}
         fitted = None
-        for k in _halvings(self.k):
+        for k in track(_halvings(self.k), "Choosing the number of neighbors"):
             fitted = fit(
                 calibration_batch.nearest(k),
                 label_noise=noise,

@@ -17,6 +17,7 @@ from attnknn.insight.duplicates import find_duplicates
 from attnknn.leave_one_out import LeaveOneOutBatch
 from attnknn.model import Answer, FittedModel, require_model
 from attnknn.records import Floats, Integers
+from attnknn.training.terminal import track
 
 if TYPE_CHECKING:
     from attnknn.classifier import AttnKNNClassifier
@@ -141,7 +142,7 @@ def _leave_one_out_answers(model: FittedModel) -> Iterator[tuple[LeaveOneOutBatc
     """All entries, each answered without itself, in blocks."""
     everyone = model.leave_one_out()
     step = min(ROWS_AT_ONCE, model.rows_at_once)
-    for start in range(0, len(everyone), step):
+    for start in track(range(0, len(everyone), step), "Predicting entries"):
         block = everyone.part(slice(start, start + step))
         yield block, model.answer_left_out(block)
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from attnknn.memory.distances import Vectors
 from attnknn.records import Booleans, Integers
+from attnknn.training.threads import one_blas_thread_if
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 MAX_GROUP = 128  # a row that is searched by groups has a multiple of this many columns
 MAX_TIES = 4  # a row keeps at most this many times m columns, however many are tied
 FEW_QUERIES = 32  # below this a product is faster with the entries as its rows
+SMALL_PRODUCT = 1 << 26  # multiplications that take NumPy milliseconds
 MIN_PART = 1 << 20  # numbers per thread: fewer take longer to hand over than to compute
 
 
@@ -152,17 +154,23 @@ def _packed(row: Integers, column: Integers, value: Vectors, n_rows: int) -> Can
     return Candidates(columns, values, _nothing(columns))
 
 
-def multiply(queries: Tensor, vectors: Tensor, out: Tensor) -> None:
-    """Write queries (B, D) times vectors (N, D) to `out` (B, N).
+def multiply(queries: Any, vectors: Any, out: Any) -> None:
+    """Write queries (B, D) times vectors (N, D) to `out` (B, N): all arrays, or all tensors.
 
-    >>> import torch
-    >>> out = torch.empty(2, 1)
-    >>> multiply(torch.ones(2, 3), torch.ones(1, 3), out)
+    Small products of arrays are NumPy's, so that they need no torch, which takes seconds to import.
+
+    >>> out = np.empty((2, 1), dtype=np.float32)
+    >>> multiply(np.ones((2, 3), np.float32), np.ones((1, 3), np.float32), out)
     >>> out.tolist()
     [[3.0], [3.0]]
     """
+    if isinstance(out, np.ndarray) and out.size * queries.shape[1] <= SMALL_PRODUCT:
+        with one_blas_thread_if(True):
+            np.matmul(queries, vectors.T, out=out)
+        return
     import torch
 
+    queries, vectors, out = (torch.as_tensor(numbers) for numbers in (queries, vectors, out))
     if len(queries) < FEW_QUERIES:
         out.copy_(torch.mm(vectors, queries.T).T)
     else:

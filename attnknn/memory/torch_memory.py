@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnknn.errors import unknown_name
+from attnknn.memory import selection
 from attnknn.memory.base import DEVICE, DEVICES
 from attnknn.memory.distances import (
     Ranking,
@@ -36,6 +39,8 @@ from attnknn.memory.selection import (
 )
 from attnknn.records import Floats, Integers
 from attnknn.registry import Option, register
+from attnknn.training.terminal import track
+from attnknn.training.threads import n_threads
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -96,11 +101,11 @@ class TorchMemory(NumpyMemory):
     def find_nearest(self, queries: Vectors, k: int, exclude: Integers | None) -> Ranking:
         if self._needs_reference(queries):
             return super().find_nearest(queries, k, exclude)
-        if len(queries) == 1 and self._vectors.device.type == "cpu":
+        if len(queries) == 1 and self._is_on_cpu(1):
             return self._nearest_to_one(queries, k, exclude)
         positions = np.empty((len(queries), k), dtype=np.int64)
         keys = np.empty((len(queries), k))
-        for rows in self._blocks(len(queries)):
+        for rows in track(self._blocks(len(queries)), "Searching neighbors"):
             own = None if exclude is None else exclude[rows]
             chunks = self._similarities(queries[rows], own)
             parts = [self._candidates(first, chunk, k) for first, chunk in chunks]
@@ -111,7 +116,7 @@ class TorchMemory(NumpyMemory):
     def range_search(self, queries: Vectors, radii: Floats) -> RangeMatches:
         if self._needs_reference(queries):
             return super().range_search(queries, radii)
-        if len(queries) == 1 and self._vectors.device.type == "cpu":
+        if len(queries) == 1 and self._is_on_cpu(1):
             lowest, half = lower_limits(queries, radii, self.error_bounds)
             inside = np.flatnonzero(self._similarities_of_one(queries) >= lowest[0] - half)
             query = np.zeros(len(inside), dtype=np.int64)
@@ -121,7 +126,7 @@ class TorchMemory(NumpyMemory):
         for rows in self._blocks(len(queries)):
             pairs = RangeFilter(queries[rows], radii, self.error_bounds)
             for first, chunk in self._similarities(pairs.queries, None):
-                pairs.add(first, chunk[:, : len(self) - first].cpu().numpy())
+                pairs.add(first, _as_array(chunk[:, : len(self) - first]))
             parts.append(self._in_range(pairs, rows.start))
         return RangeMatches.joined(parts)
 
@@ -133,13 +138,14 @@ class TorchMemory(NumpyMemory):
         positions = np.empty((len(queries), k), dtype=np.int64)
         keys = np.empty((len(queries), k))
         matches = []
-        for rows in self._blocks(len(queries)):  # one product serves both searches
+        blocks = track(self._blocks(len(queries)), "Searching neighbors")
+        for rows in blocks:  # one product serves both searches
             pairs = RangeFilter(queries[rows], radii, self.error_bounds)
             own = exclude[rows][pairs.order]
             parts = []
             for first, chunk in self._similarities(pairs.queries, own):
                 parts.append(self._candidates(first, chunk, k))
-                pairs.add(first, chunk[:, : len(self) - first].cpu().numpy())
+                pairs.add(first, _as_array(chunk[:, : len(self) - first]))
             found, back = merged(parts, _with_margin(k)), rows.start + pairs.order
             positions[back], keys[back] = self._decide(pairs.queries, found, k, own)
             matches.append(self._in_range(pairs, rows.start))
@@ -148,9 +154,8 @@ class TorchMemory(NumpyMemory):
     @property
     def error_bounds(self) -> ErrorBounds:
         """Error bounds of the products, in the precision that torch is set to."""
-        import torch
-
-        precision = torch.get_float32_matmul_precision()
+        torch = sys.modules.get("torch")
+        precision = "highest" if torch is None else torch.get_float32_matmul_precision()
         known: ErrorBounds | None = self.__dict__.get("_error_bounds")
         if known is None or known.precision != precision:
             known = ErrorBounds(self.entries.embeddings, self.metric_, precision)
@@ -206,22 +211,20 @@ class TorchMemory(NumpyMemory):
             nearest = in_order(candidates[rows], exact, self.id_lookup, k)
             positions[rows, :width], keys[rows, :width] = nearest
 
-        share_rows(compare, len(queries), candidates.size * queries.shape[1], _n_threads())
+        share_rows(compare, len(queries), candidates.size * queries.shape[1], n_threads())
         return positions, keys
 
     def _nearest_within(
         self, queries: Vectors, kth_key: Floats, k: int, exclude: Integers | None
     ) -> Ranking:
         """The `k` nearest of all entries that the bounds do not rule out."""
-        import torch
-
-        threshold = torch.from_numpy(self.error_bounds.threshold(queries, kth_key))[:, None]
+        threshold = self.error_bounds.threshold(queries, kth_key)[:, None]
         rows, positions = [], []
         for first, chunk in self._similarities(queries, exclude):
-            inside = (chunk >= threshold.to(chunk.device)) & (chunk > -torch.inf)
-            pairs = inside.nonzero().cpu().numpy()
-            rows.append(pairs[:, 0])
-            positions.append(pairs[:, 1] + first)
+            least = self._beside(chunk, threshold)
+            inside, columns = np.nonzero(_as_array((chunk >= least) & (chunk > -np.inf)))
+            rows.append(inside)
+            positions.append(columns + first)
         row, position = np.concatenate(rows), np.concatenate(positions)
         keys = self._keys_of_pairs(queries, row, position)
         return first_of_each(row, position, keys, self.id_lookup, len(queries), k)
@@ -247,76 +250,91 @@ class TorchMemory(NumpyMemory):
             return positions, keys
         return np.pad(positions, missing), np.pad(keys, missing, constant_values=np.inf)
 
-    def _candidates(self, first: int, chunk: Tensor, k: int) -> Candidates:
+    def _candidates(self, first: int, chunk: Vectors | Tensor, k: int) -> Candidates:
         """The most similar entries, `k` and some more, of a chunk that begins with `first`."""
-        if chunk.device.type != "cpu":
+        if not isinstance(chunk, np.ndarray):
             found = largest_on_device(chunk, _with_margin(k))
         else:
             parts: dict[int, Candidates] = {}
-            values = chunk.numpy()
 
             def select(rows: slice) -> None:
-                parts[rows.start] = largest(values[rows], _with_margin(k))
+                parts[rows.start] = largest(chunk[rows], _with_margin(k))
 
-            share_rows(select, len(values), values.size, _n_threads())
+            share_rows(select, len(chunk), chunk.size, n_threads())
             found = stacked([parts[start] for start in sorted(parts)])
         positions = np.where(found.columns < 0, -1, found.columns + first)
         return Candidates(positions, found.values, found.rest)
 
     def _similarities(
         self, queries: Vectors, exclude: Integers | None
-    ) -> Iterator[tuple[int, Tensor]]:
+    ) -> Iterator[tuple[int, Any]]:
         """For each chunk of entries its first position and products minus penalties (B, C).
 
-        Excluded pairs and the padding of the last chunk hold minus infinity. Every turn writes
-        into the same tensor.
+        Excluded pairs and the padding of the last chunk hold minus infinity. Chunks are arrays on
+        the CPU and tensors on another device. Every turn writes into the same one.
         """
-        import torch
-
-        asked = torch.from_numpy(queries).to(self._vectors.device)
+        is_on_cpu = self._is_on_cpu(len(queries))
+        vectors = self.entries.embeddings if is_on_cpu else self._vectors
+        asked = self._beside(vectors, queries)
         left_out = None if exclude is None else self.exclusion.pairs(exclude)
-        scratch = self._taken_scratch(len(queries) * min(COLUMNS, padded(len(self))))
+        scratch = self._taken_scratch(len(queries) * min(COLUMNS, padded(len(self))), vectors)
         for first in range(0, len(self), COLUMNS):
             stop = min(first + COLUMNS, len(self))
             width = padded(stop - first)
-            chunk = scratch[: len(queries) * width].view(len(queries), width)
-            chunk[:, stop - first :] = -torch.inf
-            multiply(asked, self._vectors[first:stop], chunk[:, : stop - first])
+            chunk = scratch[: len(queries) * width].reshape(len(queries), width)
+            chunk[:, stop - first :] = -np.inf
+            multiply(asked, vectors[first:stop], chunk[:, : stop - first])
             self._subtract_penalties(chunk[:, : stop - first], slice(first, stop))
             if left_out is not None:
                 rows, positions = left_out
                 inside = (positions >= first) & (positions < stop)
-                columns = torch.from_numpy(positions[inside] - first)
-                chunk[torch.from_numpy(rows[inside]), columns] = -torch.inf
+                chunk[rows[inside], positions[inside] - first] = -np.inf
             yield first, chunk
         self._scratch = scratch
 
     def _similarities_of_one(self, query: Vectors) -> Vectors:
-        similarities = dot(self.entries.embeddings, query[0], _n_threads())
+        similarities = dot(self.entries.embeddings, query[0], n_threads())
         if self.metric_ != "inner_product":
             similarities -= self.error_bounds.penalties
         return similarities
 
-    def _subtract_penalties(self, products: Tensor, part: slice) -> None:
-        if self._penalties is None:
+    def _subtract_penalties(self, products: Any, part: slice) -> None:
+        if self.metric_ == "inner_product":
             return
-        penalties = self._penalties[part]
-        if products.device.type != "cpu":
-            products.sub_(penalties)
+        if not isinstance(products, np.ndarray):
+            products.sub_(self._penalties[part])
             return
-        values, less = products.numpy(), penalties.numpy()
+        penalties = self.error_bounds.penalties[part]
 
         def subtract(rows: slice) -> None:
-            np.subtract(values[rows], less, out=values[rows])
+            np.subtract(products[rows], penalties, out=products[rows])
 
-        share_rows(subtract, len(values), values.size, _n_threads())
+        share_rows(subtract, len(products), products.size, n_threads())
 
-    def _taken_scratch(self, n_numbers: int) -> Tensor:
+    def _taken_scratch(self, n_numbers: int, vectors: Any) -> Any:
         """A buffer for products, removed from the memory so that no other thread writes to it."""
-        scratch: Tensor | None = self.__dict__.pop("_scratch", None)
-        if scratch is None or scratch.numel() < n_numbers:
-            scratch = self._vectors.new_empty(n_numbers)
+        scratch = self.__dict__.pop("_scratch", None)
+        if type(scratch) is not type(vectors) or len(scratch) < n_numbers:
+            scratch = self._beside(vectors, np.empty(n_numbers, dtype=np.float32))
         return scratch
+
+    def _is_on_cpu(self, n_queries: int) -> bool:
+        """Whether products are computed on the CPU; with 'auto' small ones always are."""
+        is_small = n_queries * self.entries.embeddings.size <= selection.SMALL_PRODUCT
+        if self.device == "cpu" or (self.device == "auto" and is_small):
+            return True
+        from attnknn.training.devices import device_of
+
+        return device_of(self.device).type == "cpu"
+
+    @staticmethod
+    def _beside(others: Any, values: Vectors) -> Any:
+        """The values as a tensor on the device of `others`, or as they are beside an array."""
+        if isinstance(others, np.ndarray):
+            return values
+        import torch
+
+        return torch.from_numpy(values).to(others.device)
 
     @cached_property
     def _vectors(self) -> Tensor:
@@ -327,20 +345,15 @@ class TorchMemory(NumpyMemory):
         return torch.from_numpy(self.entries.embeddings).to(device_of(self.device))
 
     @cached_property
-    def _penalties(self) -> Tensor | None:
-        import torch
+    def _penalties(self) -> Tensor:
+        penalties: Tensor = self._beside(self._vectors, self.error_bounds.penalties)
+        return penalties
 
-        if self.metric_ == "inner_product":
-            return None
-        return torch.from_numpy(self.error_bounds.penalties).to(self._vectors.device)
+
+def _as_array(values: Any) -> NDArray[Any]:
+    return values if isinstance(values, np.ndarray) else values.cpu().numpy()
 
 
 def _with_margin(k: int) -> int:
     """Number of candidates, so that the k-th nearest is nearly always certain at once."""
     return k + 8 + k // 8
-
-
-def _n_threads() -> int:
-    import torch
-
-    return torch.get_num_threads()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from itertools import islice
+from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -18,7 +20,28 @@ Batch = TypeVar("Batch")
 Output = TypeVar("Output")
 
 SMALL = 1 << 22  # numbers in a tensor below which a second thread costs more than it gains
+SMALL_TABLE = 1 << 18  # numbers in a table below which the same holds for all work on it
 AHEAD = 2  # batches per worker that are read before they are needed
+
+
+def n_threads() -> int:
+    """Number of threads for large work: torch's if it is imported, else what it would be.
+
+    >>> n_threads() >= 1
+    True
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        return int(torch.get_num_threads())
+    chosen = os.environ.get("OMP_NUM_THREADS", "")
+    return max(1, int(chosen)) if chosen.isdecimal() else available_cores()
+
+
+def available_cores() -> int:
+    """Number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def one_thread_if(is_small: bool) -> AbstractContextManager[object]:
@@ -35,6 +58,47 @@ def one_thread_if(is_small: bool) -> AbstractContextManager[object]:
     if not is_small:
         return nullcontext()
     return _controller().limit(limits=1, user_api="openmp")
+
+
+class _OneBlasThread:
+    """Counts the blocks that ask for one thread: the number of threads is one of the process."""
+
+    def __init__(self) -> None:
+        self._lock, self._n_blocks = Lock(), 0
+        self._usual: list[tuple[Any, int]] = []
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._n_blocks:
+                libraries = _blas_libraries("scipy.optimize" in sys.modules)
+                self._usual = [(library, library.get_num_threads()) for library in libraries]
+                for library in libraries:
+                    library.set_num_threads(1)
+            self._n_blocks += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._n_blocks -= 1
+            if not self._n_blocks:
+                for library, n_usual in self._usual:
+                    library.set_num_threads(n_usual)
+
+
+_one_blas_thread = _OneBlasThread()
+
+
+def one_blas_thread_if(is_small: bool) -> AbstractContextManager[None]:
+    """A context in which the linear algebra of NumPy and SciPy runs on one core, if `is_small`.
+
+    Threads of OpenBLAS spin while they wait for each other. For small matrices that costs several
+    times the work, and much more if another process occupies a core.
+
+    >>> import numpy as np
+    >>> with one_blas_thread_if(True):
+    ...     np.eye(2) @ np.ones(2)
+    array([1., 1.])
+    """
+    return _one_blas_thread if is_small else nullcontext()
 
 
 def in_shares(work: Callable[..., Output], *tensors: Tensor) -> list[Output]:
@@ -106,6 +170,13 @@ def _work_alone() -> None:
 
 if hasattr(os, "register_at_fork"):  # a forked process does not inherit threads
     os.register_at_fork(after_in_child=_helpers.cache_clear)
+
+
+@lru_cache
+def _blas_libraries(has_scipy: bool) -> list[Any]:  # noqa: ARG001  (SciPy loads a second one)
+    from threadpoolctl import ThreadpoolController
+
+    return list(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
 @lru_cache(maxsize=1)

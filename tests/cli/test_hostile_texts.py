@@ -20,6 +20,7 @@ from attnknn import AttnKNNClassifier
 from attnknn._escape import CONTROLS
 from attnknn.cli import output
 from attnknn.cli.rows import open_rows
+from attnknn.training import terminal
 
 from .samples import QUICK, run
 
@@ -190,7 +191,7 @@ def test_progress_shows_markup_as_text(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setattr(output, "DELAY", 0.0)
+    monkeypatch.setattr(terminal, "DELAY", 0.0)
     with output.progress("Reading [red]x[/red]\x1b[2J"):
         deadline = time.monotonic() + 5
         shown = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnknn.encoders import TableEncoder, encoder_from_settings
+from attnknn.encoders import TableEncoder, encoder_from_settings, tabular
 from attnknn.errors import (
     InvalidInputError,
     InvalidSettingError,
@@ -245,3 +246,59 @@ def test_any_table_gives_finite_numbers(rows):
     table = pd.DataFrame(rows, columns=["number", "letter"]).astype({"number": float})
     encoded = TableEncoder().fit_transform(table.assign(row=range(len(rows))))
     assert np.isfinite(encoded).all()
+
+
+PEOPLE = people()
+CELLS = st.one_of(
+    st.sampled_from(["a", "b", "3", "", "nan", True, False, 1, 3, 3.0, 2.5, -0.0, 1e300]),
+    st.sampled_from([None, float("nan"), 10**17, 2**63 - 1]),
+)
+
+
+@cache
+def fitted_on_people(scaling):
+    return TableEncoder(scaling=scaling, max_categories=2).fit(PEOPLE)
+
+
+@pytest.mark.parametrize("scaling", ["standard", "quantile", "normal"])
+@given(
+    numbers=st.lists(st.floats(-1e6, 1e6) | st.just(np.nan), min_size=1, max_size=8),
+    whole=st.integers(-(2**63), 2**63 - 1),
+    cell=CELLS,
+)
+@settings(max_examples=15, deadline=None)
+def test_few_rows_are_encoded_as_many(scaling, numbers, whole, cell):
+    encoder = fitted_on_people(scaling)
+    table = PEOPLE[: len(numbers)].assign(age=numbers, visits=whole, city=cell)
+    many = pd.concat([table] * 9, ignore_index=True)[: tabular.FEW + len(table)]
+    np.testing.assert_array_equal(
+        encoder.transform(table), encoder.transform(many)[: len(table)], strict=True
+    )
+
+
+def test_cells_of_arrays_and_lists_are_encoded_as_many():
+    for rows in (people().to_numpy(dtype=object), people()[["age", "visits"]].to_numpy()):
+        encoder = TableEncoder().fit(rows)
+        every = encoder.transform(rows)
+        np.testing.assert_array_equal(encoder.transform(rows[:3]), every[:3])
+        np.testing.assert_array_equal(encoder.transform(rows[:3].tolist()), every[:3])
+
+
+def test_few_rows_raise_what_many_raise():
+    encoder = TableEncoder().fit(people())
+    for wrong in ({"age": np.inf}, {"age": "old"}, {"visits": True}):
+        table = people().assign(**wrong)
+        outcomes = []
+        for rows in (table[:2], table):
+            try:
+                outcomes.append(str(encoder.transform(rows)[:2].tolist()))
+            except InvalidInputError as error:
+                outcomes.append(str(error))
+        assert outcomes[0] == outcomes[1]
+
+
+def test_one_row_of_numbers_and_texts_is_encoded_without_series(monkeypatch):
+    table = people()[["age", "city", "visits", "member"]]
+    encoder = TableEncoder().fit(table)
+    monkeypatch.setattr(TableEncoder, "_matched", None)
+    assert encoder.transform(table[:1]).shape == (1, 9)

@@ -22,6 +22,7 @@ from attnknn.attention.scores import (
     learned_distances,
 )
 from attnknn.errors import InvalidSettingError, NotFittedYetError
+from attnknn.fitting.attention import _main_axes
 from attnknn.training import TrainConfig
 
 ALL_ON = Shape(
@@ -445,3 +446,10 @@ def test_the_distance_bias_rises_from_zero():
 def test_training_must_come_before_scores():
     with pytest.raises(NotFittedYetError):
         LearnedAttention().scores(batch())
+
+
+def test_the_main_axes_of_wide_rows_are_those_of_their_covariance():
+    rows = np.random.default_rng(0).normal(size=(30, 50)) * np.geomspace(1, 100, 50)
+    axes = _main_axes(rows.astype(np.float32), 4).numpy()
+    expected = np.linalg.eigh(np.cov(rows, rowvar=False))[1][:, ::-1][:, :4]
+    np.testing.assert_allclose(np.abs(axes @ expected), np.eye(4), atol=1e-4)

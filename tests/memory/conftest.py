@@ -21,7 +21,8 @@ def products_always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def many_blocks(products_always: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks so small that a short test crosses many of their borders."""
+    """Blocks so small that a short test crosses many of their borders, multiplied by torch."""
+    monkeypatch.setattr(selection, "SMALL_PRODUCT", 0)
     monkeypatch.setattr(torch_memory, "ROWS", 8)
     monkeypatch.setattr(torch_memory, "COLUMNS", 256)
     monkeypatch.setattr(selection, "MIN_PART", 1)

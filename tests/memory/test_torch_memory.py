@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from attnknn.errors import InvalidSettingError
-from attnknn.memory import METRICS, NumpyMemory, TorchMemory, make_entries, torch_memory
+from attnknn.memory import METRICS, NumpyMemory, TorchMemory, make_entries, selection, torch_memory
 from attnknn.records import Neighbors
 
 pytestmark = pytest.mark.usefixtures("many_blocks")
@@ -172,3 +172,32 @@ def test_one_product_serves_both_searches(metric, rng):
     assert {pair for pair in pairs if pair not in left_out} == set(
         zip(found.queries.tolist(), found.positions.tolist(), strict=True)
     )
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("limit", [0, 1 << 60])
+def test_products_of_numpy_and_of_torch_find_what_the_reference_finds(
+    limit, metric, rng, products_always, monkeypatch
+):
+    monkeypatch.setattr(selection, "SMALL_PRODUCT", limit)
+    vectors = rng.normal(size=(300, 7)).round(1)
+    entries = make_entries(vectors, np.arange(300) % 3, groups=np.arange(300) // 2)
+    fast, plain = (memory.remember(entries, metric) for memory in (TorchMemory(), NumpyMemory()))
+    asked, own = plain.entries.embeddings[:90], np.arange(90)
+    radii = np.full(300, np.median(plain.search_keys(asked, 9)[1][:, -1]))
+    for found, expected in zip(
+        fast.search_both(asked, 9, radii, own)[0],
+        plain.search_both(asked, 9, radii, own)[0],
+        strict=True,
+    ):
+        np.testing.assert_array_equal(found, expected)
+    assert len(fast.range_search(asked, radii).keys) == len(plain.range_search(asked, radii).keys)
+
+
+def test_a_small_search_does_not_look_for_a_device(rng, products_always, monkeypatch):
+    monkeypatch.setattr(selection, "SMALL_PRODUCT", 300)
+    monkeypatch.setattr("attnknn.training.devices.device_of", None)
+    memory = TorchMemory("auto").remember(make_entries(rng.normal(size=(50, 3)), np.zeros(50, int)))
+    assert memory.search(rng.normal(size=(2, 3)), 4).positions.shape == (2, 4)
+    with pytest.raises(TypeError):
+        memory.search(rng.normal(size=(3, 3)), 4)

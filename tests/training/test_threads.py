@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -118,3 +119,22 @@ def test_threads_end_with_a_reader_that_is_left():
     next(reader)
     reader.close()
     assert not [t for t in threading.enumerate() if t.name.startswith("read-ahead")]
+
+
+def test_linear_algebra_is_limited_until_the_last_block_ends():
+    libraries = threads._blas_libraries("scipy.optimize" in sys.modules)
+    usual = [library.get_num_threads() for library in libraries]
+    first, second = threads.one_blas_thread_if(True), threads.one_blas_thread_if(True)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert {library.get_num_threads() for library in libraries} <= {1}
+    second.__exit__(None, None, None)
+    assert [library.get_num_threads() for library in libraries] == usual
+
+
+def test_large_linear_algebra_is_not_limited():
+    libraries = threads._blas_libraries("scipy.optimize" in sys.modules)
+    usual = [library.get_num_threads() for library in libraries]
+    with threads.one_blas_thread_if(False):
+        assert [library.get_num_threads() for library in libraries] == usual

@@ -25,6 +25,7 @@ from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.records import Integers
 from attnknn.registry import Option, register
 from attnknn.training.config import TrainConfig
+from attnknn.training.terminal import track
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -388,7 +389,7 @@ class ImageEncoder(Encoder):
 
 
 def _blocks(n_rows: int, size: int) -> Iterator[NDArray[np.int64]]:
-    for start in range(0, n_rows, size):
+    for start in track(range(0, n_rows, size), "Encoding images"):
         yield np.arange(start, min(start + size, n_rows))
 
 
