@@ -118,7 +118,7 @@ def relabel(
     from attnknn.cli.rows import open_rows
     from attnknn.cli.stored_model import DecisionReader, LabelReader, edit, open_model
 
-    source = open_rows(table, separator=separator)
+    source = open_rows(table, separator=separator, has_header=True)
     with open_model(model, by) as opened:
         labels = LabelReader(opened.classifier.classes_, new_classes)
         decisions = DecisionReader(opened.classifier, labels).read(source)

@@ -18,6 +18,7 @@ from attnknn.cli.output import echo, echo_block, echo_json
 @shared.target_option
 @shared.new_classes_option
 @shared.separator_option
+@shared.header_option
 @shared.max_memory_option
 @shared.by_option
 def add(

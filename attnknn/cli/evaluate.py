@@ -42,6 +42,7 @@ METRICS = {
     option("--force", is_flag=True, help="Replace an existing report."),
 )
 @shared.separator_option
+@shared.header_option
 @shared.max_memory_option
 def evaluate(
     model: Path,

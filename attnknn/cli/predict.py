@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 )
 @section("Output", shared.out_option, shared.format_option, shared.force_option)
 @shared.separator_option
+@shared.header_option
 @shared.max_memory_option
 def predict(
     model: Path,
@@ -157,6 +158,7 @@ def _sets(queries: Queries, X: Any, coverage: float, style: str) -> list[Any]:
     shared.print_format_option,
 )
 @shared.separator_option
+@shared.header_option
 @shared.max_memory_option
 def explain(
     model: Path,

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from attnknn.cli.output import count_of, echo
 from attnknn.cli.rows import Chunk, Source, check_column
 from attnknn.cli.rows.columns import read_labels
-from attnknn.cli.rows.text_files import MISSING
 from attnknn.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -164,8 +163,7 @@ class DecisionReader:
             raise InvalidInputError(f"{error} {hint}") from error
         decisions = Decisions()
         for chunk in source.chunks():
-            if chunk.is_text:
-                self._refuse_unreadable_class(source)
+            self._refuse_unreadable_class(source)
             for row in range(len(chunk)):
                 decision = _cell(chunk, "decision", row)
                 if decision:
@@ -174,7 +172,7 @@ class DecisionReader:
 
     def _refuse_unreadable_class(self, source: Source) -> None:
         """Raise an error for a class whose name means a missing value in text files."""
-        unreadable = sorted(self._classes & MISSING)
+        unreadable = sorted(self._classes & source.missing_words)
         if unreadable:
             raise InvalidInputError(
                 f"{source.path} cannot express the class {unreadable[0]!r}, which means a missing "

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     shared.print_format_option,
 )
 @shared.separator_option
+@shared.header_option
 @shared.max_memory_option
 def whatif(
     model: Path,

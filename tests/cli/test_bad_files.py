@@ -61,9 +61,11 @@ def test_an_empty_file_and_a_header_without_rows_are_distinguished(
     model: Path, tmp_path: Path
 ) -> None:
     empty, header = text_file(tmp_path, "", "a.csv"), text_file(tmp_path, "weight,kind\n", "b.csv")
-    assert "must name the columns" in refused_fit(empty)
+    assert "must hold rows, it is empty" in refused_fit(empty)
     assert "it has 0" in refused_fit(header)
-    assert "must name the columns" in refused_predict(model, empty)
+    assert "must hold rows, it is empty" in refused_predict(model, empty)
+    blank = text_file(tmp_path, "\nweight,kind\n", "blank.csv")
+    assert "must name the columns, it is blank" in refused_fit(blank)
     header = text_file(tmp_path, "weight,legs,home\n", "c.csv")
     assert "it has none" in refused_predict(model, header)
 
