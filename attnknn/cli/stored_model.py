@@ -75,7 +75,10 @@ def as_id(text: str, ids: NDArray[Any]) -> Any:
     try:
         return int(text)
     except ValueError:
-        raise InvalidInputError(f"The ids of this model are integers, got {text!r}.") from None
+        raise InvalidInputError(
+            f"The ids of this model are integers, got {text!r}. `attnknn explain` and `attnknn "
+            "audit` show the id of an entry after #."
+        ) from None
 
 
 def listed_ids(texts: Iterable[str], ids: NDArray[Any]) -> list[Any]:

@@ -82,6 +82,14 @@ class Queries:
             return "row", list(range(chunk.first, chunk.first + len(chunk)))
         return column, chunk.table[column].tolist()
 
+    def shown(self, chunk: Chunk) -> list[str] | None:
+        """Each row as one short string, if its name says nothing and `fit` stored payloads."""
+        roles = Roles.from_notes(self.notes)
+        if self.source.kind != "table" or roles.payload == ():
+            return None
+        known = [name for name in roles.payload or () if name in self.source.columns]
+        return replace(roles, payload=tuple(known) or None).read_payloads(self.source, chunk)
+
     def labeled(self, target: str | None, labels: LabelReader) -> Iterator[TrainingRows]:
         """Labeled rows as `add` takes them, every column in its role from `fit`."""
         roles = replace(
