@@ -122,7 +122,7 @@ def relabel(
     source = open_rows(table, separator=separator, has_header=True)
     with open_model(model, by) as opened:
         labels = LabelReader(opened.classifier.classes_, new_classes)
-        decisions = DecisionReader(opened.classifier, labels).read(source)
+        decisions = DecisionReader(opened, labels).read(source)
         if not (decisions.relabel or decisions.forget):
             echo("Nothing changed: every decision is empty or already applied.")
             return

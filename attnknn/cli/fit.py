@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from attnknn.cli.rows.training import Roles, TrainingRows
 
 NONE = "none"
+N_LISTED = 20  # columns named in a message
 METRICS = ("euclidean", "cosine", "inner_product")
 SECTIONS = (
     *("Columns", "Encoder", "Texts", "Images", "Attention and calibration", "Memory", "Output"),
@@ -307,7 +308,10 @@ def _roles(source: Source, options: dict[str, Any]) -> Roles:
 
     target = options["target"] or source.default_target
     if target is None:
-        raise click.UsageError(f"Name the column of the labels in {source.path} with --target.")
+        known = ", ".join(source.columns[:N_LISTED]) + ", …" * (len(source.columns) > N_LISTED)
+        raise click.UsageError(
+            f"Name the column of the labels in {source.path} with --target; it has: {known}."
+        )
     payload = options["payload_columns"]
     shown = None if payload is None else _names([payload], source)
     single = ("id_column", "group_column", "subject_column", "sample_weight_column", "text")

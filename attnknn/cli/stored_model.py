@@ -148,7 +148,8 @@ class Decisions:
 class DecisionReader:
     """Reads the columns `id` and `decision`; ambiguous decisions are errors."""
 
-    def __init__(self, classifier: AttnKNNClassifier, labels: LabelReader) -> None:
+    def __init__(self, model: EditableModel, labels: LabelReader) -> None:
+        classifier, self._path = model.classifier, model.path
         entries = classifier.memory_.entries
         current = classifier.classes_[entries.labels].tolist()
         self._ids, self._labels = entries.ids, labels
@@ -184,8 +185,13 @@ class DecisionReader:
 
     def _add(self, decisions: Decisions, decision: str, chunk: Chunk, row: int) -> None:
         place = chunk.place(row).capitalize()
+        is_forget = self._is_forget(decision, place)
         name = self._read_id(chunk, row, place)
-        if self._is_forget(decision, place):
+        if name not in self._current:
+            if is_forget and name in self._forgotten:  # applied before
+                return
+            raise InvalidInputError(f"{place} has the id {name!r}, which the model does not hold.")
+        if is_forget:
             self._refuse_outdated(name, chunk, row, place)
             decisions.forget.append(name)
             return
@@ -196,12 +202,18 @@ class DecisionReader:
 
     def _read_id(self, chunk: Chunk, row: int, place: str) -> Any:
         name = as_id(_cell(chunk, "id", row), self._ids)
-        if name not in self._current:
-            raise InvalidInputError(f"{place} has the id {name!r}, which the model does not hold.")
         if name in self._seen:
             raise InvalidInputError(f"{place} has a second decision for the id {name!r}.")
         self._seen.add(name)
         return name
+
+    @cached_property
+    def _forgotten(self) -> set[Any]:
+        """Ids of the entries that earlier edits removed, as far as the log has them."""
+        from attnknn.storage.editor import list_changes, list_edits
+
+        changes = (list_changes(self._path, line.edit) for line in list_edits(self._path))
+        return {entry.id for some in changes for entry in some if entry.label_after is None}
 
     def _is_forget(self, decision: str, place: str) -> bool:
         if decision == FORGET and FORGET in self._classes:

@@ -160,7 +160,9 @@ def refuse_repeated(path: Path, names: list[str]) -> None:
     """Raise an error if a column name occurs twice."""
     twice = [name for place, name in enumerate(names) if name in names[:place]]
     if twice:
-        raise InvalidInputError(f"Column names of {path} must be unique; {twice[0]!r} is repeated.")
+        raise InvalidInputError(
+            f"Column names of {path} must be unique; {twice[0]!r} is repeated. Rename one."
+        )
 
 
 class ParquetSource(Source):

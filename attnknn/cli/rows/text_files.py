@@ -73,7 +73,7 @@ class TextFile(Source):
                     return (
                         f"{self.path} must be UTF-8; line {number} has the byte "
                         f"0x{line[error.start]:02x} at position {error.start + 1}. Save it as "
-                        "UTF-8."
+                        'UTF-8 ("CSV UTF-8" in spreadsheets).'
                     )
         return f"{self.path} must be UTF-8."
 
