@@ -84,7 +84,9 @@ def test_a_model_embeds_the_texts(tmp_path: Path, plain_folder: Path, counter: A
 def test_other_columns_are_only_shown(model: Path, tmp_path: Path) -> None:
     path = write(pd.DataFrame({"question": ["a lost card"]}), tmp_path / "rows.csv")
     shown = run("explain", model, path, "-n", "2").stdout
-    assert shown.count("card") == shown.count("channel=") == 2
+    assert shown.startswith("row 0 (question=a lost card): ")
+    neighbors = shown.split("\n", 1)[1]
+    assert neighbors.count("card") == neighbors.count("channel=") == 2
     payloads = AttnKNNClassifier.load(model).memory_.entries.payloads
     assert payloads is not None
     assert payloads[0] == "question=my card is lost, channel=web"
