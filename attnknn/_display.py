@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 THUMBNAIL_SIZE = 48  # pixels
-MAX_TEXT = 200  # characters of a payload
+MAX_TEXT, MAX_LINE = 200, 160  # characters of a payload: in HTML, in a line of text
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff"}
 STYLE = """<style>
 .attnknn {color: inherit; background: transparent; font-size: 0.9em; margin: 0.5em 0}
@@ -86,9 +86,7 @@ def payload_html(payload: Any) -> Html:
         image = _open_image(payload)
     except (ImportError, OSError, ValueError):  # Pillow is missing, or the file is no image
         image = None
-    is_array = isinstance(payload, np.ndarray)
-    text = f"array of shape {payload.shape}" if is_array else str(payload)
-    shown = escape(text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…")
+    shown = escape(payload_text(payload, MAX_TEXT))
     if image is None:
         return Html(shown)
     image.thumbnail((THUMBNAIL_SIZE, THUMBNAIL_SIZE))
@@ -96,6 +94,21 @@ def payload_html(payload: Any) -> Html:
     image.convert("RGB").save(stream, format="PNG")
     data = base64.b64encode(stream.getvalue()).decode()
     return Html(f'<img src="data:image/png;base64,{data}" alt="{shown}" title="{shown}">')
+
+
+def payload_text(payload: Any, max_length: int = MAX_LINE) -> str:
+    """A payload as a short text; arrays are named by their shape.
+
+    >>> payload_text({"age": 39, "job": "cook"}), payload_text("abcdef", max_length=4)
+    ('age=39, job=cook', 'abc…')
+    """
+    if isinstance(payload, np.ndarray):
+        text = f"array of shape {payload.shape}"
+    elif isinstance(payload, dict):
+        text = ", ".join(f"{name}={value}" for name, value in payload.items())
+    else:
+        text = str(payload)
+    return text if len(text) <= max_length else f"{text[: max_length - 1]}…"
 
 
 def _open_image(payload: Any) -> Any:

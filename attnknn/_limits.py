@@ -73,6 +73,8 @@ def check_fits(what: str, n_bytes: int, remedy: str, *, limit: int | None = None
 
 
 def _shown(n_bytes: int) -> str:
+    if n_bytes < 1e5:
+        return f"{n_bytes / 1e3:,.1f} kB"
     return f"{n_bytes / 1e9:,.1f} GB" if n_bytes >= 1e8 else f"{n_bytes / 1e6:,.1f} MB"
 
 

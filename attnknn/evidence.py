@@ -119,7 +119,11 @@ class Evidence:
         lines += [] if self.is_exact else [f"  {self.remark}"]
         lines += [" weight  label         distance  entry"]
         for i in range(n_shown):
-            payload = "" if self.payloads is None else f"  {visible(self.payloads[i])}"
+            payload = (
+                ""
+                if self.payloads is None
+                else f"  {visible(_display.payload_text(self.payloads[i]))}"
+            )
             lines.append(
                 f"  {self.weights[i]:.3f}  {visible(self.labels[i]):<12} {self.distances[i]:9.4f}  "
                 f"#{visible(self.ids[i])}{payload}"

@@ -106,8 +106,8 @@ def main(ctx: click.Context, /, **_: Any) -> None:
     """Nearest-neighbor classification with attention, calibrated and editable.
 
     A model stores its training examples as *entries*, each with an id. Every prediction is a
-    weighted vote of entries, and can show them. Files may be CSV, TSV (also .gz), Parquet, NPZ, or
-    folders of images.
+    weighted vote of entries, and can show them. Files may be CSV, TSV, JSON Lines (also .gz),
+    Parquet, NPZ, or folders of images.
 
     \b
     attnknn fit train.csv --target label -o model

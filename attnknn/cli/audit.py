@@ -14,11 +14,10 @@ from attnknn.cli.output import check_out, echo, echo_block, open_writer, output_
 
 if TYPE_CHECKING:
     import pandas as pd
-    from numpy.typing import NDArray
 
     from attnknn.insight import Audit
 
-N_IDS = 3  # shown in a cell
+N_IDS, MAX_CELL = 3, 1000  # ids and characters shown in a cell
 
 
 @command()
@@ -63,14 +62,16 @@ def audit(
         echo_block(found.table())
         return
     with open_writer(out, chosen, force=force) as writer:
-        writer.write(review_table(found, classifier.memory_.entries.payloads, limit))
+        writer.write(review_table(found, limit))
     echo_block(found.summary(), err=out is None)
     if out is not None:
         echo(f"{'written':<17} {min(limit, len(found)):,} entries to {out}")
 
 
-def review_table(found: Audit, payloads: NDArray[Any] | None, limit: int) -> pd.DataFrame:
+def review_table(found: Audit, limit: int) -> pd.DataFrame:
     """The first entries of an audit, with an empty column for decisions."""
+    from attnknn._display import payload_text
+
     frame = found.to_frame().head(limit)
     label = dict(zip(found.ids.tolist(), found.labels.tolist(), strict=True))
     exact = list(zip(frame["id"], frame["duplicates"], strict=True))
@@ -86,8 +87,8 @@ def review_table(found: Audit, payloads: NDArray[Any] | None, limit: int) -> pd.
         near_duplicate_of=[_listed([o for o in those if o != name]) for name, those in near],
         contradicted_by=[_listed(those, label) for those in frame["contradicted_by"]],
     )
-    if payloads is not None:
-        table["entry"] = [str(payload) for payload in payloads[found.order[:limit]]]
+    if found.payloads is not None:
+        table["entry"] = [payload_text(p, MAX_CELL) for p in found.payloads[found.order[:limit]]]
     return table.assign(decision="")
 
 
@@ -118,10 +119,10 @@ def relabel(
     from attnknn.cli.rows import open_rows
     from attnknn.cli.stored_model import DecisionReader, LabelReader, edit, open_model
 
-    source = open_rows(table, separator=separator)
+    source = open_rows(table, separator=separator, has_header=True)
     with open_model(model, by) as opened:
         labels = LabelReader(opened.classifier.classes_, new_classes)
-        decisions = DecisionReader(opened.classifier, labels).read(source)
+        decisions = DecisionReader(opened, labels).read(source)
         if not (decisions.relabel or decisions.forget):
             echo("Nothing changed: every decision is empty or already applied.")
             return

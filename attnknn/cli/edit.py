@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -18,6 +19,7 @@ from attnknn.cli.output import echo, echo_block, echo_json
 @shared.target_option
 @shared.new_classes_option
 @shared.separator_option
+@shared.header_option
 @shared.max_memory_option
 @shared.by_option
 def add(
@@ -147,9 +149,18 @@ def log(model: Path, edit: int | None, style: str) -> None:
         weights = ["sample_weight_before", "sample_weight_after"]
         if any({row[name] for name in weights} - {None, 1} for row in rows):
             columns += weights
+        if any(row["payload"] is not None for row in rows):
+            columns += ["payload"]
     if style == "json":
         echo_json(rows)
     elif rows:
-        echo_block(text_table(columns, [[row[name] for name in columns] for row in rows]))
+        echo_block(text_table(columns, [[_shown(row, name) for name in columns] for row in rows]))
     else:
         echo(f"{model} has no edits." if edit is None else "No entries changed.")
+
+
+def _shown(row: dict[str, Any], name: str) -> Any:
+    from attnknn._display import payload_text
+
+    is_payload = name == "payload" and row[name] is not None
+    return payload_text(row[name]) if is_payload else row[name]

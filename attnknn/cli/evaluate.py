@@ -13,12 +13,14 @@ from attnknn.cli.output import echo, echo_block, echo_json, progress
 
 if TYPE_CHECKING:
     from attnknn.cli.rows.queries import Queries
+    from attnknn.evidence import Evidence
     from attnknn.records import Floats, Integers
     from attnknn.research.evaluation.error_analysis import Mistake
     from attnknn.research.reports.page import Section
 
 N_CONFUSIONS = 5
 N_MISTAKES = 10
+MAX_PAYLOAD = 60  # characters of a neighbor
 METRICS = {
     "accuracy": "accuracy",
     "balanced_accuracy": "balanced accuracy",
@@ -42,6 +44,7 @@ METRICS = {
     option("--force", is_flag=True, help="Replace an existing report."),
 )
 @shared.separator_option
+@shared.header_option
 @shared.max_memory_option
 def evaluate(
     model: Path,
@@ -107,12 +110,26 @@ def _mistakes(
     found = {}
     wanted = sorted(worst)
     rows = evidence_of_rows(queries, wanted, is_explicit=True)
-    for row, (_, name, evidence) in zip(wanted, rows, strict=True):
-        voters = describe_neighbors(evidence.ids, evidence.labels, evidence.weights)
+    for row, explained in zip(wanted, rows, strict=True):
+        evidence = explained.evidence
+        voters = describe_neighbors(_names(evidence), evidence.labels, evidence.weights)
+        name = f"{explained.value}" + (
+            "" if explained.content is None else f" ({explained.content})"
+        )
         found[row] = Mistake(
-            str(name), classes[codes[row]], str(evidence.label), evidence.probability, voters
+            name, classes[codes[row]], str(evidence.label), evidence.probability, voters
         )
     return [found[row] for row in worst]
+
+
+def _names(evidence: Evidence) -> list[str]:
+    """Ids and short payloads of the neighbors."""
+    from attnknn._display import payload_text
+
+    if evidence.payloads is None:
+        return [str(one) for one in evidence.ids]
+    pairs = zip(evidence.ids, evidence.payloads, strict=True)
+    return [f"{one} {payload_text(payload, MAX_PAYLOAD)}" for one, payload in pairs]
 
 
 def _predict(queries: Queries, target: str) -> tuple[Integers, Floats]:

@@ -7,13 +7,21 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from attnknn.cli.commands import Command, command, option, section
 from attnknn.cli.interrupts import Interrupted, end_training_first
-from attnknn.cli.options import COUNT, FILE, WHOLE, max_memory_option, separator_option
+from attnknn.cli.options import (
+    COUNT,
+    FILE,
+    WHOLE,
+    header_option,
+    max_memory_option,
+    separator_option,
+)
 from attnknn.cli.output import echo, echo_block
 
 if TYPE_CHECKING:
@@ -22,6 +30,7 @@ if TYPE_CHECKING:
     from attnknn.cli.rows.training import Roles, TrainingRows
 
 NONE = "none"
+N_LISTED = 20  # columns named in a message
 METRICS = ("euclidean", "cosine", "inner_product")
 SECTIONS = (
     *("Columns", "Encoder", "Texts", "Images", "Attention and calibration", "Memory", "Output"),
@@ -77,6 +86,7 @@ class FitCommand(Command):
     option("--no-payload", is_flag=True, help="Store no columns for `explain`."),
     option("--many-classes", is_flag=True, help="Accept a target with very many distinct values."),
     separator_option,
+    header_option,
     max_memory_option,
 )
 @section(
@@ -146,12 +156,12 @@ def fit(
 ) -> None:
     """Fit a model on labeled rows and save it.
 
-    TRAIN is a table (CSV, Parquet), an NPZ file with vectors or images (X, y), or a folder of
-    images with a subfolder for each class. The encoder is chosen by the type of file: images get
-    an embedding trained on the labels; categories of tables are one-hot encoded, and numbers are
-    scaled if that is better; texts (--text) are compared by TF-IDF or by a --text-model. Encoder,
-    attention, number of neighbors and calibration are chosen by leave-one-out predictions and
-    reported.
+    TRAIN is a table (CSV, JSON Lines, Parquet), an NPZ file with vectors or images (X, y), or a
+    folder of images with a subfolder for each class. The encoder is chosen by the type of file:
+    images get an embedding trained on the labels; categories of tables are one-hot encoded, and
+    numbers are scaled if that is better; free text (--text, or the only column) is compared by
+    its words and parts of words, or by a --text-model. Encoder, attention, number of neighbors
+    and calibration are chosen by leave-one-out predictions and reported.
     """
     from attnknn.cli.model_parts import EncoderRequest, given_options
     from attnknn.cli.output import check_out, progress
@@ -163,9 +173,9 @@ def fit(
     _check_free(model, force)
     check_out(options["curves"], train, flag="--curves", force=force)
     source = open_rows(train, part="train", separator=separator)
-    roles = _roles(source, options)
+    roles = _with_only_text(source, _roles(source, options), options["encoder"])
     given = given_options("encoder", options)
-    request = EncoderRequest(source, options["encoder"], options["text"], given)
+    request = EncoderRequest(source, options["encoder"], roles.text or None, given)
     request.check()
     with progress(f"Reading {train.name}"):
         rows = read_training_rows(source, roles, allow_missing=request.allows_missing)
@@ -177,7 +187,7 @@ def fit(
     if choice.cls is not None:
         echo(f"{'encoder':<17} {choice.name}: {choice.reason}")
     if request.kind == "table" and getattr(choice.cls, "allows_missing", True):
-        _report_columns(source, rows, roles)
+        rows = _checked_columns(source, rows)
     with progress(f"Fitting {len(rows.y):,} rows"):
         exit_code = _fit_and_save(rows, roles, choice.encoder, model, options)
     echo(f"{'model':<17} {model}")
@@ -196,13 +206,36 @@ def _default_folder(train: Path) -> Path:
     return Path(f"{name}-model")
 
 
-def _report_columns(source: Source, rows: TrainingRows, roles: Roles) -> None:
-    """On the error stream, so that it does not mix with the fit report."""
-    from attnknn.cli.rows.column_types import describe_columns, refuse_constant
+def _with_only_text(source: Source, roles: Roles, encoder: str) -> Roles:
+    """Learn from texts, and say so, if there is nothing else to learn from."""
+    from attnknn.cli.model_parts import accepts
+    from attnknn.cli.rows.training import only_text
+    from attnknn.registry import registered
+
+    if encoder != "auto" and "texts" not in accepts(registered("encoder")[encoder]):
+        return roles
+    text = only_text(source, roles)
+    if not text:
+        return roles
+    echo(f"{'text':<17} column {text!r}, which holds free text (as with --text {quote(text)})")
+    return replace(roles, text=text)
+
+
+def _checked_columns(source: Source, rows: TrainingRows) -> TrainingRows:
+    """Rows without columns that a table encoder cannot read, which are reported.
+
+    On the error stream, so that it does not mix with the fit report.
+    """
+    from attnknn.cli.rows.column_types import describe_columns, refuse_constant, without_texts
+    from attnknn.encoders.string_kinds import string_kind
 
     refuse_constant(rows.X, source)
-    for line in describe_columns(rows.X, confirmed=roles.categorical):
+    table, warned = without_texts(rows.X, source)
+    for line in [*describe_columns(table), *warned]:
         echo(line, err=True)
+    named = [name for name in table.columns if string_kind(table[name]) == "id"]
+    # Otherwise the encoder would warn of them once more.
+    return replace(rows, X=table.astype(dict.fromkeys(named, "category")))
 
 
 def _fit_and_save(
@@ -280,28 +313,37 @@ def _check_free(model: Path, force: bool) -> None:
 
 
 def _roles(source: Source, options: dict[str, Any]) -> Roles:
+    from attnknn.cli.rows.sources import column_name
     from attnknn.cli.rows.training import Roles
 
     target = options["target"] or source.default_target
     if target is None:
-        raise click.UsageError(f"Name the column of the labels in {source.path} with --target.")
+        known = ", ".join(source.columns[:N_LISTED]) + ", …" * (len(source.columns) > N_LISTED)
+        raise click.UsageError(
+            f"Name the column of the labels in {source.path} with --target; it has: {known}."
+        )
     payload = options["payload_columns"]
-    shown = None if payload is None else _names([payload], source.columns)
+    shown = None if payload is None else _names([payload], source)
+    single = ("id_column", "group_column", "subject_column", "sample_weight_column", "text")
+    named = {name: column_name(source, options[name] or "") for name in single}
     return Roles(
-        target=target,
-        id=options["id_column"] or "",
-        group=options["group_column"] or "",
-        subject=options["subject_column"] or "",
-        sample_weight=options["sample_weight_column"] or "",
+        target=column_name(source, target),
+        id=named["id_column"],
+        group=named["group_column"],
+        subject=named["subject_column"],
+        sample_weight=named["sample_weight_column"],
         payload=() if options["no_payload"] else shown,
-        dropped=_names(options["drop_columns"], source.columns),
-        categorical=_names(options["categorical"], source.columns),
-        text=options["text"] or "",
+        dropped=_names(options["drop_columns"], source),
+        categorical=_names(options["categorical"], source),
+        text=named["text"],
     )
 
 
-def _names(texts: Iterable[str], columns: list[str]) -> tuple[str, ...]:
+def _names(texts: Iterable[str], source: Source) -> tuple[str, ...]:
     """Names given as a,b,c; the name of a column may itself contain a comma."""
+    from attnknn.cli.rows.sources import column_name
+
+    columns = [*source.columns, *source.unusable]
     several = ([text] if text in columns else text.split(",") for text in texts)
     stripped = ([n if n in columns else n.strip() for n in names] for names in several)
-    return tuple(name for names in stripped for name in names if name)
+    return tuple(column_name(source, name) for names in stripped for name in names if name)

@@ -13,6 +13,7 @@ from attnknn.cli.options import (
     FILE,
     PROPORTION,
     force_option,
+    header_option,
     max_memory_option,
     model_argument,
     separator_option,
@@ -44,6 +45,7 @@ ALARM = 3  # exit code
     force_option,
 )
 @separator_option
+@header_option
 @max_memory_option
 def monitor(
     model: Path,

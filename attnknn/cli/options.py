@@ -41,6 +41,15 @@ def _max_memory(ctx: click.Context, _: click.Parameter, value: str | None) -> No
     ctx.meta[MAX_MEMORY] = size
 
 
+def _has_header(ctx: click.Context, _: click.Parameter, value: bool | None) -> None:
+    """Keep the choice for `header_choice`."""
+    if value is None:
+        return
+    from attnknn.cli.rows.headers import HAS_HEADER
+
+    ctx.meta[HAS_HEADER] = value
+
+
 model_argument = click.argument("model", type=FILE)
 rows_argument = click.argument("rows", type=FILE)
 
@@ -49,6 +58,15 @@ separator_option = option(
     "separator",
     callback=_separator,
     help="Separator of a text file, such as ';' or '\\t'.  [default: from the file name]",
+)
+header_option = option(
+    "--header/--no-header",
+    default=None,
+    callback=_has_header,
+    expose_value=False,
+    help="Whether the first line of a text file names the columns. Without a header they are named "
+    "column_1, column_2, …; options take these names or the numbers.  [default: --header, unless "
+    "the line looks like data]",
 )
 max_memory_option = option(
     "--max-memory",

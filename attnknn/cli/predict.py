@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -42,6 +42,11 @@ if TYPE_CHECKING:
         type=PROPORTION,
         help="Add conformal prediction sets with this coverage, such as 0.9.",
     ),
+    option(
+        "--no-empty-sets",
+        is_flag=True,
+        help="Put the most probable class into sets that would be empty.",
+    ),
 )
 @section(
     "Abstaining",
@@ -66,6 +71,7 @@ if TYPE_CHECKING:
 )
 @section("Output", shared.out_option, shared.format_option, shared.force_option)
 @shared.separator_option
+@shared.header_option
 @shared.max_memory_option
 def predict(
     model: Path,
@@ -75,6 +81,7 @@ def predict(
     force: bool,
     proba: bool,
     coverage: float | None,
+    no_empty_sets: bool,
     n_nearest: int,
     separator: str | None,
     **thresholds: float | None,
@@ -97,12 +104,16 @@ def predict(
     given = {name: value for name, value in thresholds.items() if value is not None}
     if n_nearest > 1 and not given:
         raise click.UsageError("--n-nearest requires --novelty-level.")
-    n_rows = n_abstained = 0
+    if no_empty_sets and coverage is None:
+        raise click.UsageError("--no-empty-sets requires --sets.")
+    n_rows = n_abstained = n_empty = 0
     with open_writer(out, chosen, force=force) as writer, progress(f"Reading {rows.name}") as show:
         for chunk, X in queries.chunks():
             results = _predictions(queries, chunk, queries.classifier.predict_proba(X), proba)
             if coverage is not None:
-                results["set"] = _sets(queries, X, coverage, chosen)
+                sets = queries.classifier.predict_set(X, coverage, allow_empty=not no_empty_sets)
+                results["set"] = _set_cells(sets.labels(), chosen)
+                n_empty += int((sets.sizes == 0).sum())
             if given:
                 decisions = queries.classifier.decide(X, n_nearest=n_nearest, **given)
                 results["decision"] = [
@@ -117,6 +128,13 @@ def predict(
     abstained = f", abstained on {n_abstained:,}" if n_abstained else ""
     made = count_of(n_rows - n_abstained, "row", "rows")
     echo(f"Predicted {made}{abstained}{written}.", err=True)
+    if n_empty:
+        echo(
+            f"Empty sets: {n_empty:,}. In these rows no class reaches the probability that true "
+            "labels usually have: none is plausible at this coverage. Increase --sets, or give "
+            "--no-empty-sets to include the most probable class.",
+            err=True,
+        )
 
 
 def _predictions(
@@ -134,9 +152,8 @@ def _predictions(
     return results
 
 
-def _sets(queries: Queries, X: Any, coverage: float, style: str) -> list[Any]:
+def _set_cells(labels: list[list[Any]], style: str) -> list[Any]:
     """The labels of each set: a list in JSON, else a string such as 'cat | dog'."""
-    labels = queries.classifier.predict_set(X, coverage).labels()
     return labels if style == "json" else [" | ".join(map(str, row)) for row in labels]
 
 
@@ -157,6 +174,7 @@ def _sets(queries: Queries, X: Any, coverage: float, style: str) -> list[Any]:
     shared.print_format_option,
 )
 @shared.separator_option
+@shared.header_option
 @shared.max_memory_option
 def explain(
     model: Path,
@@ -174,10 +192,12 @@ def explain(
     queries = open_queries(model, rows, separator)
     found = list(evidence_of_rows(queries, wanted, is_explicit=chosen is not None))
     if style == "json":
-        echo_json([_record(*item, n_shown) for item in found])
+        echo_json([_record(row, n_shown) for row in found])
         return
-    for name, value, evidence in found:
-        echo_block(f"{visible(name)} {visible(value)}: {evidence.table(n_shown)}\n")
+    for row in found:
+        content = "" if row.content is None else f" ({visible(row.content)})"
+        heading = f"{visible(row.name)} {visible(row.value)}{content}"
+        echo_block(f"{heading}: {row.evidence.table(n_shown)}\n")
 
 
 def _row_numbers(text: str) -> list[int]:
@@ -192,10 +212,19 @@ def _row_numbers(text: str) -> list[int]:
     return numbers
 
 
+class ExplainedRow(NamedTuple):
+    """A row of a file with the evidence of its prediction."""
+
+    name: str  # of the id column, or "row"
+    value: Any  # the id, or the number of the row
+    content: str | None  # the row in short, if there is more to show than its name
+    evidence: Evidence
+
+
 def evidence_of_rows(
     queries: Queries, wanted: list[int], *, is_explicit: bool
-) -> Iterator[tuple[str, Any, Evidence]]:
-    """Name of the id column, id and evidence of each wanted row.
+) -> Iterator[ExplainedRow]:
+    """The wanted rows with their evidence.
 
     Numbers beyond the last row are an error if `is_explicit`.
     """
@@ -207,19 +236,23 @@ def evidence_of_rows(
         places = [row - chunk.first for row in wanted if chunk.first <= row < n_rows]
         name, values = queries.names(chunk)
         some = X.iloc[places] if hasattr(X, "iloc") else X[places]
+        shown = queries.shown(chunk) if places else None
         for place, evidence in zip(places, queries.classifier.explain(some), strict=True):
-            yield name, values[place], evidence
+            content = None if shown is None else shown[place]
+            yield ExplainedRow(name, values[place], content, evidence)
         if wanted[-1] < n_rows:
             return
     if is_explicit:
         raise InvalidInputError(f"The file has {n_rows} rows; row {wanted[-1]} does not exist.")
 
 
-def _record(name: str, value: Any, evidence: Evidence, n_shown: int) -> dict[str, Any]:
+def _record(row: ExplainedRow, n_shown: int) -> dict[str, Any]:
     """The evidence with its heaviest neighbors, and the total weight of the others."""
-    record = evidence.to_dict()
+    record = row.evidence.to_dict()
     others = record["weights"][n_shown:]
     for key in ("ids", "labels", "weights", "distances", "payloads"):
         if key in record:
             record[key] = record[key][:n_shown]
-    return {name: value, **record, "others": {"count": len(others), "weight": sum(others)}}
+    content = {} if row.content is None else {"content": row.content}
+    others_in_all = {"count": len(others), "weight": sum(others)}
+    return {row.name: row.value, **content, **record, "others": others_in_all}

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from attnknn.cli.output import count_of, echo
 from attnknn.cli.rows import Chunk, Source, check_column
 from attnknn.cli.rows.columns import read_labels
-from attnknn.cli.rows.text_files import MISSING
 from attnknn.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -76,7 +75,10 @@ def as_id(text: str, ids: NDArray[Any]) -> Any:
     try:
         return int(text)
     except ValueError:
-        raise InvalidInputError(f"The ids of this model are integers, got {text!r}.") from None
+        raise InvalidInputError(
+            f"The ids of this model are integers, got {text!r}. `attnknn explain` and `attnknn "
+            "audit` show the id of an entry after #."
+        ) from None
 
 
 def listed_ids(texts: Iterable[str], ids: NDArray[Any]) -> list[Any]:
@@ -146,7 +148,8 @@ class Decisions:
 class DecisionReader:
     """Reads the columns `id` and `decision`; ambiguous decisions are errors."""
 
-    def __init__(self, classifier: AttnKNNClassifier, labels: LabelReader) -> None:
+    def __init__(self, model: EditableModel, labels: LabelReader) -> None:
+        classifier, self._path = model.classifier, model.path
         entries = classifier.memory_.entries
         current = classifier.classes_[entries.labels].tolist()
         self._ids, self._labels = entries.ids, labels
@@ -164,8 +167,7 @@ class DecisionReader:
             raise InvalidInputError(f"{error} {hint}") from error
         decisions = Decisions()
         for chunk in source.chunks():
-            if chunk.is_text:
-                self._refuse_unreadable_class(source)
+            self._refuse_unreadable_class(source)
             for row in range(len(chunk)):
                 decision = _cell(chunk, "decision", row)
                 if decision:
@@ -174,7 +176,7 @@ class DecisionReader:
 
     def _refuse_unreadable_class(self, source: Source) -> None:
         """Raise an error for a class whose name means a missing value in text files."""
-        unreadable = sorted(self._classes & MISSING)
+        unreadable = sorted(self._classes & source.missing_words)
         if unreadable:
             raise InvalidInputError(
                 f"{source.path} cannot express the class {unreadable[0]!r}, which means a missing "
@@ -183,8 +185,13 @@ class DecisionReader:
 
     def _add(self, decisions: Decisions, decision: str, chunk: Chunk, row: int) -> None:
         place = chunk.place(row).capitalize()
+        is_forget = self._is_forget(decision, place)
         name = self._read_id(chunk, row, place)
-        if self._is_forget(decision, place):
+        if name not in self._current:
+            if is_forget and name in self._forgotten:  # applied before
+                return
+            raise InvalidInputError(f"{place} has the id {name!r}, which the model does not hold.")
+        if is_forget:
             self._refuse_outdated(name, chunk, row, place)
             decisions.forget.append(name)
             return
@@ -195,12 +202,18 @@ class DecisionReader:
 
     def _read_id(self, chunk: Chunk, row: int, place: str) -> Any:
         name = as_id(_cell(chunk, "id", row), self._ids)
-        if name not in self._current:
-            raise InvalidInputError(f"{place} has the id {name!r}, which the model does not hold.")
         if name in self._seen:
             raise InvalidInputError(f"{place} has a second decision for the id {name!r}.")
         self._seen.add(name)
         return name
+
+    @cached_property
+    def _forgotten(self) -> set[Any]:
+        """Ids of the entries that earlier edits removed, as far as the log has them."""
+        from attnknn.storage.editor import list_changes, list_edits
+
+        changes = (list_changes(self._path, line.edit) for line in list_edits(self._path))
+        return {entry.id for some in changes for entry in some if entry.label_after is None}
 
     def _is_forget(self, decision: str, place: str) -> bool:
         if decision == FORGET and FORGET in self._classes:

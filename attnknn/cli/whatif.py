@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     shared.print_format_option,
 )
 @shared.separator_option
+@shared.header_option
 @shared.max_memory_option
 def whatif(
     model: Path,
@@ -65,7 +66,7 @@ def whatif(
     queries = open_queries(model, rows, separator)
     ids = queries.classifier.memory_.entries.ids
     labels = LabelReader(queries.classifier.classes_, new_classes)
-    names, X = _all_rows(queries)
+    names, contents, X = _all_rows(queries)
     found = what_if(
         queries.classifier,
         X,
@@ -74,20 +75,23 @@ def whatif(
         add=None if add is None else _added(queries, add, target, labels, separator),
     )
     if style == "json":
-        echo_json(_record(found, names))
+        echo_json(_record(found, names, contents))
         return
-    echo_block(found.table(limit, names))
+    pairs = zip(names, contents, strict=True)
+    echo_block(found.table(limit, [f"{name} ({c})" if c else name for name, c in pairs]))
 
 
-def _all_rows(queries: Queries) -> tuple[list[str], Any]:
-    """The names of all rows, and the rows."""
+def _all_rows(queries: Queries) -> tuple[list[str], list[str | None], Any]:
+    """The names of all rows, their contents in short, and the rows."""
     names: list[str] = []
+    contents: list[str | None] = []
     chunks: list[Any] = []
     for chunk, X in queries.chunks():
         column, values = queries.names(chunk)
         names += [f"{column} {value}" for value in values]
+        contents += queries.shown(chunk) or [None] * len(chunk)
         chunks.append(X)
-    return names, _concatenated(chunks)
+    return names, contents, _concatenated(chunks)
 
 
 def _concatenated(chunks: list[Any]) -> Any:
@@ -147,7 +151,7 @@ def _split_pair(text: str, ids: NDArray[Any]) -> tuple[Any, str]:
     return found[0]
 
 
-def _record(found: WhatIf, names: list[str]) -> dict[str, Any]:
+def _record(found: WhatIf, names: list[str], contents: list[str | None]) -> dict[str, Any]:
     changed = set(found.changed.tolist())
     return {
         "n_rows": len(names),
@@ -156,6 +160,7 @@ def _record(found: WhatIf, names: list[str]) -> dict[str, Any]:
         "rows": [
             {
                 "row": name,
+                **({} if contents[row] is None else {"content": contents[row]}),
                 "is_changed": row in changed,
                 "shift": float(found.shift[row]),
                 "before": found.before[row].tolist(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import asdict, dataclass, replace
 from types import NoneType
 from typing import Any, ClassVar, Literal, Self, get_args
@@ -13,6 +14,8 @@ from scipy.special import ndtri
 
 from attnknn._validation import check_at_least, check_choice
 from attnknn.encoders.base import Arrays, Encoder, Settings
+from attnknn.encoders.identity import TEXT_ENCODERS
+from attnknn.encoders.string_kinds import string_kind
 from attnknn.errors import InvalidInputError
 from attnknn.records import Floats, Integers
 from attnknn.registry import register
@@ -22,6 +25,7 @@ Scaling = Literal["standard", "quantile", "normal"]
 N_KNOTS = 257
 OUTERMOST_RANK = 1e-4
 FEW = 8  # rows that are encoded cell by cell
+FREE_TEXT = "free text"  # reason to drop a column
 N_FINE_KNOTS = 1025  # the normal distribution needs a finer resolution in its tails
 
 
@@ -136,6 +140,8 @@ def learn_column(
     if values.isna().all():
         return "all values are missing"
     kind = kind_of(values)
+    if kind == "category" and string_kind(values) == "text":
+        return FREE_TEXT
     if kind == "category":
         column: Column = _learn_categories(values, name, max_categories)
     else:
@@ -255,6 +261,9 @@ class TableEncoder(Encoder):
       saw no others, an unseen category is encoded as zeros. If values were missing in training,
       missing is a category of its own; otherwise it is encoded as an unseen category.
     - Columns that are *constant* or entirely missing are dropped; see `dropped_`.
+    - *Free texts* (several words, different in most rows) are dropped with a warning, because as
+      categories no two rows would agree. Convert the column with `astype("category")` to one-hot
+      encode it, or fit a text encoder on it. A column of ids causes a warning.
 
     The scaling gives all columns about the same weight in the distance of two rows. Each column
     adds to the squared distance:
@@ -314,6 +323,7 @@ class TableEncoder(Encoder):
         }
         self.columns_: list[Column] = [c for c in learned.values() if not isinstance(c, str)]
         self.dropped_ = {name: why for name, why in learned.items() if isinstance(why, str)}
+        self._warn_of_strings(table)
         if not self.columns_:
             raise InvalidInputError(
                 f"`X` must have a column that varies, got {table.shape[1]} in which all values are "
@@ -393,6 +403,32 @@ class TableEncoder(Encoder):
         ]
         encoder.dropped_ = dict(settings["dropped"])
         return encoder
+
+    def _warn_of_strings(self, table: pd.DataFrame) -> None:
+        """Name columns of free texts, which are dropped, and of ids, which say nothing."""
+        texts = [name for name, why in self.dropped_.items() if why == FREE_TEXT]
+        named = ", ".join(map(repr, texts[:5]))
+        if texts and not self.columns_:
+            raise InvalidInputError(
+                f"`X` must have a column of numbers, dates or categories, got only free text: "
+                f"{named}. {TEXT_ENCODERS}"
+            )
+        if texts:
+            shown = table[texts[0]].dropna().iloc[0]
+            warnings.warn(
+                f"Free text is ignored: {named}, such as {str(shown)[:40]!r}. Fit on this column "
+                "alone with `encoder='tfidf'` to learn from it, drop the column, or convert it "
+                "with `astype('category')` to one-hot encode it.",
+                stacklevel=3,
+            )
+        categories = [c.name for c in self.columns_ if isinstance(c, CategoryColumn)]
+        ids = [name for name in categories if string_kind(table[name]) == "id"]
+        if ids:
+            warnings.warn(
+                "Nearly every row has a different value, like an id: "
+                f"{', '.join(map(repr, ids[:5]))}. Drop such columns: no two rows agree in them.",
+                stacklevel=3,
+            )
 
     def _matched(self, X: Any) -> pd.DataFrame:
         """`X` as a table in which every column in use has its name."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from attnknn.encoders import Encoder, IdentityEncoder, NumericEncoder, ScaledEncoder
+from attnknn.encoders.string_kinds import string_kind
 from attnknn.errors import InvalidInputError
 from attnknn.fitting.holdout import trained_rows
 from attnknn.memory import make_entries, make_memory
@@ -92,6 +93,8 @@ def default_encoder(X: Any) -> tuple[str, str]:
     if issparse(X):
         return numeric
     if isinstance(X, pd.DataFrame):
+        if X.shape[1] == 1 and string_kind(X.iloc[:, 0]) == "text":
+            return TEXT_ENCODER, "rows are texts"
         is_numeric = all(pd.api.types.is_numeric_dtype(dtype) for dtype in X.dtypes)
         return numeric if is_numeric and not X.isna().to_numpy().any() else table
     array = np.asarray(X)

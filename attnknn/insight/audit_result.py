@@ -58,6 +58,8 @@ class Audit:
     held_out : ndarray of shape (n_entries,)
         False for entries that learned attention or an encoder was trained on. Their leave-one-out
         predictions are a little too good.
+    payloads : ndarray of shape (n_entries,) or None
+        What was stored with the entries to be shown, if anything was.
 
     Examples
     --------
@@ -82,6 +84,7 @@ class Audit:
     near_distance: float
     label_noise: float
     held_out: Booleans
+    payloads: NDArray[Any] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -117,7 +120,7 @@ class Audit:
         pandas.DataFrame
             Columns id, label, suggested, suggested_probability, wrong, label_error_score, value,
             held_out; contradicted_by, duplicates and near_duplicates with tuples of ids;
-            is_conflict, True for exact duplicates with different labels.
+            is_conflict, True for exact duplicates with different labels; payload, if there are any.
         """
         import pandas as pd
 
@@ -138,6 +141,8 @@ class Audit:
             "near_duplicates": [near.get(name, ()) for name in names],
             "is_conflict": [name in in_conflict for name in names],
         }
+        if self.payloads is not None:
+            table["payload"] = self.payloads.tolist()
         return pd.DataFrame(table).iloc[self.order].reset_index(drop=True)
 
     def summary(self) -> str:
@@ -161,8 +166,8 @@ class Audit:
         Returns
         -------
         str
-            The summary, and one line per entry in the order of `ranking`. `suggested` is blank
-            where it equals the label.
+            The summary, and one line per entry in the order of `ranking`, with its payload if
+            there is one. `suggested` is blank where it equals the label.
         """
         head = f"  {'wrong':>5}  {'score':>5}  {'value':>7}  {'label':<16} {'suggested':<16} entry"
         lines = [self.summary(), "", head]
@@ -172,7 +177,7 @@ class Audit:
             lines.append(
                 f"  {self.wrong[place]:.3f}  {self.label_error_score[place]:.3f}  "
                 f"{self.value[place]:>7.2f}  {_short(self.labels[place]):<16} "
-                f"{suggested:<16} #{visible(self.ids[place])}"
+                f"{suggested:<16} #{visible(self.ids[place])}{self._payload(place)}"
             )
         return "\n".join(lines)
 
@@ -215,11 +220,18 @@ class Audit:
                 str(self.labels[place]),
                 f"{self.suggested[place]} ({self.suggested_probability[place]:.3f})",
                 f"#{self.ids[place]}",
+                *([] if self.payloads is None else [_display.payload_html(self.payloads[place])]),
             ]
             for place in shown
         ]
         header = ["wrong", "label-error score", "value", "label", "suggested", "entry"]
+        header += [] if self.payloads is None else ["payload"]
         return _display.page("Audit", summary, _display.table(header, rows))
+
+    def _payload(self, place: int) -> str:
+        if self.payloads is None or self.payloads[place] is None:
+            return ""
+        return f"  {visible(_display.payload_text(self.payloads[place]))}"
 
     def _counts(self) -> dict[str, str]:
         n_exact, n_near = (

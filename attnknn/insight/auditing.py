@@ -91,6 +91,7 @@ def audit(clf: AttnKNNClassifier, *, near: float = 0.1) -> Audit:
         near_distance=duplicates.near_distance,
         label_noise=noise.label_noise,
         held_out=memory.entries.held_out,
+        payloads=memory.entries.payloads,
     )
 
 

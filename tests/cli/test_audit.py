@@ -303,3 +303,13 @@ def test_a_table_without_decisions_says_which_columns_it_needs(model: Path, tmp_
     line = refused("relabel", model, tmp_path / "other.csv")
     assert "has no column 'decision'" in line
     assert "needs the columns `id` and `decision`, as written by `attnknn audit -o`" in line
+
+
+def test_a_table_that_is_applied_again_changes_nothing(model: Path, table, tmp_path: Path) -> None:
+    answers = table.head(2).copy()
+    answers["decision"] = ["!forget", "ox, or cow"]
+    path = write(answers, tmp_path / "answers.csv")
+    assert "now holds 59 entries (edit 1)" in run("relabel", model, path).stdout
+    assert "Nothing changed" in run("relabel", model, path).stdout
+    unknown = write(answers.head(1).assign(id="nobody"), tmp_path / "unknown.csv")
+    assert "which the model does not hold" in refused("relabel", model, unknown)

@@ -61,9 +61,11 @@ def test_an_empty_file_and_a_header_without_rows_are_distinguished(
     model: Path, tmp_path: Path
 ) -> None:
     empty, header = text_file(tmp_path, "", "a.csv"), text_file(tmp_path, "weight,kind\n", "b.csv")
-    assert "must name the columns" in refused_fit(empty)
+    assert "must hold rows, it is empty" in refused_fit(empty)
     assert "it has 0" in refused_fit(header)
-    assert "must name the columns" in refused_predict(model, empty)
+    assert "must hold rows, it is empty" in refused_predict(model, empty)
+    blank = text_file(tmp_path, "\nweight,kind\n", "blank.csv")
+    assert "must name the columns, it is blank" in refused_fit(blank)
     header = text_file(tmp_path, "weight,legs,home\n", "c.csv")
     assert "it has none" in refused_predict(model, header)
 
@@ -271,3 +273,16 @@ def test_wrong_usage_ends_with_code_2(model: Path, rows: Path, tmp_path: Path) -
     assert run("predict", model, rows, "-o", rows).exit_code == 2
     assert run("explain", model, rows, "--row-numbers", "a,b").exit_code == 2
     assert run("nonsense").exit_code == 2
+
+
+def test_a_missing_target_lists_the_columns(train: Path, tmp_path: Path) -> None:
+    result = run("fit", train, "-o", tmp_path / "m")
+    assert result.exit_code == 2
+    assert "with --target; it has: name, weight, legs, home, kind." in result.stderr
+
+
+def test_an_encoding_and_a_repeated_name_come_with_a_remedy(tmp_path: Path) -> None:
+    latin = text_file(tmp_path, "x,kind\n1,caf\xe9\n".encode("latin-1"))
+    assert '"CSV UTF-8" in spreadsheets' in refused_fit(latin)
+    twice = text_file(tmp_path, "x,x,kind\n1,2,a\n", "twice.csv")
+    assert "'x' is repeated. Rename one." in refused_fit(twice)

@@ -41,8 +41,10 @@ def test_the_log_tells_who_did_what(model: Path) -> None:
     (entry,) = json.loads(run("log", model, "--edit", "1", "--format", "json").stdout)
     assert (entry["id"], entry["label_after"]) == ("id-0-000", None)
     head, line = run("log", model, "--edit", "1").stdout.splitlines()
-    assert head.split() == ["id", "label_before", "label_after"]
+    assert head.split() == ["id", "label_before", "label_after", "payload"]
     assert line.split()[2] == "-"
+    assert line.endswith(entry["payload"])
+    assert entry["payload"].startswith("weight=")
     assert "There is no edit 9" in refused("log", model, "--edit", "9")
     assert "no model folder" in refused("log", model.parent / "nothing")
 

@@ -230,7 +230,9 @@ def test_what_cannot_be_guaranteed_is_one_line(model: Path, rows: Path) -> None:
 def test_each_row_is_shown_with_its_neighbors_rows(model: Path, rows: Path) -> None:
     output = run("explain", model, rows, "--limit", "2", "-n", "3").stdout
     assert output.count("name id-1-") == 2
-    assert output.count("weight=") == 6
+    assert output.count("#id-0-") == 6
+    assert output.count("weight=") == 8
+    assert "name id-1-000 (weight=0.346, home=True): bird" in output
     assert output.count("2 more neighbors") == 2
 
 
@@ -241,6 +243,7 @@ def test_json_adds_up(model: Path, rows: Path) -> None:
     assert [record["name"] for record in records] == ["id-1-002", "id-1-007"]
     for record in records:
         assert len(record["ids"]) == len(record["payloads"]) == 2
+        assert record["content"].startswith("weight=")
         total = sum(record["weights"]) + record["others"]["weight"] + record["prior_weight"]
         assert total == pytest.approx(1.0)
         assert set(record["probabilities"]) == {"bird", "sea lion", "ox, or cow"}
@@ -273,5 +276,21 @@ def test_what_needs_too_much_memory_is_named_with_a_remedy(model, rows, monkeypa
     monkeypatch.setattr("attnknn.model.MIN_CHECKED_CELLS", 1)
     monkeypatch.setattr("attnknn._limits.available_bytes", lambda limit: 8)
     said = refused("predict", model, rows)
-    assert "would need 0.0 MB of memory" in said
+    assert "would need 0.9 kB of memory" in said
     assert said.endswith("Pass fewer rows at a time.")
+
+
+def test_empty_sets_are_explained_and_can_be_avoided(model: Path, train: Path) -> None:
+    given = ("predict", model, train, "--sets", "0.5", "--format", "json")
+    said = run(*given)
+    n_empty = sum(not row["set"] for row in json.loads(said.stdout))
+    assert n_empty
+    assert f"Empty sets: {n_empty}. In these rows no class reaches" in said.stderr
+    assert "Increase --sets, or give --no-empty-sets" in said.stderr
+    filled = run(*given, "--no-empty-sets")
+    assert all(row["label"] in row["set"] for row in json.loads(filled.stdout) if row["set"])
+    assert all(row["set"] for row in json.loads(filled.stdout))
+    assert "Empty sets" not in filled.stderr
+    alone = run("predict", model, train, "--no-empty-sets")
+    assert alone.exit_code == 2
+    assert "--no-empty-sets requires --sets" in alone.stderr

@@ -84,7 +84,9 @@ def test_a_model_embeds_the_texts(tmp_path: Path, plain_folder: Path, counter: A
 def test_other_columns_are_only_shown(model: Path, tmp_path: Path) -> None:
     path = write(pd.DataFrame({"question": ["a lost card"]}), tmp_path / "rows.csv")
     shown = run("explain", model, path, "-n", "2").stdout
-    assert shown.count("card") == shown.count("channel=") == 2
+    assert shown.startswith("row 0 (question=a lost card): ")
+    neighbors = shown.split("\n", 1)[1]
+    assert neighbors.count("card") == neighbors.count("channel=") == 2
     payloads = AttnKNNClassifier.load(model).memory_.entries.payloads
     assert payloads is not None
     assert payloads[0] == "question=my card is lost, channel=web"
@@ -186,3 +188,60 @@ def test_a_text_model_needs_a_column(tmp_path: Path) -> None:
     result = run("fit", path, "-t", "topic", "-o", tmp_path / "m", "--text-model", "x")
     assert result.exit_code == 2
     assert "--text" in result.stderr
+
+
+def messages(n: int = 30) -> pd.DataFrame:
+    topics = ["lost", "fee"]
+    asked = [f"{ASKED[topics[i % 2]][i % 4]} on day {i}" for i in range(n)]
+    return pd.DataFrame({"message": asked, "topic": [topics[i % 2] for i in range(n)]})
+
+
+def fit_messages(table: pd.DataFrame, folder: Path, *arguments: Any) -> Any:
+    path = write(table, folder / "messages.csv")
+    return run("fit", path, "-t", "topic", "-o", folder / "model", *QUICK, *arguments)
+
+
+@pytest.mark.parametrize("ids", [None, range(30), [f"m{i:02d}" for i in range(30)]])
+def test_free_text_is_chosen_if_nothing_else_can_be_learned_from(ids: Any, tmp_path: Path) -> None:
+    table = messages() if ids is None else messages().assign(number=list(ids))
+    result = fit_messages(table, tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "column 'message', which holds free text (as with --text message)" in result.stdout
+    assert "encoder           tfidf" in result.stdout
+    assert load_notes(tmp_path / "model")["text"] == "message"
+    explained = run("explain", tmp_path / "model", tmp_path / "messages.csv", "--limit", 1)
+    assert "message=my card is lost on day 0" in explained.stdout
+
+
+def test_an_encoder_of_texts_finds_the_only_column_of_texts(tmp_path: Path) -> None:
+    assert fit_messages(messages(), tmp_path, "--encoder", "tfidf").exit_code == 0
+
+
+def test_free_text_among_other_columns_is_ignored_and_named(tmp_path: Path) -> None:
+    table = messages().assign(amount=np.arange(30) % 7, city=["New York", "Rome"] * 15)
+    result = fit_messages(table, tmp_path)
+    assert result.exit_code == 0, result.output
+    warnings = [line for line in result.stderr.splitlines() if line.startswith("Warning")]
+    assert len(warnings) == 1
+    assert "Free text is ignored: message, such as 'my card is lost on day 0'." in warnings[0]
+    for option in ("--text message", "--drop-columns message", "--categorical message"):
+        assert option in warnings[0]
+    loaded = AttnKNNClassifier.load(tmp_path / "model")
+    assert loaded.feature_names_in_.tolist() == ["amount", "city"]
+    for option in ("--text", "--drop-columns", "--categorical"):
+        chosen = fit_messages(table, tmp_path, option, "message", "--force")
+        assert chosen.exit_code == 0
+        assert "Warning" not in chosen.stderr
+
+
+def test_several_columns_of_free_text_are_a_choice_of_the_user(tmp_path: Path) -> None:
+    table = messages().assign(answer=[f"we will call you back on day {i}" for i in range(30)])
+    path = write(table, tmp_path / "messages.csv")
+    line = refused("fit", path, "-t", "topic", "-o", tmp_path / "m", *QUICK)
+    assert "all columns are free text: message, answer. --text message learns from one" in line
+
+
+def test_an_encoder_of_tables_refuses_a_table_of_free_text_only(tmp_path: Path) -> None:
+    path = write(messages(), tmp_path / "messages.csv")
+    line = refused("fit", path, "-t", "topic", "-o", tmp_path / "m", "--encoder", "tabular")
+    assert "all columns are free text: message. --text message learns from it alone." in line

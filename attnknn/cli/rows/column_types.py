@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Collection
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from attnknn.cli.rows.sources import Chunk, Source
+from attnknn.encoders.string_kinds import string_kind
 from attnknn.encoders.tabular import CategoryColumn, TableEncoder, category_text
 from attnknn.errors import InvalidInputError
 from attnknn.records import Booleans
@@ -64,9 +66,10 @@ def infer_type(chunk: Chunk, name: str) -> pd.Series[Any]:
 
 
 def as_categories(column: pd.Series[Any]) -> pd.Series[Any]:
-    """A column of any type as strings, so that its values are not taken for numbers."""
+    """A column of any type as categories, so that its values are not taken for numbers or texts."""
     values = column.astype(object)
-    return values.where(values.isna(), values.map(category_text, na_action="ignore"))
+    strings = values.where(values.isna(), values.map(category_text, na_action="ignore"))
+    return strings.astype("category")
 
 
 def parse_column(chunk: Chunk, name: str, kind: str) -> pd.Series[Any]:
@@ -108,8 +111,33 @@ def _mixed_types(chunk: Chunk, name: str, kind: str, wrong: Booleans) -> Invalid
     )
 
 
-def describe_columns(table: pd.DataFrame, confirmed: Collection[str] = ()) -> list[str]:
-    """One line per column type, then warnings; no warnings for `confirmed` categories.
+def without_texts(table: pd.DataFrame, source: Source) -> tuple[pd.DataFrame, list[str]]:
+    """The table without columns of free text, and a warning that names them; an error if all are.
+
+    >>> table = pd.DataFrame({"x": range(5), "note": [f"pay it on day {i}" for i in range(5)]})
+    >>> kept, (warning,) = without_texts(table, None)
+    >>> list(kept), warning[:46]
+    (['x'], "Warning: Free text is ignored: note, such as '")
+    """
+    texts = [str(name) for name in table.columns if string_kind(table[name]) == "text"]
+    if not texts:
+        return table, []
+    first = shlex.quote(texts[0])
+    learn = f"--text {first} learns from {'it' if len(texts) == 1 else 'one'} alone"
+    if len(texts) == table.shape[1]:
+        raise InvalidInputError(
+            f"{source.path} must have a column of numbers, dates or categories for this encoder; "
+            f"all columns are free text: {_listed(texts)}. {learn}."
+        )
+    shown = table[texts[0]].dropna().iloc[0]
+    return table.drop(columns=texts), [
+        f"Warning: Free text is ignored: {_listed(texts)}, such as {shown[:40]!r}. {learn}, "
+        f"--drop-columns {first} confirms this, and --categorical {first} reads categories."
+    ]
+
+
+def describe_columns(table: pd.DataFrame) -> list[str]:
+    """One line per column type, then warnings; a categorical dtype causes none.
 
     >>> table = pd.DataFrame({"age": [20, 40], "job": ["cook", "nurse"], "year": [1, 1]})
     >>> print(*describe_columns(table), sep=chr(10))
@@ -117,7 +145,9 @@ def describe_columns(table: pd.DataFrame, confirmed: Collection[str] = ()) -> li
     categorical       1: job
     ignored           1: year (all values are equal)
     """
-    encoder = TableEncoder().fit(table)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # those below name options
+        encoder = TableEncoder().fit(table)
     kinds: dict[str, list[str]] = {"numeric": [], "dates (in days)": [], "categorical": []}
     for column in encoder.columns_:
         is_date = getattr(column, "kind", "") == "date"
@@ -125,8 +155,8 @@ def describe_columns(table: pd.DataFrame, confirmed: Collection[str] = ()) -> li
         kinds["categorical" if isinstance(column, CategoryColumn) else numeric].append(column.name)
     kinds["ignored"] = [f"{name} ({why})" for name, why in encoder.dropped_.items()]
     lines = [f"{kind:<17} {len(names)}: {_listed(names)}" for kind, names in kinds.items() if names]
-    texts = [table[name] for name in kinds["categorical"] if name not in confirmed]
-    return lines + _warnings(texts, [table[name] for name in kinds["numeric"]])
+    strings = [table[name] for name in kinds["categorical"] if table[name].dtype != "category"]
+    return lines + _warnings(strings, [table[name] for name in kinds["numeric"]])
 
 
 def refuse_constant(table: pd.DataFrame, source: Source) -> None:
@@ -144,10 +174,10 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names[:N_NAMES]) + more
 
 
-def _warnings(texts: list[pd.Series[Any]], numbers: list[pd.Series[Any]]) -> list[str]:
-    dates = [str(column.name) for column in texts if _has_dates(column)]
-    ids = [str(c.name) for c in texts if str(c.name) not in dates and _has_unique_texts(c)]
-    ids += [str(column.name) for column in numbers if _is_row_number(column)]
+def _warnings(strings: list[pd.Series[Any]], numbers: list[pd.Series[Any]]) -> list[str]:
+    dates = [str(column.name) for column in strings if _has_dates(column)]
+    others = [column for column in strings if str(column.name) not in dates]
+    ids = [str(column.name) for column in [*others, *numbers] if looks_like_id(column)]
     lines = []
     if dates:
         lines.append(
@@ -168,9 +198,9 @@ def _has_dates(column: pd.Series[Any]) -> bool:
     return len(distinct) > 1 and bool(distinct.str.match(ANY_DATE).all())
 
 
-def _has_unique_texts(column: pd.Series[Any]) -> bool:
-    n_present = int(column.notna().sum())
-    return n_present >= MIN_CELLS and column.nunique() >= NEARLY_ALL * n_present
+def looks_like_id(column: pd.Series[Any]) -> bool:
+    """Whether a column numbers the rows, or holds strings that differ in nearly every row."""
+    return _is_row_number(column) or string_kind(column) == "id"
 
 
 def _is_row_number(column: pd.Series[Any]) -> bool:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from attnknn.cli.rows import columns
 from attnknn.cli.rows.column_types import parse_column
+from attnknn.cli.rows.headers import NUMBERED
 from attnknn.cli.rows.sources import Chunk, Source, check_column, open_rows
 from attnknn.cli.rows.training import Roles, TrainingRows
 from attnknn.encoders import ImageEncoder
@@ -81,6 +82,14 @@ class Queries:
             return "row", list(range(chunk.first, chunk.first + len(chunk)))
         return column, chunk.table[column].tolist()
 
+    def shown(self, chunk: Chunk) -> list[str] | None:
+        """Each row as one short string, if its name says nothing and `fit` stored payloads."""
+        roles = Roles.from_notes(self.notes)
+        if self.source.kind != "table" or roles.payload == ():
+            return None
+        known = [name for name in roles.payload or () if name in self.source.columns]
+        return replace(roles, payload=tuple(known) or None).read_payloads(self.source, chunk)
+
     def labeled(self, target: str | None, labels: LabelReader) -> Iterator[TrainingRows]:
         """Labeled rows as `add` takes them, every column in its role from `fit`."""
         roles = replace(
@@ -131,11 +140,23 @@ class TableQueries(Queries):
         needed = list(self._columns) or self._names
         absent = [name for name in needed if name not in self.source.columns]
         if absent:
+            if absent[0] in self.source.unusable:
+                raise InvalidInputError(self.source.unusable[absent[0]])
             more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
             raise InvalidInputError(
                 f"{self.source.path} must have the columns of `fit`; missing: "
-                f"{', '.join(repr(name) for name in absent[:3])}{more}."
+                f"{', '.join(repr(name) for name in absent[:3])}{more}.{self._header_hint(absent)}"
             )
+
+    def _header_hint(self, absent: list[str]) -> str:
+        if not self.source.has_header:
+            return (
+                " Without a header, columns are matched by position. Leave the place of the target "
+                "empty, or fit the model with a header."
+            )
+        if all(NUMBERED.fullmatch(name) for name in absent):
+            return " The model was fitted with --no-header. Does this file have no header either?"
+        return ""
 
     def _check_width(self) -> None:
         width = self.classifier.n_features_in_

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 
+from attnknn.cli.rows.headers import header_choice
 from attnknn.cli.rows.memory_bound import refuse_special
 from attnknn.encoders.image.folder import EXTENSIONS, PARTS, parts_of, read_image_folder
 from attnknn.errors import InvalidInputError
@@ -21,7 +22,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CHUNK_ROWS = 16_384
-KNOWN_FORMATS = ".csv, .tsv (also .gz), .txt with --sep, .parquet, .npz, a folder of images"
+KNOWN_FORMATS = (
+    ".csv, .tsv, .jsonl (also .gz), .txt with --sep, .parquet, .npz; images must be in a folder"
+)
+INSTEAD = {
+    ".json": " Write one JSON object per line, and name the file .jsonl.",
+    ".xlsx": " Save the worksheet as CSV.",
+    ".xls": " Save the worksheet as CSV.",
+    ".txt": " Name the separator with --sep; texts, one per line, need a model of texts.",
+}
 FILE, CLASS = "file", "class"  # column names of a folder of images
 Kind = Literal["table", "vectors", "images"]
 
@@ -57,6 +66,8 @@ class Source(ABC):
     default_target: str | None = None  # column of the labels, where the format defines one
     default_id: str | None = None  # column that identifies the rows unless the user names another
     unusable: Mapping[str, str] = {}  # error messages by names that look like columns
+    has_header: bool = True  # whether the file names its columns
+    missing_words: frozenset[str] = frozenset()  # strings that mean a missing value
 
     @property
     def declared_bytes(self) -> int:
@@ -73,42 +84,65 @@ def open_rows(
     *,
     part: str = "test",
     separator: str | None = None,
+    has_header: bool | None = None,
     text_column: Callable[[], str | None] = lambda: None,
 ) -> Source:
     """Open a file of rows; the format follows from the ending of its name.
 
-    `part` selects among train and test arrays of an NPZ file, or subfolders of images. A .txt file
-    without separator has one text per line; `text_column` returns its column name, or None if the
-    model does not read texts.
+    `part` selects among train and test arrays of an NPZ file, or subfolders of images. `has_header`
+    is by default what --header or --no-header says. A .txt file without separator has one text per
+    line; `text_column` returns its column name, or None if the model does not read texts.
     """
     if path.is_dir() and separator is None:
         return _open_images(path, part)
     if not path.exists():
         raise InvalidInputError(f"File not found: {path}.")
     refuse_special(path)
+    has_header = header_choice() if has_header is None else has_header
     name = path.name.lower().removesuffix(".gz")
     if name.endswith((".csv", ".tsv")) or (separator and name.endswith(".txt")):
         from attnknn.cli.rows.text_files import CsvSource
 
         default = "\t" if name.endswith(".tsv") else ","
-        return CsvSource(path, separator or default, is_explicit=separator is not None)
+        return CsvSource(
+            path,
+            separator or default,
+            is_explicit=separator is not None,
+            has_header=has_header,
+        )
     if name.endswith(".txt") and (column := text_column()):
         from attnknn.cli.rows.text_files import LinesSource
 
         return LinesSource(path, column)
+    if has_header is False:
+        raise InvalidInputError(
+            f"--no-header is for text files (.csv, .tsv, .txt), not for {path}."
+        )
     if separator:
         raise InvalidInputError(f"--sep is for text files (.csv, .tsv, .txt), not for {path}.")
+    if name.endswith((".jsonl", ".ndjson")):
+        from attnknn.cli.rows.json_lines import JsonLinesSource
+
+        return JsonLinesSource(path)
     if name.endswith((".parquet", ".pq")):
         return ParquetSource(path)
     if name.endswith(".npz"):
         from attnknn.cli.rows.npz import NpzSource
 
         return NpzSource(path, part)
-    raise InvalidInputError(f"The name of {path} must end in one of: {KNOWN_FORMATS}.")
+    hint = INSTEAD.get(Path(name).suffix, "")
+    raise InvalidInputError(f"The name of {path} must end in one of: {KNOWN_FORMATS}.{hint}")
+
+
+def column_name(source: Source, name: str) -> str:
+    """`name`, or the name of the column with this number in a file without a header."""
+    is_number = not source.has_header and name.isdecimal() and name not in source.columns
+    return f"column_{name}" if is_number else name
 
 
 def check_column(source: Source, name: str) -> str:
-    """Return `name` if the file has that column."""
+    """The name of a column that the file has; without a header, a number names it too."""
+    name = column_name(source, name)
     if name in source.columns:
         return name
     if name in source.unusable:
@@ -126,7 +160,9 @@ def refuse_repeated(path: Path, names: list[str]) -> None:
     """Raise an error if a column name occurs twice."""
     twice = [name for place, name in enumerate(names) if name in names[:place]]
     if twice:
-        raise InvalidInputError(f"Column names of {path} must be unique; {twice[0]!r} is repeated.")
+        raise InvalidInputError(
+            f"Column names of {path} must be unique; {twice[0]!r} is repeated. Rename one."
+        )
 
 
 class ParquetSource(Source):

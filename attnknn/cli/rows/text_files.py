@@ -15,6 +15,7 @@ from typing import IO, Any, BinaryIO, cast
 import pandas as pd
 
 from attnknn._escape import unguard_formula
+from attnknn.cli.rows.headers import N_ROWS, cells_like_data, numbered_names
 from attnknn.cli.rows.sources import CHUNK_ROWS, Chunk, Source, refuse_repeated
 from attnknn.errors import InvalidInputError
 
@@ -33,8 +34,8 @@ MAX_LINE, CHUNK_CHARACTERS = 1 << 24, 1 << 26
 Record = tuple[int, list[str]]  # the line where a row begins, and its values
 
 
-class _TextFile(Source):
-    """What CSV files and files of lines share: bytes, compression and encoding errors."""
+class TextFile(Source):
+    """What all text files share: lines, compression and encoding errors."""
 
     def _open(self) -> BinaryIO:
         if self.path.name.lower().endswith(".gz"):
@@ -72,7 +73,7 @@ class _TextFile(Source):
                     return (
                         f"{self.path} must be UTF-8; line {number} has the byte "
                         f"0x{line[error.start]:02x} at position {error.start + 1}. Save it as "
-                        "UTF-8."
+                        'UTF-8 ("CSV UTF-8" in spreadsheets).'
                     )
         return f"{self.path} must be UTF-8."
 
@@ -88,19 +89,35 @@ def _take(rows: Iterator[Record], n_rows: int) -> list[Record]:
     return taken
 
 
-class CsvSource(_TextFile):
-    """A file of separated values with a header; columns without a name are skipped.
+class CsvSource(TextFile):
+    """A file of separated values; columns without a name are skipped.
 
     It uses Python's csv module because pandas silently pads short rows, takes a longer first column
     for an index, renames repeated columns and infers types for each chunk separately. Unless the
     user chose the separator (`is_explicit`), a single column with another separator is an error.
+    Unless the user said whether there is a header (`has_header`), a first line that looks like data
+    is an error. Without a header, columns are named column_1, column_2 and so on.
     """
 
-    def __init__(self, path: Path, separator: str, *, is_explicit: bool = False) -> None:
+    missing_words = MISSING
+
+    def __init__(
+        self,
+        path: Path,
+        separator: str,
+        *,
+        is_explicit: bool = False,
+        has_header: bool | None = None,
+    ) -> None:
         self.path, self.separator = path, separator
+        self.has_header = has_header is not False
         self._header = self._read_header()
         if len(self._header) == 1 and not is_explicit:
             self._check_separator()
+        if not self.has_header:
+            self._header = numbered_names(len(self._header))
+        elif has_header is None:
+            self._refuse_data()
         self.columns = [name for name in self._header if name]
         refuse_repeated(path, self.columns)
 
@@ -108,7 +125,8 @@ class CsvSource(_TextFile):
         """Rows as stripped strings; None where a value is missing."""
         first = 0
         with self._records() as records:
-            next(records)
+            if self.has_header:
+                next(records)
             rows = self._complete_rows(records)
             while block := _take(rows, n_rows):
                 lines = [line for line, _ in block]
@@ -119,8 +137,29 @@ class CsvSource(_TextFile):
         with self._records() as records:
             _, header = next(records, (1, []))
         if not any(name.strip() for name in header):
-            raise InvalidInputError(f"The first line of {self.path} must name the columns.")
+            with self._open() as file:
+                is_empty = not file.read(1)
+            if is_empty:
+                raise InvalidInputError(f"{self.path} must hold rows, it is empty.")
+            what = "name the columns" if self.has_header else "hold a row"
+            raise InvalidInputError(f"The first line of {self.path} must {what}, it is blank.")
         return [unguard_formula(name.strip()) for name in header]
+
+    def _refuse_data(self) -> None:
+        """Raise an error if most names look like data."""
+        with self._records() as records:
+            next(records)
+            block = _take((r for r in records if len(r[1]) == len(self._header)), N_ROWS)
+        rows = [[cell.strip() for cell in row] for _, row in block]
+        found = cells_like_data(self._header, rows)
+        if 2 * len(found) > sum(map(bool, self._header)):
+            shown = ", ".join(repr(cell[:40]) for cell in found[:4])
+            more = ", …" if len(found) > 4 else ""
+            raise InvalidInputError(
+                f"The first line of {self.path} must name the columns, but it looks like data: "
+                f"{shown}{more}. Give --no-header if the file has no header (columns are then "
+                "named column_1, column_2, …), or --header if these are names."
+            )
 
     def _check_separator(self) -> None:
         for separator, typed in SEPARATORS.items():
@@ -148,8 +187,8 @@ class CsvSource(_TextFile):
                 blank = blank or line
             else:
                 raise InvalidInputError(
-                    f"Every row of {self.path} must have {width} values, like the header; line "
-                    f"{line} has {len(row)}."
+                    f"Every row of {self.path} must have {width} values, like the "
+                    f"{'header' if self.has_header else 'first row'}; line {line} has {len(row)}."
                 )
 
     def _table(self, block: list[list[str]]) -> pd.DataFrame:
@@ -184,7 +223,7 @@ class CsvSource(_TextFile):
             ) from error
 
 
-class LinesSource(_TextFile):
+class LinesSource(TextFile):
     """A text in each line, as one column named `column`; there is no header.
 
     Words such as 'None', which mean a missing value in CSV files, are texts here.

@@ -13,9 +13,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from attnknn.cli.rows import columns
-from attnknn.cli.rows.column_types import as_categories, infer_type
+from attnknn.cli.rows.column_types import as_categories, infer_type, looks_like_id
 from attnknn.cli.rows.memory_bound import bytes_of, check_size, memory_bound
 from attnknn.cli.rows.sources import Chunk, Source, check_column
+from attnknn.encoders.string_kinds import string_kind
 from attnknn.errors import InvalidInputError, ModelFolderError
 
 N_PAYLOAD_COLUMNS = 6
@@ -141,7 +142,8 @@ class TrainingRows:
 def read_training_rows(source: Source, roles: Roles, *, allow_missing: bool = True) -> TrainingRows:
     """Read all rows of a file, each column in its role."""
     for name in roles.named:
-        check_column(source, name)
+        if not (name in roles.dropped and name in source.unusable):
+            check_column(source, name)
     names = roles.features(source)
     _check_features(source, roles, names)
     whole = _read_all(source)
@@ -157,6 +159,11 @@ def read_training_rows(source: Source, roles: Roles, *, allow_missing: bool = Tr
 
 
 def _check_features(source: Source, roles: Roles, names: list[str]) -> None:
+    for name, message in source.unusable.items():
+        if source.kind == "table" and not roles.text and roles.without_role([name]):
+            raise InvalidInputError(
+                f"{message} Ignore the column with --drop-columns {shlex.quote(name)}."
+            )
     if not names and source.kind == "table":
         raise InvalidInputError(f"{source.path} must have a column besides {roles.target!r}.")
     if roles.text and not roles.without_role([roles.text]):
@@ -166,6 +173,21 @@ def _check_features(source: Source, roles: Roles, names: list[str]) -> None:
     for name in roles.categorical:
         if name not in names:
             raise InvalidInputError(f"--categorical must name feature columns, got {name!r}.")
+
+
+def only_text(source: Source, roles: Roles) -> str:
+    """The column of free text, if no other feature says anything: ids do not. Else ""."""
+    names = [] if roles.text else roles.features(source)
+    if not names or set(names) & set(roles.categorical):
+        return ""
+    check_size(source.path, N_COPIES * source.declared_bytes)
+    chunk = next(iter(source.chunks()), None)
+    if chunk is None or not set(names) <= set(chunk.table.columns):
+        return ""
+    features = [infer_type(chunk, n) if chunk.is_text else chunk.table[n] for n in names]
+    texts = [str(column.name) for column in features if string_kind(column) == "text"]
+    n_ids = sum(looks_like_id(column) for column in features)
+    return texts[0] if len(texts) == 1 and n_ids == len(names) - 1 else ""
 
 
 def _read_all(source: Source) -> Chunk:

@@ -79,6 +79,8 @@ class EntryChange:
         None before the entry was added and after it was removed.
     sample_weight_before, sample_weight_after : float or None
         Sample weight times decay; None where the label is None.
+    payload : object or None
+        What was stored with the entry to be shown; None if nothing was.
     """
 
     id: Any
@@ -86,6 +88,7 @@ class EntryChange:
     label_after: Any
     sample_weight_before: float | None
     sample_weight_after: float | None
+    payload: Any = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -126,22 +129,25 @@ def read_changes(database: sqlite3.Connection, edit: SupportsIndex) -> list[Entr
     """The entries that an edit added, removed or changed, except entries that were erased since."""
     query = (
         "select id, old.label, new.label, old.sample_weight * old.decay, "
-        "new.sample_weight * new.decay from rows "
+        "new.sample_weight * new.decay, payload from rows "
         "left join versions old on old.seq = rows.seq and old.until = :edit "
         "left join versions new on new.seq = rows.seq and new.since = :edit "
         "where rows.seq in (select seq from versions where since = :edit or until = :edit) "
         "order by rows.seq"
     )
     found = database.execute(query, {"edit": check_edit(database, edit)})
-    return [EntryChange(i, _label(old), _label(new), *weights) for i, old, new, *weights in found]
+    return [
+        EntryChange(name, _parse(old), _parse(new), before, after, _parse(payload, "payload"))
+        for name, old, new, before, after, payload in found
+    ]
 
 
-def _label(text: str | None) -> Any:
+def _parse(text: str | None, what: str = "label") -> Any:
     try:
         return None if text is None else json.loads(text)
     except (TypeError, ValueError, RecursionError) as error:
         raise ModelFolderError(
-            f"The model cannot be used: a label in {STORE} is damaged."
+            f"The model cannot be used: a {what} in {STORE} is damaged."
         ) from error
 
 
