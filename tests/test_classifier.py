@@ -43,7 +43,8 @@ EXPECTED_FAILURES = {
 
 
 @parametrize_with_checks(
-    [AttnKNNClassifier(n_neighbors=8, attention="distance")], expected_failed_checks=lambda _: EXPECTED_FAILURES
+    [AttnKNNClassifier(n_neighbors=8, attention="distance")],
+    expected_failed_checks=lambda _: EXPECTED_FAILURES,
 )
 def test_the_classifier_passes_every_check_of_scikit_learn(estimator, check):
     check(estimator)

@@ -83,7 +83,7 @@ def test_what_explain_shows_adds_up_to_the_answer_and_the_map_keeps_the_winner(n
 @given(table=tables(), seed=st.integers(0, 100))
 def test_the_order_of_the_entries_does_not_matter(name, table, seed):
     order = np.random.default_rng(seed).permutation(len(table.y))
-    settings = {"attention": SCALARS[name], "random_state": 0}
+    settings = {"encoder": "identity", "attention": SCALARS[name], "random_state": 0}
     plain = AttnKNNClassifier(8, **settings)
     plain.fit(table.X, table.y, sample_weight=table.sample_weight, ids=np.arange(len(order)))
     mixed = AttnKNNClassifier(8, **settings, calibration=None)

@@ -192,9 +192,8 @@ class EncoderRequest:
             "texts": "TF-IDF of words and parts of words; --text-model compares meanings",
             "images": f"embedding trained on the labels, {self.given.get('--network', 'resnet9')}",
         }
-        classes = registered("encoder")
-        if self.given and self.kind != "images":
-            for name, cls in classes.items():
-                if self.kind in accepts(cls) and set(self.given) <= _flags_of(cls):
-                    return name, f"it has the option {', '.join(self.given)}"
+        if self.given and self.kind == "texts":
+            for name, cls in registered("encoder").items():
+                if "texts" in accepts(cls) and set(self.given) <= _flags_of(cls):
+                    return name, f"embeddings of {self.given.get('--text-model', name)}"
         return DEFAULTS[self.kind], reasons.get(self.kind, "")

@@ -184,6 +184,8 @@ class Fitting:
             return f"fewer than {MIN_ROWS_TO_MIX} rows are too few to compare attentions"
         if self.settings.calibration is None:
             return "without calibration attentions cannot be compared"
+        if self.known_held_out is not None:
+            return "the encoder was trained on most rows"
         return self._reason_to_be_simple()
 
     def by_the_better(self) -> Fit:

@@ -264,7 +264,9 @@ def test_a_mixture_gives_its_weight_to_the_better_attention():
     rows, labels = blobs(200, spread=0.6)
     noisy = np.concatenate([rows, np.random.default_rng(0).normal(0, 40, (200, 12))], axis=1)
     heads = ("uniform", ForestAttention(40))
-    clf = AttnKNNClassifier(attention=MixtureAttention(heads), random_state=0).fit(noisy, labels)
+    clf = AttnKNNClassifier(
+        encoder="identity", attention=MixtureAttention(heads), random_state=0
+    ).fit(noisy, labels)
     assert clf.attention_.mixing_[-1] > 0.8
     assert clf.attention_.mixing_.sum() == pytest.approx(1)
 

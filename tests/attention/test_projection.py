@@ -80,8 +80,11 @@ def test_a_class_of_one_row_and_a_new_class_can_be_predicted():
     labels[3] = 2
     clf = AttnKNNClassifier(attention="projection", random_state=0).fit(TRAIN, labels)
     assert np.isfinite(clf.predict_proba(TEST)).all()
+    before = clf.predict_proba(TRAIN[:1] * 3).shape
     clf.add(TRAIN[:1] * 3, [7])
     assert clf.predict_proba(TEST).shape == (len(TEST), 4)
+    assert before == (1, 3)
+    clf.add(np.repeat(TRAIN[:1] * 3, 60, axis=0), np.full(60, 7))
     assert clf.predict(TRAIN[:1] * 3).tolist() == [7]
 
 

@@ -19,7 +19,7 @@ from .samples import QUICK, animals, fit_quickly, refused, run, write
 
 def test_the_choice_of_the_encoder_and_the_report_are_printed(train: Path, tmp_path: Path) -> None:
     output = fit_quickly(train, tmp_path / "model").stdout
-    assert "encoder           tabular: numbers are scaled" in output
+    assert "encoder           tabular: a table of several types" in output
     assert "leave-one-out     accuracy" in output
     assert "classes           bird, ox, or cow, sea lion" in output
 
@@ -142,7 +142,7 @@ def test_labels_of_shape_n_by_1_are_one_per_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [("X", "y"), ("x_train", "y_train"), ("X_train", "y_train")])
-def test_vectors_of_an_npz_file_are_taken_as_they_are(
+def test_vectors_of_an_npz_file_are_taken_as_they_are_or_scaled(
     names: tuple[str, str], tmp_path: Path
 ) -> None:
     X = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
@@ -150,7 +150,7 @@ def test_vectors_of_an_npz_file_are_taken_as_they_are(
     np.savez_compressed(tmp_path / "train.npz", **{names[0]: X, names[1]: y, "k": np.arange(40)})
     arguments = ["-o", tmp_path / "model", "--id-column", "k", *QUICK]
     result = run("fit", tmp_path / "train.npz", *arguments)
-    assert "encoder           identity: vectors" in result.stdout
+    assert "of scaled columns and" in result.stdout
     loaded = AttnKNNClassifier.load(tmp_path / "model")
     assert loaded.predict(X).shape == (40,)
     assert loaded.classes_.tolist() == ["a", "b"]

@@ -29,23 +29,20 @@ def fitted(n_rows: int, folder: Path, *arguments: Any) -> str:
     return result.stdout
 
 
-def test_a_table_of_300_rows_is_embedded_by_training(tmp_path: Path) -> None:
-    output = fitted(300, tmp_path, *SHORT)
-    assert "encoder           learned-tabular: embedding trained on the labels" in output
-    assert "(table of 300 rows or more)" in output
+def test_a_table_is_embedded_by_training_on_request(tmp_path: Path) -> None:
+    output = fitted(300, tmp_path, "--encoder", "learned-tabular", *SHORT)
+    assert "encoder           learned-tabular: requested" in output
     encoder = AttnKNNClassifier.load(tmp_path / "model").encoder_
     assert isinstance(encoder, LearnedTableEncoder)
     assert (encoder.training.epochs, encoder.embed_dim) == (1, 8)
 
 
-def test_fewer_rows_are_not_trained_on_unless_asked_for(tmp_path: Path) -> None:
-    assert "(table below 300 rows)" in fitted(299, tmp_path)
-    asked = fitted(60, tmp_path, "--encoder", "learned-tabular", *SHORT, "--force")
-    assert "encoder           learned-tabular: requested" in asked
+def test_the_encoder_follows_the_rows_unless_one_is_requested(tmp_path: Path) -> None:
+    assert "encoder           tabular: a table of several types" in fitted(60, tmp_path)
 
 
 def test_a_trained_model_reads_rows_as_any_other(tmp_path: Path) -> None:
-    fitted(300, tmp_path, *SHORT, "--seed", "3")
+    fitted(300, tmp_path, "--encoder", "learned-tabular", *SHORT, "--seed", "3")
     table = animals(300)
     encoder = LearnedTableEncoder(8, training=TrainConfig(epochs=1))
     classifier = AttnKNNClassifier(
@@ -89,7 +86,7 @@ def test_settings_of_a_training_are_wrong_usage_without_one(tmp_path: Path) -> N
     result = run("fit", path, "-t", "kind", "-o", tmp_path / "m", "--epochs", "1")
     assert result.exit_code == 2
     assert (
-        "--epochs is an option of --encoder image or learned-tabular, not of 'tabular'"
+        "--epochs is an option of --encoder image or learned-tabular, not of 'auto'"
         in result.stderr
     )
 
@@ -164,4 +161,4 @@ def test_parts_of_other_packages_are_chosen_by_name_with_their_options(
     assert type(classifier.memory_).registered_name == "other"
     assert run("predict", tmp_path / "m", tmp_path / "train.npz").exit_code == 0
     wrong = run(*arguments, "--force")
-    assert "--factor is an option of --encoder doubling, not of 'identity'" in wrong.stderr
+    assert "--factor is an option of --encoder doubling, not of 'auto'" in wrong.stderr

@@ -25,7 +25,8 @@ def labels(n: int = N) -> np.ndarray:
 
 def quick(**settings: Any) -> AttnKNNClassifier:
     """Distance attention by a rule of thumb: nothing is fitted, so that tests are quick."""
-    settings = {"attention": "distance", "calibration": None, "n_neighbors": 8, **settings}
+    fixed = {"encoder": "identity", "attention": "distance", "calibration": None}
+    settings = {**fixed, "n_neighbors": 8, **settings}
     return AttnKNNClassifier(random_state=0, **settings)
 
 

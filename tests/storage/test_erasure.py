@@ -597,7 +597,8 @@ def test_other_spellings_of_a_name_are_named(tmp_path: Path) -> None:
 def classifier_with_zoe(**settings: object) -> AttnKNNClassifier:
     """A fitted classifier with a class that only the entries of Zoe have."""
     names = np.where(np.arange(40) % 8 == 3, "zoe-class", labels())
-    settings = {"n_neighbors": 8, "attention": "distance", "calibration": None, **settings}
+    fixed = {"encoder": "identity", "attention": "distance", "calibration": None}
+    settings = {**fixed, "n_neighbors": 8, **settings}
     return AttnKNNClassifier(random_state=0, **settings).fit(rows(), names, subjects=people())
 
 

@@ -140,7 +140,8 @@ def test_a_fit_whose_distances_vanish_keeps_the_good_model(tmp_path):
     assert done.exit_code == 0, done.output
     before = (tmp_path / "model" / "manifest.json").read_bytes()
     again = CliRunner().invoke(
-        main, ["fit", str(bad), "-o", model, "--attention", "learned", "--force"]
+        main,
+        ["fit", str(bad), "-o", model, "--attention=learned", "--encoder=identity", "--force"],
     )
     assert again.exit_code == 1
     assert "typical distances" in again.output
