@@ -101,19 +101,19 @@ def fit(
     Every fifth observed label is wrong, however clear the vote of its three neighbors is:
 
     >>> from attnknn.attention.base import Scores
-    >>> rows = np.arange(200)
+    >>> rows = np.arange(800)
     >>> true = rows % 2
     >>> neighbors = np.repeat(true[:, None], 3, axis=1)
     >>> neighbors[::4, 2] = 1 - neighbors[::4, 2]  # two to one in every fourth row
     >>> batch = CalibrationBatch(
-    ...     scores=Scores(-np.ones((200, 1, 3)), np.zeros((200, 1))),
-    ...     log_sample_weight=np.zeros((200, 3)),
+    ...     scores=Scores(-np.ones((800, 1, 3)), np.zeros((800, 1))),
+    ...     log_sample_weight=np.zeros((800, 3)),
     ...     labels=neighbors,
-    ...     mask=np.ones((200, 3), bool),
+    ...     mask=np.ones((800, 3), bool),
     ...     own=np.where(rows % 5 == 0, 1 - true, true),
-    ...     prior=np.full((200, 2), 0.5))
-    >>> round(fit(batch).calibration.label_noise, 1)
-    0.2
+    ...     prior=np.full((800, 2), 0.5))
+    >>> fit(batch).calibration.noise_words
+    '0.190 ± 0.015'
     >>> fit(batch, label_noise=None).calibration.label_noise
     0.0
     """

@@ -17,10 +17,13 @@ from attnknn import (
 )
 from attnknn.calibration import fit
 from attnknn.calibration.fitting import MAX_NEIGHBORS_FOR_NOISE, UNCERTAIN
-from attnknn.encoders import LearnedTableEncoder
+from attnknn.encoders import ImageEncoder, LearnedTableEncoder, TfidfEncoder
+from attnknn.encoders.image import ImageTraining
 from attnknn.fitting.fitting import FitSettings, _Fitting, _halvings
 from attnknn.research.evaluation.corruption import symmetric_noise
 from attnknn.training import TrainConfig
+
+from .shapes import shapes
 
 
 def stretches(n=400):
@@ -188,6 +191,30 @@ def test_attentions_that_find_their_voters_estimate_the_noise(attention):
     assert 0.01 < error < 0.04
     assert clf.label_noise_ == pytest.approx((noisy != y).mean(), abs=2 * error)
     assert clf.calibration_.noise_error == clf.fit_report_.label_noise_error
+
+
+def test_noise_of_texts_is_estimated(rng):
+    y = np.arange(400) % 4
+    words = np.array([["cat", "paw"], ["boat", "sea"], ["tax", "bank"], ["snow", "ski"]])
+    fill = np.array(["the", "of", "and", "some", "many"])
+    texts = [
+        " ".join([*words[code], *rng.choice(fill, 3), *rng.choice(words.ravel(), 1)]) for code in y
+    ]
+    noisy = symmetric_noise(y, 0.15, random_state=0)
+    clf = AttnKNNClassifier(encoder=TfidfEncoder(16), attention="distance", random_state=0)
+    clf.fit(texts, noisy)
+    error = clf.fit_report_.label_noise_error
+    assert clf.label_noise_ == pytest.approx((noisy != y).mean(), abs=2 * error)
+
+
+def test_few_held_out_rows_of_a_trained_encoder_do_not_tell_the_noise():
+    images, codes = shapes(60)
+    training = ImageTraining.of(epochs=1)
+    encoder = ImageEncoder(widths=(4, 4, 4), image_size=16, training=training)
+    clf = AttnKNNClassifier(8, encoder=encoder, random_state=0).fit(images, codes)
+    assert clf.fit_report_.n_rows < 20
+    assert np.isnan(clf.label_noise_)
+    assert "label noise       not estimable: wrong labels" in str(clf.fit_report_)
 
 
 def test_few_neighbors_show_the_noise_that_smooth_votes_hide():
