@@ -124,7 +124,7 @@ def test_small_noise_is_not_found_but_bounded():
     assert found.noise_words == f"none found, at most {2 * found.noise_error:.3f}"
 
 
-def test_where_votes_say_nothing_noise_is_not_estimable(rng):
+def test_noise_is_not_estimable_from_votes_without_information(rng):
     batch = simulated(300)
     found = fit(replace(batch, own=rng.integers(0, 4, 300))).calibration
     assert found.label_noise == 0.0
@@ -132,7 +132,7 @@ def test_where_votes_say_nothing_noise_is_not_estimable(rng):
     assert found.noise_words.startswith("not estimable: wrong labels and ambiguous rows")
 
 
-def test_few_rows_do_not_tell_the_noise():
+def test_noise_of_few_rows_is_not_estimable():
     found = fit(noised(simulated(12, sharpness=4.0), symmetric(0.1))).calibration
     assert np.isnan(found.estimated_noise)
     assert not found.has_noise
