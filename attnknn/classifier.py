@@ -120,7 +120,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     held_out_ : ndarray of shape (n_entries,)
         True for entries that no learned part was trained on.
     label_noise_ : float
-        Estimated share of wrong labels.
+        Estimated share of wrong labels; 0 if none were found, NaN where it is not estimable.
+        `fit_report_` shows the standard error, or why there is no estimate.
     fit_report_ : FitReport
         What was chosen and why.
     n_features_in_ : int
@@ -785,8 +786,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
 
     @property
     def label_noise_(self) -> float:
-        """Estimated share of observed labels that are wrong."""
-        return self._model("label_noise_", may_be_empty=True).calibration.label_noise
+        """Estimated share of observed labels that are wrong; NaN where it is not estimable."""
+        return self._model("label_noise_", may_be_empty=True).calibration.estimated_noise
 
     @property
     def held_out_(self) -> NDArray[np.bool_]:

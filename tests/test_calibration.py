@@ -71,7 +71,7 @@ def test_temperature_and_prior_are_recovered():
     fitted = fit(simulated(), label_noise=None)
     assert fitted.temperature == pytest.approx(2.0, rel=0.25)
     assert fitted.prior_score == pytest.approx(-1.0, abs=0.35)
-    assert fitted.calibration == Calibration()
+    assert fitted.calibration == Calibration(no_estimate="not modeled: label_noise=None")
 
 
 def test_the_exponent_is_recovered_where_the_scores_are_given():
@@ -102,6 +102,47 @@ def test_thirty_percent_of_wrong_labels_are_found():
 def test_clean_labels_show_no_noise():
     assert fit(simulated(4000, sharpness=4.0)).calibration.label_noise == 0.0
     assert fit(simulated(4000)).calibration.label_noise == 0.0
+
+
+@pytest.mark.parametrize(("n", "rate"), [(500, 0.1), (2000, 0.3)])
+def test_the_standard_error_of_noise_is_that_of_a_share_or_a_little_more(n, rate):
+    estimates = []
+    for seed in range(4):
+        batch = noised(simulated(n, sharpness=6.0), symmetric(rate), seed)
+        found = fit(batch).calibration
+        of_share = np.sqrt(rate * (1 - rate) / n)
+        assert of_share < found.noise_error < 3 * of_share
+        estimates.append((found.label_noise - rate) / found.noise_error)
+    assert np.abs(estimates).max() < 3.0
+
+
+def test_small_noise_is_not_found_but_bounded():
+    found = fit(noised(simulated(4000, sharpness=6.0), symmetric(0.01))).calibration
+    assert found.label_noise == 0.0
+    assert found.estimated_noise == 0.0
+    assert 0.01 < 2 * found.noise_error < 0.03
+    assert found.noise_words == f"none found, at most {2 * found.noise_error:.3f}"
+
+
+def test_noise_is_not_estimable_from_votes_without_information(rng):
+    batch = simulated(300)
+    found = fit(replace(batch, own=rng.integers(0, 4, 300))).calibration
+    assert found.label_noise == 0.0
+    assert np.isnan(found.estimated_noise)
+    assert found.noise_words.startswith("not estimable: wrong labels and ambiguous rows")
+
+
+def test_noise_of_few_rows_is_not_estimable():
+    found = fit(noised(simulated(12, sharpness=4.0), symmetric(0.1))).calibration
+    assert np.isnan(found.estimated_noise)
+    assert not found.has_noise
+
+
+def test_noise_that_is_asked_for_has_an_error_that_reaches_zero_where_it_is_not_significant(rng):
+    batch = replace(simulated(300), own=rng.integers(0, 4, 300))
+    found = fit(batch, label_noise="symmetric").calibration
+    assert found.has_noise
+    assert 2 * found.noise_error >= found.label_noise
 
 
 def test_symmetric_noise_is_kept_when_asked_for():
@@ -205,7 +246,8 @@ def test_one_class_fits_without_a_noise_of_labels():
     batch = simulated(50)
     alone = replace(batch, labels=batch.labels * 0, own=batch.own * 0, prior=np.ones((50, 1)))
     for noise in ("auto", "symmetric", "by_class"):
-        assert fit(alone, label_noise=noise).calibration == Calibration()
+        found = fit(alone, label_noise=noise).calibration
+        assert found == Calibration(no_estimate="not estimable: there is one class")
 
 
 def test_where_no_neighbor_is_right_the_prior_gets_all_the_weight():

@@ -22,6 +22,7 @@ from experiments import (  # noqa: E402
     coverage,
     drift,
     forgetting,
+    label_noise,
     new_classes,
     out_of_scope,
     small_coverage,
@@ -199,6 +200,28 @@ def test_the_audit_is_measured_and_held_to_its_bars(tmp_path, capsys, monkeypatc
     monkeypatch.setattr(audits, "PAGE", page)
     assert audits.main(["page", "--folder", str(tmp_path)]) == 0
     assert f"| 1 | {report['all']['wrong']:,} |" in page.read_text()
+
+
+def test_the_estimate_of_label_noise_is_measured_and_held_to_its_bars(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(label_noise, "DATASETS", ("iris",))
+    monkeypatch.setattr(label_noise, "RATES", (0.0, 0.2))
+    monkeypatch.setattr(label_noise, "METHODS", {"default": "distance"})
+    assert label_noise.main(["run", "--seeds", "1", "--folder", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.count("debiased ECE ≤ 0.03") == 2
+    clean, noisy = read_reports(tmp_path)
+    assert (clean["wrong"], clean["auroc"]) == (0, None)
+    assert 15 < noisy["wrong"] < 35
+    assert 0.8 < noisy["auroc"] <= 1.0
+    table = label_noise.table([{**noisy, "label_noise": 0.19, "error": 0.03}])
+    assert "0.190 ± 0.030" in table
+    assert "1 n. e." in label_noise.table([{**noisy, "label_noise": None}])
+    unknown = [{**noisy, "label_noise": None, "expected_wrong": None}]
+    shown = [str(bar) for bar in label_noise.bars(unknown)]
+    assert shown[0].startswith("NOT MET")
+    assert shown[0].endswith("not estimable")
+    assert shown[2].endswith("none given")
 
 
 def test_coverage_is_measured_before_and_after_edits_and_held_to_its_bars(

@@ -24,13 +24,23 @@ from attnknn.records import Floats, Integers
 
 LabelNoise = Literal["auto", "symmetric", "by_class"]
 MIN_NOISE = 0.03  # below, the prior smooths enough, and a noise model raises the log-loss
+MAX_NOISE_ERROR = 0.05  # with a larger standard error label noise is not estimable
+NOISE_STEP = 0.03  # by which label noise is moved to see how fast the likelihood falls
 N_STANDARD_ERRORS = 2.0  # by which a richer model must be better
 MIN_GAIN = 2.0  # of total log-likelihood; a likelihood-ratio test at 5 % requires 1.92
+MIN_GAIN_BY_NOISE = 3.3  # the same at 1 %
 MAX_ROWS = 10_000  # a few scalars need no more
 ROWS_TO_START = 1_000  # rows on which starting points are compared
 MAX_CELLS = 2_000_000  # rows × classes held at once
 MAX_NEIGHBORS_FOR_NOISE = 64  # more of them average wrong labels away
+FEW_NEIGHBORS = 16  # whose votes differ enough to show wrong labels in regions of one class
+MAX_ERROR_BY_FEW = 0.03  # above, few neighbors often take ambiguous rows for wrong labels
 N_BISECTIONS = 30
+
+ONE_CLASS = "not estimable: there is one class"
+UNCERTAIN = "not estimable: wrong labels and ambiguous rows explain these labels equally well"
+NOT_MODELED = "not modeled: label_noise=None"
+UNFITTED = Calibration(no_estimate="not estimated: nothing is calibrated")
 
 
 def sample_rows(
@@ -59,10 +69,12 @@ def fit(
     probability of a class is proportional to its share in the vote to the power of the *exponent*
     γ. *Label noise* is the probability that an observed label is not the true one.
 
-    Temperature and prior score are always fitted. The exponent and the label noise of "auto" are
-    kept only if they are significantly better: the mean reduction of the log-loss per row must
-    exceed two standard errors, and the total log-likelihood must rise by more than 2 (a
-    likelihood-ratio test at 5 % requires 1.92). Label noise must also be at least 3 %.
+    Temperature and prior score are always fitted. The exponent is kept only if it is significantly
+    better: the mean reduction of the log-loss per row must exceed two standard errors, and the
+    total log-likelihood must rise by more than 2 (a likelihood-ratio test at 5 % requires 1.92).
+    The label noise of "auto" is kept if the total log-likelihood rises by more than 3.3 (a test at
+    1 %) and the noise is at least 3 %. Its standard error is that of the profile likelihood. Above
+    0.05, noise is not estimable: ambiguous rows explain the labels equally well.
 
     Parameters
     ----------
@@ -70,8 +82,8 @@ def fit(
         Held-out rows with the scores of their neighbors.
     label_noise : {"auto", "symmetric", "by_class"} or None, default="auto"
         Model of label noise. "symmetric" confuses all classes alike, "by_class" has a probability
-        for each pair of classes, "auto" is "symmetric" if that is significantly better and no noise
-        otherwise, and None is no noise.
+        for each pair of classes, "auto" is "symmetric" if noise is found and no noise otherwise,
+        and None is no noise.
     fits_map : bool, default=True
         Whether to fit the exponent of the probability map.
     start : tuple of (temperature, prior score) or CalibrationFit, default=None
@@ -89,41 +101,77 @@ def fit(
     Every fifth observed label is wrong, however clear the vote of its three neighbors is:
 
     >>> from attnknn.attention.base import Scores
-    >>> rows = np.arange(200)
+    >>> rows = np.arange(800)
     >>> true = rows % 2
     >>> neighbors = np.repeat(true[:, None], 3, axis=1)
     >>> neighbors[::4, 2] = 1 - neighbors[::4, 2]  # two to one in every fourth row
     >>> batch = CalibrationBatch(
-    ...     scores=Scores(-np.ones((200, 1, 3)), np.zeros((200, 1))),
-    ...     log_sample_weight=np.zeros((200, 3)),
+    ...     scores=Scores(-np.ones((800, 1, 3)), np.zeros((800, 1))),
+    ...     log_sample_weight=np.zeros((800, 3)),
     ...     labels=neighbors,
-    ...     mask=np.ones((200, 3), bool),
+    ...     mask=np.ones((800, 3), bool),
     ...     own=np.where(rows % 5 == 0, 1 - true, true),
-    ...     prior=np.full((200, 2), 0.5))
-    >>> round(fit(batch).calibration.label_noise, 1)
-    0.2
+    ...     prior=np.full((800, 2), 0.5))
+    >>> fit(batch).calibration.noise_words
+    '0.190 ± 0.015'
     >>> fit(batch, label_noise=None).calibration.label_noise
     0.0
     """
-    if batch.prior.shape[1] < 2:
-        label_noise = None  # with one class no label can be wrong
+    has_classes = batch.prior.shape[1] > 1
     problem = Likelihood(batch, fixed or {})
-    if label_noise == "symmetric" and isinstance(start, CalibrationFit):
-        return problem.solve(Free(exponent=fits_map, noise=True), start)
+    free = Free(exponent=fits_map, noise=True)
+    if has_classes and label_noise == "symmetric" and isinstance(start, CalibrationFit):
+        return problem.solve(free, start)
     kept = problem.solve(Free(), start or _best_start(batch, fixed or {}))
     richer = kept
     if fits_map:
         richer = problem.solve(Free(exponent=True), kept)
         kept = richer if is_significantly_better(kept, richer) else kept
-    if label_noise is None:
-        return kept
-    noisy = problem.solve(Free(exponent=fits_map, noise=True), richer)
+    if label_noise is None or not has_classes:
+        return kept.with_calibration(no_estimate=ONE_CLASS if label_noise else NOT_MODELED)
+    noisy = problem.solve(free, richer)
+    noise = noisy.calibration.label_noise
+    is_significant = (richer.losses - noisy.losses).sum() > MIN_GAIN_BY_NOISE
+    error = _noise_error(problem, noisy, free)
+    if label_noise != "auto":
+        error = error if is_significant else max(error, noise / 2)  # 0 is within two errors
+    noisy = noisy.with_calibration(noise_error=error)
     if label_noise == "by_class":
         return _fit_by_class(problem, noisy, fits_map)
-    is_earned = noisy.calibration.label_noise >= MIN_NOISE and is_significantly_better(
-        richer, noisy
-    )
-    return noisy if is_earned or label_noise == "symmetric" else kept
+    if label_noise == "symmetric":
+        return noisy
+    if is_significant and noise >= MIN_NOISE and error <= MAX_NOISE_ERROR:
+        return noisy
+    return kept.with_noise_of(_none_found(noisy.calibration))
+
+
+def _none_found(noisy: Calibration) -> Calibration:
+    """No noise: either it is at most the given estimate plus two errors, or it is not estimable.
+
+    >>> _none_found(Calibration(label_noise=0.02, noise_error=0.01)).noise_error
+    0.02
+    >>> _none_found(Calibration(label_noise=0.2, noise_error=0.1)).no_estimate[:13]
+    'not estimable'
+    """
+    error = noisy.label_noise / 2 + noisy.noise_error
+    if error > MAX_NOISE_ERROR:
+        return Calibration(no_estimate=UNCERTAIN)
+    return Calibration(noise_error=error)
+
+
+def _noise_error(problem: Likelihood, noisy: CalibrationFit, free: Free) -> float:
+    """Standard error of the noise, from the curvature of its profile likelihood.
+
+    The other parameters are fitted again after a step up and a step down. A normal log-likelihood
+    falls by step² / (2 error²) each time.
+    """
+    noise, most = noisy.calibration.label_noise, max_noise(problem.n_others)
+    falls = []
+    for held in (noise - NOISE_STEP, noise + NOISE_STEP):
+        if 0 <= held <= most:
+            moved = Likelihood(problem.batch, problem.fixed | {"label_noise": held})
+            falls.append((moved.solve(free, noisy).losses - noisy.losses).sum())
+    return min(NOISE_STEP / math.sqrt(2 * max(float(np.mean(falls)), TINY)), most)
 
 
 def fit_given_noise(
@@ -131,13 +179,18 @@ def fit_given_noise(
     batch: CalibrationBatch,
     *,
     fits_map: bool = True,
+    start: tuple[float, float] | None = None,
     fixed: dict[str, float] | None = None,
 ) -> CalibrationFit:
-    """Fit temperature, prior score and exponent for label noise that is known."""
+    """Fit temperature, prior score and exponent for label noise that is known, also to be none."""
     fixed = fixed or {}
-    problem = Likelihood(batch, fixed | {"label_noise": noise.label_noise})
-    free = Free(exponent=fits_map, noise=True)
-    return problem.solve(free, _best_start(batch, fixed), noise.transition)
+    if noise.has_noise:
+        problem = Likelihood(batch, fixed | {"label_noise": noise.label_noise})
+        free = Free(exponent=fits_map, noise=True)
+        fitted = problem.solve(free, start or _best_start(batch, fixed), noise.transition)
+    else:
+        fitted = fit(batch, label_noise=None, fits_map=fits_map, start=start, fixed=fixed)
+    return fitted.with_noise_of(noise)
 
 
 def estimate_confusions(
@@ -195,7 +248,7 @@ def _most_likely_strength(
 def identity_fit(batch: CalibrationBatch) -> CalibrationFit:
     """Keep scores that are trained already: no probability map, no noise."""
     shares = Likelihood(batch, {}).shares(1.0, 0.0)
-    return CalibrationFit(1.0, 0.0, Calibration(), Calibration().losses(shares, batch.own))
+    return CalibrationFit(1.0, 0.0, UNFITTED, UNFITTED.losses(shares, batch.own))
 
 
 def heuristic_fit(batch: CalibrationBatch, fixed: dict[str, float]) -> CalibrationFit:
@@ -203,7 +256,7 @@ def heuristic_fit(batch: CalibrationBatch, fixed: dict[str, float]) -> Calibrati
     temperature, prior_score = _starts(batch)[1]
     temperature = fixed.get("temperature", temperature)
     prior_score = fixed.get("prior_score", prior_score)
-    return CalibrationFit(temperature, prior_score, Calibration(), np.zeros(0))
+    return CalibrationFit(temperature, prior_score, UNFITTED, np.zeros(0))
 
 
 def is_significantly_better(simple: CalibrationFit, rich: CalibrationFit) -> bool:
@@ -242,7 +295,7 @@ def _fit_by_class(problem: Likelihood, noisy: CalibrationFit, fits_map: bool) ->
     for _ in range(4):
         transition = _expected_confusions(problem, fitted, transition, symmetric)
         fitted = problem.solve(Free(exponent=fits_map), fitted, transition)
-    return fitted
+    return fitted.with_noise_of(noisy.calibration)
 
 
 def _expected_confusions(

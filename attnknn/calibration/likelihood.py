@@ -160,6 +160,36 @@ class CalibrationFit:
         """Mean log-loss of the observed labels."""
         return float(self.losses.mean())
 
+    def with_calibration(self, **changes: Any) -> CalibrationFit:
+        """Change fields of the calibration.
+
+        Parameters
+        ----------
+        **changes : dict
+            New values by name.
+
+        Returns
+        -------
+        CalibrationFit
+            The same fit with another calibration.
+        """
+        return replace(self, calibration=replace(self.calibration, **changes))
+
+    def with_noise_of(self, other: Calibration) -> CalibrationFit:
+        """Take over the standard error of label noise, or why it was not estimated.
+
+        Parameters
+        ----------
+        other : Calibration
+            Where label noise was estimated.
+
+        Returns
+        -------
+        CalibrationFit
+            The same fit with another calibration.
+        """
+        return self.with_calibration(noise_error=other.noise_error, no_estimate=other.no_estimate)
+
 
 @dataclass(frozen=True)
 class Free:

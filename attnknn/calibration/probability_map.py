@@ -11,6 +11,17 @@ from attnknn.records import Floats, Integers
 TINY = np.finfo(float).tiny  # the weight of a very low prior score underflows
 
 
+def noise_words(rate: float, error: float, no_estimate: str) -> str:
+    """An estimate of label noise in words.
+
+    >>> noise_words(0.148, 0.012, ""), noise_words(0.0, 0.012, "")
+    ('0.148 ± 0.012', 'none found, at most 0.024')
+    """
+    if no_estimate:
+        return no_estimate
+    return f"{rate:.3f} ± {error:.3f}" if rate else f"none found, at most {2 * error:.3f}"
+
+
 @dataclass(frozen=True)
 class Calibration:
     """The fitted map from vote shares to probabilities, and the model of label noise.
@@ -24,6 +35,12 @@ class Calibration:
     transition : ndarray of shape (n_classes, n_classes), default=None
         Probability of each observed label (column) for each true one (row), if the noise differs by
         class.
+    noise_error : float, default=0.0
+        Standard error of the estimate of ε. If ε is 0 because no noise was found, twice the error
+        is the largest ε that the labels allow.
+    no_estimate : str, default=""
+        Why ε was not estimated, such as "not estimable: there is one class"; empty if it was. ε is
+        then 0 in all computations, but that is no statement about the labels.
 
     Examples
     --------
@@ -34,6 +51,18 @@ class Calibration:
     exponent: float = 1.0
     label_noise: float = 0.0
     transition: Floats | None = None
+    noise_error: float = 0.0
+    no_estimate: str = ""
+
+    @property
+    def estimated_noise(self) -> float:
+        """The estimated share ε of wrong labels; NaN if it was not estimated."""
+        return float("nan") if self.no_estimate else self.label_noise
+
+    @property
+    def has_noise(self) -> bool:
+        """Whether wrong labels are modeled."""
+        return self.label_noise > 0 or self.transition is not None
 
     def probabilities(self, shares: Floats) -> Floats:
         """Map vote shares to probabilities of the true labels.
@@ -95,6 +124,11 @@ class Calibration:
         if self.transition is not None or not self.label_noise or n_classes < 2:
             return self.transition
         return self.observed(np.eye(n_classes))
+
+    @property
+    def noise_words(self) -> str:
+        """The estimate of label noise in words, with its standard error, or the reason for no estimate."""
+        return noise_words(self.label_noise, self.noise_error, self.no_estimate)
 
     def with_classes(self, n_classes: int) -> Calibration:
         """Extend the noise model to new classes, whose labels are assumed to be right.

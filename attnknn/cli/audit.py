@@ -42,7 +42,8 @@ def audit(
     """Find label errors, duplicates and harmful entries.
 
     Harmful entries are those whose votes worsen the predictions of other entries. The table lists
-    the most likely label errors first: `wrong` is the probability that the label is wrong, `score`
+    the most likely label errors first: `wrong` is the probability that the label is wrong (absent
+    if label noise was not found or is not estimable; the summary gives the reason), `score`
     (in files `label_error_score`) is one minus the leave-one-out probability of the label, and
     `value` is the reduction in log-loss of the other entries by the votes of this one (negative:
     harmful).
@@ -76,9 +77,10 @@ def review_table(found: Audit, limit: int) -> pd.DataFrame:
     label = dict(zip(found.ids.tolist(), found.labels.tolist(), strict=True))
     exact = list(zip(frame["id"], frame["duplicates"], strict=True))
     near = zip(frame["id"], frame["near_duplicates"], strict=True)
-    table = frame[
-        ["id", "label", "suggested", "suggested_probability", "wrong", "label_error_score", "value"]
-    ].assign(
+    columns = ["id", "label", "suggested", "suggested_probability", "label_error_score", "value"]
+    if not found.no_probabilities:
+        columns.insert(4, "wrong")
+    table = frame[columns].assign(
         conflict_with=[
             _listed([other for other in those if label[other] != label[name]], label)
             for name, those in exact

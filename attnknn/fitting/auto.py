@@ -219,7 +219,8 @@ class _Choice:
         return model.left_out_vote_shares(left_out.rows)
 
     def _calibrated(self, shares: Floats, left_out: LeaveOneOutBatch) -> CalibrationFit:
-        return self.fitting.fit_shares(MixtureAttention(), shares, left_out)
+        """Without label noise, which is a property of the labels and not of an attention."""
+        return self.fitting.fit_shares(MixtureAttention(), shares, left_out, models_noise=False)
 
     def _mixed(self, shares: list[Floats], left_out: LeaveOneOutBatch) -> CalibrationFit:
         mixing = fit_mixing(shares, left_out.own, left_out.prior)

@@ -21,8 +21,11 @@ from attnknn.attention import (
 from attnknn.attention.learned import reason_not_to_learn
 from attnknn.calibration import Calibration, CalibrationBatch, CalibrationFit, fit
 from attnknn.calibration.fitting import (
+    FEW_NEIGHBORS,
+    MAX_ERROR_BY_FEW,
     MAX_NEIGHBORS_FOR_NOISE,
-    MIN_NOISE,
+    UNCERTAIN,
+    UNFITTED,
     LabelNoise,
     fit_given_noise,
     heuristic_fit,
@@ -221,7 +224,7 @@ class Fitting:
 
     def unfitted(self, attention: Attention) -> Fit:
         """An attention without fitted parameters, such as the classical vote."""
-        model = self.model_of(attention, Calibration(), self.k)
+        model = self.model_of(attention, UNFITTED, self.k)
         return self._fit_of(
             model, self.left_out(self.known_held_out), "requested; nothing is fitted"
         )
@@ -231,7 +234,7 @@ class Fitting:
         if len(self.memory) < 2:
             for name, value in _fixed(attention).items():
                 setattr(attention, f"{name}_", value)
-            model = self.model_of(attention, Calibration(), self.k)
+            model = self.model_of(attention, UNFITTED, self.k)
             return self._fit_of(
                 model, self.left_out(self.known_held_out), "one entry only, nothing to fit"
             )
@@ -262,7 +265,7 @@ class Fitting:
     def calibrated(self, attention: DirectAttention, problem: DirectFitting, reason: str) -> Fit:
         """Fit the prior and the probability map of an attention that is fitted to the entries."""
         attention.prior_score_ = -np.inf
-        model, left_out = self.model_of(attention, Calibration(), self.k), problem.left_out()
+        model, left_out = self.model_of(attention, UNFITTED, self.k), problem.left_out()
         if self.settings.calibration is not None and len(self.memory) > 1:
             fitted = self.fit_shares(attention, model.left_out_shares(left_out), left_out)
             attention.prior_score_ = fitted.prior_score
@@ -270,7 +273,12 @@ class Fitting:
         return self._fit_of(model, left_out, reason, problem.held_out)
 
     def fit_shares(
-        self, attention: DirectAttention, shares: Floats, left_out: LeaveOneOutBatch
+        self,
+        attention: DirectAttention,
+        shares: Floats,
+        left_out: LeaveOneOutBatch,
+        *,
+        models_noise: bool = True,
     ) -> CalibrationFit:
         """Fit the prior's weight, probability map and label noise for given vote shares (B, C).
 
@@ -286,12 +294,14 @@ class Fitting:
             own=left_out.own,
             prior=left_out.prior,
         )
-        return fit(
-            batch,
-            label_noise=self.settings.label_noise,
-            fits_map=self.settings.calibration == "auto",
-            fixed=_fixed(attention) | {"temperature": 1.0},
-        )
+        fits_map = self.settings.calibration == "auto"
+        fixed = _fixed(attention) | {"temperature": 1.0}
+        noise = self.settings.label_noise if models_noise else None
+        fitted = fit(batch, label_noise=noise, fits_map=fits_map, fixed=fixed)
+        seen = self._noise_by_few(fitted.calibration, left_out)
+        if seen is fitted.calibration:
+            return fitted
+        return fit_given_noise(seen, batch, fits_map=fits_map, fixed=fixed)
 
     def learned(self, attention: Any, *, is_requested: bool) -> Fit:
         """Distance attention, then trained attention; the better one, or the one requested."""
@@ -397,13 +407,25 @@ class Fitting:
         if self.settings.calibration is None:
             return heuristic_fit(calibration_batch, fixed)
         noise = self.settings.label_noise
-        if noise is not None and k > MAX_NEIGHBORS_FOR_NOISE:
-            few = calibration_batch.nearest(MAX_NEIGHBORS_FOR_NOISE)
-            seen = fit(few, label_noise=noise, fits_map=fits_map, fixed=fixed).calibration
-            if seen.label_noise:
-                return fit_given_noise(seen, calibration_batch, fits_map=fits_map, fixed=fixed)
-            noise = None
-        return fit(calibration_batch, label_noise=noise, fits_map=fits_map, fixed=fixed)
+        nearest = calibration_batch.nearest(MAX_NEIGHBORS_FOR_NOISE)
+        fitted = fit(nearest, label_noise=noise, fits_map=fits_map, fixed=fixed)
+        if k <= MAX_NEIGHBORS_FOR_NOISE and fitted.calibration.no_estimate != UNCERTAIN:
+            return fitted
+        seen = self._noise_by_few(fitted.calibration, left_out.part(part))
+        return fit_given_noise(seen, calibration_batch, fits_map=fits_map, fixed=fixed)
+
+    def _noise_by_few(self, seen: Calibration, left_out: LeaveOneOutBatch) -> Calibration:
+        """The label noise of a fit, or where that is uncertain, what the nearest neighbors show.
+
+        In a region of one class all smooth votes are alike, which a fixed share of wrong labels
+        explains as well as ambiguous rows. Votes of few neighbors differ; with noise they are
+        equally often right. Ambiguous rows can look like that, too, but with a larger error.
+        """
+        if seen.no_estimate != UNCERTAIN:
+            return seen
+        nearest = left_out.nearest(FEW_NEIGHBORS).calibration_batch(DistanceAttention())
+        found = fit(nearest).calibration
+        return seen if found.no_estimate or found.noise_error > MAX_ERROR_BY_FEW else found
 
     def _first_look(self, left_out: LeaveOneOutBatch, distance: FittedModel) -> Attention:
         """Distance attention over all K neighbors: where learning starts from."""
@@ -457,19 +479,18 @@ class Fitting:
         """Fit the scalars of learned attention on held-out rows.
 
         Whether there is noise at all was decided on all rows by distance attention; how much of it
-        is left is decided here.
+        is left is decided here, if the held-out rows are enough.
         """
         calibration_batch = held_out.calibration_batch(attention)
         if self.settings.calibration is None:
             return identity_fit(calibration_batch)
-        noise = self.settings.label_noise
-        if noise == "auto":
-            noise = "symmetric" if by_distance.calibration.label_noise > 0 else None
-        fits_map = self.settings.calibration == "auto"
-        fitted = fit(calibration_batch, label_noise=noise, fits_map=fits_map, start=(1.0, 0.0))
-        is_little = fitted.calibration.label_noise < MIN_NOISE
-        if self.settings.label_noise == "auto" and noise is not None and is_little:
-            fitted = fit(calibration_batch, label_noise=None, fits_map=fits_map, start=(1.0, 0.0))
+        noise, seen = self.settings.label_noise, by_distance.calibration
+        fits_map, start = self.settings.calibration == "auto", (1.0, 0.0)
+        fitted = None
+        if noise != "auto" or seen.has_noise:
+            fitted = fit(calibration_batch, label_noise=noise, fits_map=fits_map, start=start)
+        if fitted is None or fitted.calibration.no_estimate == UNCERTAIN:
+            fitted = fit_given_noise(seen, calibration_batch, fits_map=fits_map, start=start)
         _apply(fitted, attention)
         return fitted
 

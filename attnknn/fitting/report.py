@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attnknn import _display
+from attnknn.calibration.probability_map import noise_words
 from attnknn.leave_one_out import LeaveOneOutBatch
 from attnknn.model import FittedModel
 
@@ -79,7 +80,12 @@ class FitReport:
     accuracy, log_loss : float
         Accuracy and log-loss of the observed labels.
     label_noise : float
-        Estimated share of wrong labels; 0 if no label noise is modeled.
+        Estimated share of wrong labels; 0 if no wrong labels were found, NaN without an estimate.
+    label_noise_error : float
+        Standard error of the estimate. If no wrong labels were found, twice the error is the
+        largest share that the labels allow.
+    no_estimate : str
+        Why label noise was not estimated; empty if it was.
     exponent : float
         Exponent γ of the probability map: probabilities are vote shares to this power, normalized.
     duplicates : float
@@ -109,6 +115,8 @@ class FitReport:
     accuracy: float
     log_loss: float
     label_noise: float
+    label_noise_error: float
+    no_estimate: str
     exponent: float
     duplicates: float
     value_head: str = ""
@@ -152,12 +160,15 @@ class FitReport:
         return ax
 
     def _shares(self) -> dict[str, float]:
-        return {
+        shares = {
             "accuracy": self.accuracy,
             "oracle accuracy": self.oracle_accuracy,
             "label noise": self.label_noise,
             "exact duplicates": self.duplicates,
         }
+        if self.no_estimate:
+            del shares["label noise"]
+        return shares
 
     def _lines(self) -> dict[str, str]:
         lines = {"encoder": self.encoder} if self.encoder else {}
@@ -167,17 +178,21 @@ class FitReport:
             "leave-one-out": f"accuracy {self.accuracy:.4f}, log-loss {self.log_loss:.4f}, "
             f"{self.n_rows} held-out rows",
             "oracle accuracy": f"{self.oracle_accuracy:.4f} (rows with a neighbor of their label)",
-            "label noise": f"{self.label_noise:.3f}",
+            "label noise": noise_words(self.label_noise, self.label_noise_error, self.no_estimate),
             "exact duplicates": f"{self.duplicates:.1%} of rows",
         }
         lines |= {f"candidate {n}": str(c) for n, c in enumerate(self.candidates, 1)}
         return lines | ({"value head": self.value_head} if self.value_head else {})
 
     def _repr_html_(self) -> str:
-        lines = {k: v for k, v in self._lines().items() if k not in self._shares()}
-        bars = [(name, _display.bar(share)) for name, share in self._shares().items()]
+        shares, texts = self._shares(), self._lines()
+        lines = {name: text for name, text in texts.items() if name not in shares}
+        bars = {name: _display.bar(share) for name, share in shares.items()}
+        if "label noise" in bars:
+            with_error = bars["label noise"] + _display.note(f" ({texts['label noise']})")
+            bars["label noise"] = _display.Html(with_error)
         title = f"Fit report: {self.n_rows:,} held-out rows"
-        return _display.page(title, _display.table([], [*lines.items(), *bars]))
+        return _display.page(title, _display.table([], [*lines.items(), *bars.items()]))
 
     def __str__(self) -> str:
         return "\n".join(f"{name:<17} {text}" for name, text in self._lines().items())
@@ -203,7 +218,9 @@ def describe(parts: FittedModel, left_out: LeaveOneOutBatch, reason: str) -> Fit
         oracle_accuracy=_mean(has_own),
         accuracy=_mean(parts.calibration.probabilities(shares).argmax(axis=1) == left_out.own),
         log_loss=_mean(parts.calibration.losses(shares, left_out.own)),
-        label_noise=parts.calibration.label_noise,
+        label_noise=parts.calibration.estimated_noise,
+        label_noise_error=parts.calibration.noise_error,
+        no_estimate=parts.calibration.no_estimate,
         exponent=parts.calibration.exponent,
         duplicates=_mean(is_copy.any(axis=1)),
     )

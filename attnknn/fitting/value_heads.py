@@ -255,7 +255,7 @@ class HeadObjective(nn.Module):
         self.validation_own = torch.from_numpy(validation_own)
         calibration, known = validation.calibration, np.ix_(validation.columns, validation.columns)
         self.noise: Tensor | None = None
-        if calibration.label_noise > 0 or calibration.transition is not None:
+        if calibration.has_noise:
             observed = calibration.observed(np.eye(len(validation.places)))[known]
             self.noise = torch.from_numpy(observed).float()  # P(observed | true)
 

@@ -30,9 +30,9 @@ class Audit:
         Ids and labels of the entries.
     wrong : ndarray of shape (n_entries,)
         Probability that the label is wrong: 1 − (1 − ε) p_y / q_y, with the leave-one-out
-        probability p_y of the label and q_y of observing it. It is 0 for every entry without a
-        model of label noise: if calibration found ε = 0, or less than one wrong label in all, or
-        with `label_noise=None`.
+        probability p_y of the label and q_y of observing it. It is NaN for every entry if `fit`
+        found no label noise or could not estimate it, and with `label_noise=None`; 0 if corrections
+        left less than one wrong label in all.
     label_error_score : ndarray of shape (n_entries,)
         1 − p_y, the leave-one-out probability of all other labels. It ranks entries with and
         without label noise. It is not the probability of an error: rare and ambiguous entries have
@@ -54,7 +54,9 @@ class Audit:
     near_distance : float
         Largest distance between near duplicates.
     label_noise : float
-        ε, the estimated share of wrong labels; 0 without label noise.
+        ε, the estimated share of wrong labels; 0 if none were found, NaN without an estimate.
+    no_probabilities : str
+        Why `wrong` is NaN; empty if it is not.
     held_out : ndarray of shape (n_entries,)
         False for entries that learned attention or an encoder was trained on. Their leave-one-out
         predictions are a little too good.
@@ -83,6 +85,7 @@ class Audit:
     near_duplicates: tuple[frozenset[Any], ...]
     near_distance: float
     label_noise: float
+    no_probabilities: str
     held_out: Booleans
     payloads: NDArray[Any] | None = None
 
@@ -91,13 +94,13 @@ class Audit:
 
     @property
     def expected_wrong(self) -> float:
-        """The expected number of wrong labels."""
+        """The expected number of wrong labels; NaN without probabilities."""
         return float(self.wrong.sum())
 
     @cached_property
     def order(self) -> Integers:
         """Positions of the entries by falling `wrong`, then by falling `label_error_score`."""
-        return np.lexsort((-self.label_error_score, -self.wrong))
+        return np.lexsort((-self.label_error_score, -np.nan_to_num(self.wrong)))
 
     @property
     def ranking(self) -> NDArray[Any]:
@@ -167,15 +170,18 @@ class Audit:
         -------
         str
             The summary, and one line per entry in the order of `ranking`, with its payload if
-            there is one. `suggested` is blank where it equals the label.
+            there is one. `suggested` is blank where it equals the label, and there is no column
+            `wrong` without probabilities.
         """
-        head = f"  {'wrong':>5}  {'score':>5}  {'value':>7}  {'label':<16} {'suggested':<16} entry"
+        wrong = "" if self.no_probabilities else f"  {'wrong':>5}"
+        head = f"{wrong}  {'score':>5}  {'value':>7}  {'label':<16} {'suggested':<16} entry"
         lines = [self.summary(), "", head]
         for place in self.order[:n_entries]:
             is_same = self.suggested[place] == self.labels[place]
             suggested = "" if is_same else _short(self.suggested[place])
+            wrong = "" if self.no_probabilities else f"  {self.wrong[place]:.3f}"
             lines.append(
-                f"  {self.wrong[place]:.3f}  {self.label_error_score[place]:.3f}  "
+                f"{wrong}  {self.label_error_score[place]:.3f}  "
                 f"{self.value[place]:>7.2f}  {_short(self.labels[place]):<16} "
                 f"{suggested:<16} #{visible(self.ids[place])}{self._payload(place)}"
             )
@@ -197,10 +203,10 @@ class Audit:
         """
         ax = _display.axes(ax, "`Audit.plot`")
         is_wrong = self.wrong > 0.5
-        for chosen, color, name in (
-            (~is_wrong, "C0", "probably right"),
-            (is_wrong, "C3", "probably wrong"),
-        ):
+        kinds = [(~is_wrong, "C0", "probably right"), (is_wrong, "C3", "probably wrong")]
+        if self.no_probabilities:
+            kinds = [(~is_wrong, "C0", "entries")]
+        for chosen, color, name in kinds:
             scores, value = self.label_error_score[chosen], self.value[chosen]
             ax.scatter(scores, value, s=8, color=color, label=f"{name} ({chosen.sum():,})")
         ax.axhline(0, color="gray", linewidth=0.8)
@@ -212,6 +218,7 @@ class Audit:
     def _repr_html_(self) -> str:
         summary = _display.table([], self._counts().items())
         shown = self.order[:10]
+        n_hidden = 1 if self.no_probabilities else 0
         rows = [
             [
                 _display.bar(self.wrong[place]),
@@ -221,10 +228,10 @@ class Audit:
                 f"{self.suggested[place]} ({self.suggested_probability[place]:.3f})",
                 f"#{self.ids[place]}",
                 *([] if self.payloads is None else [_display.payload_html(self.payloads[place])]),
-            ]
+            ][n_hidden:]
             for place in shown
         ]
-        header = ["wrong", "label-error score", "value", "label", "suggested", "entry"]
+        header = ["wrong", "label-error score", "value", "label", "suggested", "entry"][n_hidden:]
         header += [] if self.payloads is None else ["payload"]
         return _display.page("Audit", summary, _display.table(header, rows))
 
@@ -238,10 +245,13 @@ class Audit:
             sum(len(those) for those in sets)
             for sets in (self.exact_duplicates, self.near_duplicates)
         )
-        if self.label_noise == 0:
+        if self.no_probabilities:
             labels = (
-                "0 expected: no label noise is modeled, entries are ranked by label-error score"
+                f"no probabilities ({self.no_probabilities}); entries are ranked by label-error "
+                "score"
             )
+        elif self.label_noise == 0:
+            labels = "less than 1 expected, entries are ranked by label-error score"
         else:
             labels = (
                 f"{self.expected_wrong:,.1f} expected (label noise {self.label_noise:.3f}), "

@@ -80,7 +80,7 @@ def audit(clf: AttnKNNClassifier, *, near: float = 0.1) -> Audit:
     return Audit(
         ids=ids,
         labels=classes[memory.entries.labels],
-        wrong=found.wrong,
+        wrong=found.wrong if model.calibration.has_noise else np.full(len(memory), np.nan),
         label_error_score=found.label_error_score,
         suggested=classes[found.suggested],
         suggested_probability=found.probability,
@@ -89,7 +89,8 @@ def audit(clf: AttnKNNClassifier, *, near: float = 0.1) -> Audit:
         exact_duplicates=_sets_of_ids(ids, duplicates.exact),
         near_duplicates=_sets_of_ids(ids, duplicates.near),
         near_distance=duplicates.near_distance,
-        label_noise=noise.label_noise,
+        label_noise=noise.estimated_noise,
+        no_probabilities=_reason_for_none(model.calibration),
         held_out=memory.entries.held_out,
         payloads=memory.entries.payloads,
     )
@@ -139,6 +140,11 @@ def _current_noise(model: FittedModel) -> Calibration:
     return replace(fitted, label_noise=noise, transition=transition)
 
 
+def _reason_for_none(fitted: Calibration) -> str:
+    """Why no probabilities of wrong labels are given; empty if they are."""
+    return "" if fitted.has_noise else f"label noise {fitted.noise_words}"
+
+
 def _leave_one_out_answers(model: FittedModel) -> Iterator[tuple[LeaveOneOutBatch, Answer]]:
     """All entries, each answered without itself, in blocks."""
     everyone = model.leave_one_out()
@@ -151,7 +157,7 @@ def _leave_one_out_answers(model: FittedModel) -> Iterator[tuple[LeaveOneOutBatc
 class LabelPosterior(NamedTuple):
     """What is known about the true labels of B entries."""
 
-    wrong: Floats  # (B,) probability that the observed label is wrong; 0 without label noise
+    wrong: Floats  # (B,) probability that the observed label is wrong; 0 with a noise of 0
     label_error_score: Floats  # (B,) one minus the leave-one-out probability of the observed label
     suggested: Integers  # (B,) codes of the most probable true labels
     probability: Floats  # (B,) probabilities of the suggested labels
@@ -174,7 +180,7 @@ def label_posterior(probabilities: Floats, own: Integers, noise: Calibration) ->
     """
     rows = np.arange(len(own))
     label_error_score = 1.0 - probabilities[rows, own]
-    if noise.label_noise == 0 and noise.transition is None:
+    if not noise.has_noise:
         posterior, wrong = probabilities, np.zeros(len(own))
     else:
         joint = probabilities * _label_likelihoods(own, probabilities.shape[1], noise)

@@ -69,6 +69,8 @@ def pack_parts(
         "calibration": {
             "exponent": float(model.calibration.exponent),
             "label_noise": float(model.calibration.label_noise),
+            "noise_error": float(model.calibration.noise_error),
+            "no_estimate": model.calibration.no_estimate,
             "has_transition": model.calibration.transition is not None,
         },
         "memory": _memory(classifier),

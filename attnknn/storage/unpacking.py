@@ -285,6 +285,8 @@ def _calibration(folder: ModelFolder, stored: Fields, n_classes: int) -> Calibra
     return Calibration(
         exponent=stored.number("exponent", least=1e-6, most=1e6),
         label_noise=stored.number("label_noise", least=0.0, most=1.0),
+        noise_error=stored.number("noise_error", least=0.0, most=1.0),
+        no_estimate=stored.text("no_estimate"),
         transition=transition,
     )
 

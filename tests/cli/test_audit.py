@@ -46,10 +46,23 @@ def test_the_table_is_the_audit_and_has_room_for_decisions(model: Path, table) -
 
 
 def test_without_a_file_it_prints_a_summary_and_with_a_format_the_rows(model: Path) -> None:
-    assert "no label noise is modeled" in run("audit", model).stdout
+    summary = run("audit", model).stdout
+    assert "no probabilities (label noise" in summary
+    assert "ranked by label-error score" in summary
     result = run("audit", model, "--format", "json", "--limit", "2")
-    assert len(json.loads(result.stdout)) == 2
+    rows = json.loads(result.stdout)
+    assert len(rows) == 2
+    assert "wrong" not in rows[0]
     assert result.stderr.startswith("entries")
+
+
+def test_probabilities_of_wrong_labels_are_shown_where_noise_is_modeled(tmp_path: Path) -> None:
+    train = write(animals(60), tmp_path / "train.csv")
+    settings = ("--calibration", "auto", "--label-noise", "symmetric")
+    fit_quickly(train, tmp_path / "model", *settings)
+    assert "wrong  score" in run("audit", tmp_path / "model").stdout
+    result = run("audit", tmp_path / "model", "--format", "json", "--limit", "1")
+    assert 0 <= json.loads(result.stdout)[0]["wrong"] <= 1
 
 
 def test_duplicates_and_conflicts_are_named(tmp_path: Path) -> None:

@@ -8,12 +8,22 @@ import numpy as np
 import pytest
 from strategies import blobs
 
-from attnknn import AttnKNNClassifier, DistanceAttention, LearnedAttention, PowerDistanceAttention
+from attnknn import (
+    AttnKNNClassifier,
+    DistanceAttention,
+    LearnedAttention,
+    MixtureAttention,
+    PowerDistanceAttention,
+)
 from attnknn.calibration import fit
-from attnknn.calibration.fitting import MAX_NEIGHBORS_FOR_NOISE
-from attnknn.encoders import LearnedTableEncoder
+from attnknn.calibration.fitting import MAX_NEIGHBORS_FOR_NOISE, UNCERTAIN
+from attnknn.encoders import ImageEncoder, LearnedTableEncoder, TfidfEncoder
+from attnknn.encoders.image import ImageTraining
 from attnknn.fitting.fitting import FitSettings, Fitting, _halvings
+from attnknn.research.evaluation.corruption import symmetric_noise
 from attnknn.training import TrainConfig
+
+from .shapes import shapes
 
 
 def stretches(n=400):
@@ -88,7 +98,8 @@ def test_without_calibration_nothing_is_fitted_for_distances():
     X, y = blobs(60)
     clf = AttnKNNClassifier(8, attention="distance", calibration=None).fit(X, y)
     assert clf.calibration_.exponent == 1.0
-    assert clf.label_noise_ == 0.0
+    assert clf.calibration_.label_noise == 0.0
+    assert clf.fit_report_.no_estimate == "not estimated: nothing is calibrated"
     assert clf.n_neighbors_ == 8
 
 
@@ -105,7 +116,8 @@ def test_rare_classes_that_nothing_tells_apart_are_not_taken_for_noise(seed):
     rng = np.random.default_rng(seed)
     X, y = rng.normal(size=(500, 5)), (rng.random(500) < 0.2).astype(int)
     clf = AttnKNNClassifier(attention="distance", random_state=0).fit(X, y)
-    assert clf.label_noise_ == 0.0
+    assert clf.calibration_.label_noise == 0.0
+    assert np.isnan(clf.label_noise_)
     confidence = clf.predict_proba(rng.normal(size=(300, 5))).max(axis=1).mean()
     assert confidence == pytest.approx(0.8, abs=0.06)
 
@@ -141,7 +153,8 @@ def test_noise_of_labels_is_found_through_the_whole_classifier(rng):
     knowing = AttnKNNClassifier(**settings).fit(X, noisy)
     trusting = AttnKNNClassifier(**settings, label_noise=None).fit(X, noisy)
     assert knowing.label_noise_ == pytest.approx(wrong.mean(), abs=0.03)
-    assert trusting.label_noise_ == 0.0
+    assert trusting.calibration_.label_noise == 0.0
+    assert np.isnan(trusting.label_noise_)
     assert log_loss(knowing) < log_loss(trusting) - 0.1
     assert AttnKNNClassifier(**settings).fit(X, y).label_noise_ == 0.0
 
@@ -165,6 +178,81 @@ def test_many_neighbors_vote_under_the_noise_that_few_have_seen(label_noise, rng
         assert clf.label_noise_ == pytest.approx(seen.label_noise, abs=1e-9)
     else:
         np.testing.assert_allclose(clf.calibration_.transition, seen.transition, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "attention", ["forest", "projection", MixtureAttention(("distance", "projection", "forest"))]
+)
+def test_attentions_that_find_their_voters_estimate_the_noise(attention):
+    X, y = blobs(400, 6, 3, spread=0.4)
+    noisy = symmetric_noise(y, 0.15, random_state=0)
+    clf = AttnKNNClassifier(attention=attention, random_state=0).fit(X, noisy)
+    error = clf.fit_report_.label_noise_error
+    assert 0.01 < error < 0.04
+    assert clf.label_noise_ == pytest.approx((noisy != y).mean(), abs=2 * error)
+    assert clf.calibration_.noise_error == clf.fit_report_.label_noise_error
+
+
+def test_noise_of_texts_is_estimated(rng):
+    y = np.arange(400) % 4
+    words = np.array([["cat", "paw"], ["boat", "sea"], ["tax", "bank"], ["snow", "ski"]])
+    fill = np.array(["the", "of", "and", "some", "many"])
+    texts = [
+        " ".join([*words[code], *rng.choice(fill, 3), *rng.choice(words.ravel(), 1)]) for code in y
+    ]
+    noisy = symmetric_noise(y, 0.15, random_state=0)
+    clf = AttnKNNClassifier(encoder=TfidfEncoder(16), attention="distance", random_state=0)
+    clf.fit(texts, noisy)
+    error = clf.fit_report_.label_noise_error
+    assert clf.label_noise_ == pytest.approx((noisy != y).mean(), abs=2 * error)
+
+
+def test_few_held_out_rows_of_a_trained_encoder_do_not_tell_the_noise():
+    images, codes = shapes(60)
+    training = ImageTraining.of(epochs=1)
+    encoder = ImageEncoder(widths=(4, 4, 4), image_size=16, training=training)
+    clf = AttnKNNClassifier(8, encoder=encoder, random_state=0).fit(images, codes)
+    assert clf.fit_report_.n_rows < 20
+    assert np.isnan(clf.label_noise_)
+    assert "label noise       not estimable: wrong labels" in str(clf.fit_report_)
+
+
+def test_few_neighbors_show_the_noise_that_smooth_votes_hide():
+    X, y = blobs(600, 6, 3, spread=0.3)
+    noisy = symmetric_noise(y, 0.15, random_state=0)
+    clf = AttnKNNClassifier(64, attention="distance", random_state=0).fit(X, noisy)
+    fitting = Fitting(
+        clf.encoder_, clf.memory_, clf.classes_, FitSettings(64, "auto", "auto", 0), None
+    )
+    batch = fitting.left_out(None).calibration_batch(DistanceAttention())
+    assert fit(batch).calibration.no_estimate == UNCERTAIN
+    assert clf.label_noise_ == pytest.approx((noisy != y).mean(), abs=0.02)
+
+
+def test_learned_attention_keeps_the_error_and_the_reason_of_what_distance_saw(rng):
+    X, y = blobs(400, 6, 4, spread=0.5)
+    noisy = symmetric_noise(y, 0.25, random_state=0)
+    attention = LearnedAttention(training=TrainConfig(epochs=1))
+    found = AttnKNNClassifier(8, attention=attention, random_state=0).fit(X, noisy)
+    error = found.calibration_.noise_error
+    assert 0.01 < error < 0.05
+    assert found.label_noise_ == pytest.approx((noisy != y).mean(), abs=2 * error)
+    random = AttnKNNClassifier(8, attention=attention, random_state=0)
+    random.fit(X, rng.integers(0, 4, 400))
+    assert np.isnan(random.label_noise_)
+    assert random.fit_report_.no_estimate.startswith("not estimable")
+
+
+@pytest.mark.parametrize(
+    ("rows", "settings"),
+    [(blobs(60), {"attention": "uniform"}), (([[0.0]], ["a"]), {"attention": "distance"})],
+    ids=["uniform", "one row"],
+)
+@pytest.mark.filterwarnings("ignore:.*one class")
+def test_where_nothing_is_fitted_no_noise_is_estimated(rows, settings):
+    clf = AttnKNNClassifier(**settings).fit(*rows)
+    assert np.isnan(clf.label_noise_)
+    assert "label noise       not estimated: nothing is calibrated" in str(clf.fit_report_)
 
 
 def test_without_calibration_learned_attention_stays_as_training_left_it():

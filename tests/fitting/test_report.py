@@ -29,6 +29,24 @@ def test_html_shows_what_the_text_says_and_is_escaped(report):
         assert f"width: {100 * share:.1f}%" in html
 
 
+def test_label_noise_is_shown_with_its_error_or_the_reason_why_there_is_none(report):
+    found = replace(report, label_noise=0.148, label_noise_error=0.012, no_estimate="")
+    assert "label noise       0.148 ± 0.012" in str(found)
+    assert "0.148 ± 0.012" in found._repr_html_()
+    reason = "not estimable: there is one class"
+    unknown = replace(report, label_noise=float("nan"), no_estimate=reason)
+    assert f"label noise       {reason}" in str(unknown)
+    assert reason in unknown._repr_html_()
+    assert "nan" not in str(unknown) + unknown._repr_html_()
+
+
+def test_plot_leaves_out_noise_that_is_not_estimable(report):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    unknown = replace(report, label_noise=float("nan"), no_estimate="not estimable: …")
+    assert len(unknown.plot().patches) == len(report.plot(pyplot.figure().gca()).patches) - 1
+    pyplot.close("all")
+
+
 def test_plot_draws_shares(report):
     pyplot = pytest.importorskip("matplotlib.pyplot")
     ax = report.plot()

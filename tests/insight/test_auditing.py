@@ -64,14 +64,37 @@ def test_labels_that_were_corrected_are_no_longer_found_wrong(label_noise):
     assert not (found.wrong > 0.5).any()
 
 
-def test_without_label_noise_the_probability_is_zero_and_label_error_score_ranks():
+def test_without_label_noise_there_is_no_probability_and_label_error_score_ranks():
     clf, true, observed = fitted(label_noise=None, n=300)
     found = audit(clf)
-    assert found.expected_wrong == 0.0
+    assert np.isnan(found.wrong).all()
+    assert np.isnan(found.expected_wrong)
+    assert np.isnan(found.label_noise)
     assert (found.suggested == clf.classes_[clf.leave_one_out_proba().argmax(axis=1)]).all()
     assert (np.diff(found.label_error_score[found.order]) <= 0).all()
     assert (observed != true)[found.order[:30]].mean() > 0.8
-    assert "no label noise is modeled" in str(found)
+    assert "no probabilities (label noise not modeled: label_noise=None)" in str(found)
+    assert "wrong  score" not in str(found)
+    assert "<th>wrong</th>" not in found._repr_html_()
+    assert found.to_frame()["wrong"].isna().all()
+
+
+def test_labels_that_show_no_noise_have_no_probability_to_be_wrong():
+    clf, *_ = fitted(rate=0.0, label_noise="auto", n=300)
+    found = audit(clf)
+    assert found.label_noise == clf.label_noise_ == 0.0
+    assert "no probabilities (label noise none found, at most 0.0" in found.summary()
+    assert np.isnan(found.wrong).all()
+
+
+def test_labels_whose_noise_is_not_estimable_are_ranked_only(rng):
+    X, y = rng.normal(size=(200, 3)), rng.integers(0, 2, 200)
+    clf = AttnKNNClassifier(8, attention="distance", random_state=0).fit(X, y)
+    found = audit(clf)
+    assert np.isnan(clf.label_noise_)
+    assert np.isnan(found.label_noise)
+    assert "no probabilities (label noise not estimable: " in found.summary()
+    assert (np.diff(found.label_error_score[found.order]) <= 0).all()
 
 
 def test_noise_of_less_than_one_label_is_none():
