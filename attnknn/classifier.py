@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 MAX_NEIGHBORS = 64
 MAX_NEIGHBORS_IF_TRAINED = 1024
+MAX_NEIGHBORS_IF_CROSS_FITTED = 128
 SPARSE_ENCODERS = ("identity", "svd")
 MAX_DENSE_COLUMNS = 1024  # of sparse rows; wider ones are reduced
 
@@ -64,12 +65,14 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     ----------
     n_neighbors : int or 'auto', default='auto'
         Maximum number of neighbors. Distance attention chooses by leave-one-out how many it uses
-        (`n_neighbors_`). 'auto' is 64, and 1,024 for an encoder that is trained.
+        (`n_neighbors_`). 'auto' is 64, 128 for a cross-fitted encoder such as 'ngrams', and 1,024
+        for an encoder that is trained.
     encoder : str, transformer or callable, default='identity'
         How rows become embeddings: 'identity' takes numeric rows unchanged (sparse ones of more
         than 1,024 columns are reduced as by 'svd'), 'svd' reduces wide rows, sparse or dense, to
         256 columns, 'tabular' scales numbers and encodes categories, 'learned-tabular' trains an
-        embedding of tables, 'tfidf' and 'text' take a column of texts, 'image' trains on images.
+        embedding of tables, 'ngrams', 'tfidf' and 'text' take a column of texts, 'image' trains on
+        images.
         Also any scikit-learn transformer or function.
     memory : str or Memory, default='auto'
         Where entries are searched: 'auto', 'torch', 'numpy', 'faiss', or a `Memory`.
@@ -856,10 +859,14 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             rows = encoder.validated(X, self, reset=True)
             return encoder.fit(rows), rows, None
         validate_data(self, X, reset=True, skip_check_array=True)
-        encoder = encoder.fit(X, labels)
+        if encoder.is_cross_fitted:
+            codes = group_codes(groups, len(labels))
+            embeddings = encoder.fit_transform(X, labels, groups=codes)
+        else:
+            embeddings = encoder.fit(X, labels).transform(X)
         if hasattr(encoder, "n_features_in_"):  # a list of texts has no width of its own
             self.n_features_in_ = encoder.n_features_in_
-        return encoder, encoder.transform(X), None
+        return encoder, embeddings, None
 
     def _train_encoder(
         self,
@@ -912,6 +919,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         n_neighbors = self.n_neighbors
         if n_neighbors == "auto":
             n_neighbors = MAX_NEIGHBORS_IF_TRAINED if encoder.is_trained else MAX_NEIGHBORS
+            if encoder.is_cross_fitted:
+                n_neighbors = MAX_NEIGHBORS_IF_CROSS_FITTED
         settings = FitSettings(
             n_neighbors=int(n_neighbors),
             calibration=self.calibration,  # type: ignore[arg-type]

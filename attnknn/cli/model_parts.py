@@ -30,8 +30,9 @@ SECTIONS: dict[Kind, str] = {
 HELP: dict[Kind, str] = {
     "encoder": "How rows become embeddings: identity (vectors as they are), image (trained "
     "network), tabular (scaling and one-hot encoding), learned-tabular (embedding trained on "
-    "the labels), svd (truncated SVD of wide vectors), text (sentence-transformers model), tfidf "
-    "(words and parts of words). auto follows the type of file.",
+    "the labels), svd (truncated SVD of wide vectors), text (sentence-transformers model), ngrams "
+    "(class scores of words and parts of words), tfidf (shared words and parts of words). auto "
+    "follows the type of file.",
     "attention": "How neighbors are weighted: uniform (equal votes), distance (more weight to "
     "nearer neighbors), power (as distance, with a fitted kernel shape), k-ensemble (mean over "
     "several numbers of neighbors), adaptive (number of neighbors chosen for each row), learned "
