@@ -66,15 +66,16 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     ----------
     n_neighbors : int or 'auto', default='auto'
         Maximum number of neighbors. Distance attention chooses by leave-one-out how many it uses
-        (`n_neighbors_`). 'auto' is 64, and 1,024 for an encoder that is trained.
+        (`n_neighbors_`). 'auto' is 64, and 1,024 for an encoder that is trained or cross-fitted.
     encoder : str, transformer or callable, default='auto'
         How rows become embeddings. 'auto' follows the rows: numeric columns are taken as they are
         or scaled, whichever predicts left-out rows better; tables with categories or missing
-        values are encoded as by 'tabular', texts by 'tfidf', arrays of images by 'image'.
+        values are encoded as by 'tabular', texts by 'ngrams', arrays of images by 'image'.
         'identity' takes numeric rows unchanged (sparse ones of more than 1,024 columns are reduced
         as by 'svd'), 'scaled' scales numeric columns, 'svd' reduces wide rows, sparse or dense, to
         256 columns, 'tabular' scales numbers and encodes categories, 'learned-tabular' trains an
-        embedding of tables, 'tfidf' and 'text' take a column of texts, 'image' trains on images.
+        embedding of tables, 'ngrams', 'tfidf' and 'text' take a column of texts, 'image' trains on
+        images.
         Also any scikit-learn transformer or function.
     memory : str or Memory, default='auto'
         Where entries are searched: 'auto', 'torch', 'numpy', 'faiss', or a `Memory`.
@@ -879,10 +880,14 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             encoder.fit_rows(rows, getattr(self, "feature_names_in_", None))
             return encoder, encoder.encode_rows(rows), None
         validate_data(self, X, reset=True, skip_check_array=True)
-        encoder = encoder.fit(X, labels)
+        if encoder.is_cross_fitted:
+            codes = group_codes(groups, len(labels))
+            embeddings = encoder.fit_transform(X, labels, groups=codes)
+        else:
+            embeddings = encoder.fit(X, labels).transform(X)
         if hasattr(encoder, "n_features_in_"):  # a list of texts has no width of its own
             self.n_features_in_ = encoder.n_features_in_
-        return encoder, encoder.transform(X), None
+        return encoder, embeddings, None
 
     def _choose_scale(
         self,
@@ -954,7 +959,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         of_scores = n_neighbors = self.n_neighbors
         if n_neighbors == "auto":
             of_scores = MAX_NEIGHBORS_IF_TRAINED
-            n_neighbors = of_scores if encoder.is_trained else MAX_NEIGHBORS
+            are_scores = encoder.is_trained or encoder.is_cross_fitted
+            n_neighbors = of_scores if are_scores else MAX_NEIGHBORS
         settings = FitSettings(
             n_neighbors=int(n_neighbors),
             n_neighbors_of_scores=int(of_scores),

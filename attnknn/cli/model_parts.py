@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from attnknn.cli.rows import Source
 
 DESCRIPTIONS = {"table": "a table", "vectors": "vectors", "texts": "texts", "images": "images"}
-DEFAULTS = {"table": "auto", "vectors": "auto", "texts": "tfidf", "images": "image"}
+DEFAULTS = {"table": "auto", "vectors": "auto", "texts": "ngrams", "images": "image"}
 SECTIONS: dict[Kind, str] = {
     "encoder": "Encoder",
     "attention": "Attention and calibration",
@@ -31,8 +31,9 @@ HELP: dict[Kind, str] = {
     "encoder": "How rows become embeddings: identity (vectors as they are), image (trained "
     "network), tabular (scaling and one-hot encoding), learned-tabular (embedding trained on "
     "the labels), scaled (numbers of mean 0 and variance 1), svd (truncated SVD of wide vectors), "
-    "text (sentence-transformers model), tfidf (words and parts of words). auto follows the rows; "
-    "numbers are scaled if that predicts left-out rows better.",
+    "text (sentence-transformers model), ngrams (class scores of words and parts of words), tfidf "
+    "(shared words and parts of words). auto follows the rows; numbers are scaled if that predicts "
+    "left-out rows better.",
     "attention": "How neighbors are weighted: uniform (equal votes), distance (more weight to "
     "nearer neighbors), power (as distance, with a fitted kernel shape), k-ensemble (mean over "
     "several numbers of neighbors), adaptive (number of neighbors chosen for each row), learned "
@@ -189,7 +190,7 @@ class EncoderRequest:
 
     def _default(self) -> tuple[str, str]:
         reasons = {
-            "texts": "TF-IDF of words and parts of words; --text-model compares meanings",
+            "texts": "class scores of words and parts of words; --text-model compares meanings",
             "images": f"embedding trained on the labels, {self.given.get('--network', 'resnet9')}",
         }
         if self.given and self.kind == "texts":

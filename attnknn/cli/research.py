@@ -65,7 +65,11 @@ def _encoder(_context: click.Context, _option: click.Parameter, name: str) -> st
     """The name of an encoder that needs no training."""
     from attnknn.registry import registered
 
-    usable = [n for n, cls in registered("encoder").items() if not getattr(cls, "is_trained", 0)]
+    usable = [
+        name
+        for name, cls in registered("encoder").items()
+        if not (getattr(cls, "is_trained", False) or getattr(cls, "is_cross_fitted", False))
+    ]
     if name not in ("auto", *usable):
         raise click.BadParameter(f"{name!r} is not one of {', '.join(['auto', *usable])}.")
     return name

@@ -8,6 +8,7 @@ scaled             `ScaledEncoder`: columns of mean 0 and variance 1        vect
 tabular            `TableEncoder`: scaled numbers, one-hot categories       tables
 learned-tabular    `LearnedTableEncoder`: a network trained for the vote    tables of 300+ rows
 svd                `SvdEncoder`: wide rows on their main axes               vectors, sparse rows
+ngrams             `NgramEncoder`: words and letters that tell the class    texts
 tfidf              `TfidfEncoder`: shared words and letters                 texts
 text               `TextEncoder`: a pretrained sentence-transformers model  texts
 image              `ImageEncoder`: a network trained for the vote           images
@@ -23,6 +24,7 @@ from attnknn.encoders.base import Encoder, WrappedEncoder, encoder_from_settings
 from attnknn.encoders.identity import IdentityEncoder, NumericEncoder, ScaledEncoder
 from attnknn.encoders.image import ImageEncoder
 from attnknn.encoders.learned_table import LearnedTableEncoder
+from attnknn.encoders.ngrams import NgramEncoder
 from attnknn.encoders.svd import SvdEncoder
 from attnknn.encoders.tabular import TableEncoder
 from attnknn.encoders.text import TextEncoder
@@ -34,6 +36,7 @@ __all__ = [
     "IdentityEncoder",
     "ImageEncoder",
     "LearnedTableEncoder",
+    "NgramEncoder",
     "NumericEncoder",
     "ScaledEncoder",
     "SvdEncoder",

@@ -46,6 +46,11 @@ class Encoder(ABC, TransformerMixin, BaseEstimator):
         Whether values of the rows may be missing.
     is_trained : bool
         Whether the encoder is trained on labels: the classifier calls `train` after `fit`.
+    is_cross_fitted : bool
+        Whether `fit_transform(X, y, groups)` returns embeddings of the training rows that are held
+        out, each made without the labels of its own row and of the rows of its group (-1 is no
+        group), as with scikit-learn's `TargetEncoder`. They differ from `fit(X, y).transform(X)`.
+        The classifier remembers them; rows that are added later are embedded by `transform`.
     options : tuple of Option
         Options of `attnknn fit` that the encoder reads.
     n_features_in_ : int
@@ -73,6 +78,7 @@ class Encoder(ABC, TransformerMixin, BaseEstimator):
     accepts: ClassVar[frozenset[str]] = frozenset({"table", "vectors"})
     allows_missing: ClassVar[bool] = False
     is_trained: ClassVar[bool] = False
+    is_cross_fitted: ClassVar[bool] = False
     options: ClassVar[tuple[Option, ...]] = ()
     n_features_in_: int
     width_: int

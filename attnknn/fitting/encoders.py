@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MIN_ROWS = 4  # two to train on, two for validation
 DEFAULT_HOLDOUT = 0.15
-TEXT_ENCODER = "tfidf"
+TEXT_ENCODER = "ngrams"
 MIN_ROWS_TO_COMPARE, MAX_ROWS_TO_COMPARE = 20, 5_000
 MAX_NEIGHBORS_TO_COMPARE = 64
 
@@ -85,7 +85,7 @@ def default_encoder(X: Any) -> tuple[str, str]:
     >>> default_encoder([[1.0, 2.0]])
     ('identity', 'rows are numeric')
     >>> default_encoder(["good", "bad"])
-    ('tfidf', 'rows are texts')
+    ('ngrams', 'rows are texts')
     """
     import pandas as pd
 

@@ -14,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 from attnknn.encoders import encoder_from_settings, make_encoder
 from attnknn.encoders.base import Encoder
 from attnknn.errors import InvalidSettingError
+from attnknn.memory.entries import NO_GROUP
 from attnknn.registry import registered
 
 
@@ -47,6 +48,8 @@ def check_encoder(encoder: Any, X: Any, y: Any = None) -> None:
     _must(_close(again, embeddings), "two fits on the same rows must have the same embeddings")
     _check_rows_are_independent(fitted, rows, embeddings)
     _check_settings(fitted, rows, embeddings)
+    if fitted.is_cross_fitted:
+        _check_cross_fitting(make_encoder(encoder), rows, y, embeddings)
     _must(_same(before, rows), "`fit` and `transform` must not change the rows they are given")
 
 
@@ -87,6 +90,21 @@ def _check_rows_are_independent(fitted: Encoder, rows: Any, embeddings: NDArray[
             _close(alone, embeddings[[row]]),
             "a row must have the same embedding alone and in a batch",
         )
+
+
+def _check_cross_fitting(encoder: Encoder, rows: Any, y: Any, embeddings: NDArray[Any]) -> None:
+    """Training rows have held-out embeddings; queries have those of `transform`."""
+    held_out = np.asarray(encoder.fit_transform(rows, y, groups=np.full(len(rows), NO_GROUP)))
+    _check_embeddings(held_out, len(rows))
+    _must(held_out.shape[1] == encoder.width_, "`fit_transform` must return (n, `width_`)")
+    _must(
+        _close(encoder.transform(rows), embeddings),
+        "`transform` after `fit_transform` must return the same embeddings as after `fit`",
+    )
+    _must(
+        not _close(held_out, embeddings),
+        "`fit_transform` of a cross-fitted encoder must not use the labels of the rows themselves",
+    )
 
 
 def _check_settings(fitted: Encoder, rows: Any, embeddings: NDArray[Any]) -> None:

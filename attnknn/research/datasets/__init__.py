@@ -53,7 +53,7 @@ class CatalogRow:
     ----------
     name : str
         Name of the data set for `load`.
-    kind : {"vectors", "table", "images"}
+    kind : {"vectors", "table", "images", "texts"}
         Kind of its rows.
     n_rows : int
         Number of training and test rows.

@@ -17,7 +17,7 @@ from sklearn.model_selection import train_test_split
 from attnknn.errors import InvalidInputError
 from attnknn.records import Booleans, Integers
 
-Kind = Literal["vectors", "table", "images"]
+Kind = Literal["vectors", "table", "images", "texts"]
 KNOWN: dict[str, dict[str, Any]] = tomllib.loads(  # checksums and class names
     (files("attnknn.research.datasets") / "sources.toml").read_text(encoding="utf-8")
 )
@@ -27,7 +27,7 @@ KNOWN: dict[str, dict[str, Any]] = tomllib.loads(  # checksums and class names
 class Rows:
     """Training and test rows with their labels, as a source reads them."""
 
-    X_train: Any  # a pandas DataFrame for tables, (n, D) vectors, or uint8 images
+    X_train: Any  # a pandas DataFrame for tables, (n, D) vectors, uint8 images, or (n,) texts
     y_train: Integers  # label codes, places in `classes`
     X_test: Any
     y_test: Integers
@@ -76,7 +76,7 @@ class Dataset(Rows):
     Parameters
     ----------
     X_train, X_test : DataFrame or ndarray
-        DataFrames of a table, vectors of shape (n, D), or uint8 images.
+        DataFrames of a table, vectors of shape (n, D), uint8 images, or texts of shape (n,).
     y_train, y_test : ndarray of int
         Label codes: positions in `classes`.
     classes : tuple of str
@@ -87,7 +87,7 @@ class Dataset(Rows):
         Gives the rows in the split of a seed; see `for_seed`. None if the split is fixed.
     name : str
         Name of the data set.
-    kind : {"vectors", "table", "images"}, default="vectors"
+    kind : {"vectors", "table", "images", "texts"}, default="vectors"
         Kind of its rows.
     feature_names : tuple of str
         Column names of a table, empty otherwise.
@@ -124,7 +124,8 @@ class Dataset(Rows):
         Returns
         -------
         Dataset
-            Small tables are split by the seed; all others are returned as they are.
+            Small tables are split by the seed, and training rows of texts are drawn by it; all
+            others are returned as they are.
 
         Examples
         --------

@@ -155,7 +155,8 @@ def run(
         From training labels and seed to new training labels, such as `LabelNoise(0.3)`.
     encoder : str, transformer or None, default="auto"
         What `make_encoder` takes, fitted on the training rows. "auto" is the table encoder for
-        tables, pixels / 255 for images, and nothing for vectors; None passes raw rows on.
+        tables, pixels / 255 for images, TF-IDF for texts, and nothing for vectors; None passes raw
+        rows on.
     folder : path-like, optional
         Where `report.json` is written. Seeds that it has already are not run again.
     progress : callable, optional
@@ -363,10 +364,15 @@ def encoder_for(dataset: Dataset, encoder: Any) -> Any:
                 "`encoder='auto'` takes images that are arrays, got paths. Name an encoder, as "
                 "`ImageEncoder(image_size=32)`."
             )
-        kinds = {"table": "tabular", "vectors": "identity", "images": flat_pixels}
+        kinds = {
+            "table": "tabular",
+            "vectors": "identity",
+            "images": flat_pixels,
+            "texts": "tfidf",
+        }
         return make_encoder(kinds[dataset.kind])
     chosen = make_encoder(encoder)
-    if getattr(chosen, "is_trained", False):
+    if chosen.is_trained or chosen.is_cross_fitted:
         raise InvalidSettingError(
             f"`encoder` must be one that is not trained for the vote, got {encoder!r}. "
             "`encoder=None` passes raw rows on, and each method may train one of its own."

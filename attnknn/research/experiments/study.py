@@ -25,7 +25,12 @@ from attnknn.research.experiments.running import run_cells, run_measurements
 PRESETS: dict[str, dict[str, Any]] = tomllib.loads(
     (files("attnknn.research.experiments") / "presets.toml").read_text(encoding="utf-8")
 )
-KINDS = {"table": "a table", "vectors": "a set of vectors", "images": "a set of images"}
+KINDS = {
+    "table": "a table",
+    "vectors": "a set of vectors",
+    "images": "a set of images",
+    "texts": "a set of texts",
+}
 SEEDS = (0, 1, 2, 3, 4)
 
 

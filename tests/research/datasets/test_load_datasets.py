@@ -26,7 +26,7 @@ def test_the_bundled_data_need_no_file(folder):
 def test_every_name_is_listed_with_its_size_source_and_license(folder):
     rows = list(datasets.catalog())
     assert [row.name for row in rows] == datasets.names()
-    assert len(rows) == 40
+    assert len(rows) == 43
     assert all(row.n_rows > 100 and row.n_classes > 1 and row.license for row in rows)
     assert {row.found for row in rows} == {"scikit-learn", None}
 

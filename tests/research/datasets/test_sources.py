@@ -203,3 +203,30 @@ def test_small_tables_have_a_split_for_each_seed(put_text):
 def test_other_data_sets_have_one_split_for_all_seeds():
     iris = datasets.load("iris")
     assert iris.for_seed(5) is iris
+
+
+def test_texts_draw_training_rows_by_seed_and_keep_the_test_set(put_text, monkeypatch):
+    monkeypatch.setattr("attnknn.research.datasets.text.N_TEXTS", 6)
+    train = "".join(f"{i % 2}\tphrase {i}\r\n" for i in range(10))
+    put_text("sst2", f"label\tsentence\n{train}", "label\tcontent\n1\tgood film\n")
+    dataset = datasets.load("sst2")
+    assert dataset.kind == "texts"
+    assert dataset.X_test.tolist() == ["good film"]
+    assert np.bincount(dataset.y_train).tolist() == [3, 3]
+    for text, label in zip(dataset.X_train, dataset.y_train, strict=True):
+        assert int(text.removeprefix("phrase ")) % 2 == label
+    again = dataset.for_seed(1)
+    assert again.X_train.tolist() != dataset.X_train.tolist()
+    assert again.for_seed(0).X_train.tolist() == dataset.X_train.tolist()
+
+
+def test_intents_are_read_from_json(put_text):
+    lines = ['{"label": "card_arrival", "text": "where?"}', '{"label": "age_limit", "text": "age"}']
+    put_text("banking77-texts", "\n".join(lines), lines[0])
+    banking = datasets.load("banking77-texts")
+    assert [banking.classes[code] for code in banking.y_train] == ["card_arrival", "age_limit"]
+    rows = '{"train": [["hi", "greeting"]], "test": [["bye", "goodbye"]], "oos_test": []}'
+    put_text("clinc150-texts", rows)
+    clinc = datasets.load("clinc150-texts")
+    assert clinc.classes[clinc.y_test[0]] == "goodbye"
+    assert clinc.X_train.tolist() == ["hi"]
