@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
-from sklearn.exceptions import ConvergenceWarning
 
 from attnknn._stored import fitted_fields
 from attnknn._validation import Limits, check_limits
 from attnknn.attention.direct import DirectFit
 from attnknn.attention.distance import DistanceAttention
 from attnknn.attention.space import SpaceAttention, Vectors, folds_of
+from attnknn.encoders.softmax_regression import fit_softmax_regression
 from attnknn.errors import ModelFolderError
 from attnknn.memory.entries import Entries
 from attnknn.records import Floats, Integers
@@ -28,9 +27,7 @@ LIMITS = {
     "n_folds": Limits(least=2, is_whole=True),
     "prior_score": Limits(may_be_none=True),
 }
-STRENGTHS = (1.0, 0.1, 0.01, 0.001)  # of the regularization, per row, strongest first
-MAX_ITERATIONS = 200
-LOWER = 3.0  # by how much the score of a class without rows is below the lowest
+STRENGTHS = (1.0, 0.1, 0.01, 1e-3, 1e-4)  # of the regularization, per row, strongest first
 
 
 @register("attention", "projection")
@@ -152,60 +149,34 @@ def cross_fit(
 ) -> tuple[NDArray[np.float32], float]:
     """Maps (F, D + 1, S) of logistic regressions, each without one fold, and their strength.
 
-    The strength of the regularization is chosen by the log-loss of the folds left out.
+    The strength of the regularization is chosen by the log-loss of the folds left out; each goes
+    on from the weights of a stronger one.
     """
     center, scale = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
     scale = np.where(scale > 0, scale, 1.0)
-    standard = ((X - center) / scale).astype(np.float64)
-    classes = np.unique(labels)
-    codes = np.searchsorted(classes, labels)
-    best_loss, best_strength, best = np.inf, STRENGTHS[0], np.zeros(0)
+    rows = np.column_stack([(X - center) / scale, np.ones(len(X))]).astype(np.float32)
+    _, codes = np.unique(labels, return_inverse=True)
+    counts = np.bincount(codes, sample_weight)
+    # The same for all folds: frequencies without a fold would tell which classes are in it.
+    offset = np.log((counts + 1) / (counts + 1).sum()).astype(np.float32)
+    maps = np.zeros((n_folds, rows.shape[1], len(counts)), dtype=np.float32)
+    best_loss, best_strength, best = np.inf, STRENGTHS[0], maps
     for strength in STRENGTHS:
-        maps = np.stack(
-            [
-                _regression(standard[kept], codes[kept], sample_weight[kept], strength, classes)
-                for kept in (folds != fold for fold in range(n_folds))
-            ]
-        )
-        loss = _loss_left_out(standard, codes, sample_weight, folds, maps)
+        maps, losses = maps.copy(), np.zeros(len(rows))
+        for fold in range(n_folds):
+            out = folds == fold
+            kept = ~out
+            if kept.any():
+                maps[fold] = fit_softmax_regression(
+                    rows[kept], codes[kept], offset, strength, maps[fold], sample_weight[kept]
+                )
+            scores = (rows[out] @ maps[fold] + offset).astype(np.float64)
+            losses[out] = logsumexp(scores, axis=1) - scores[np.arange(out.sum()), codes[out]]
+        loss = float(np.average(losses, weights=sample_weight))
         if loss < best_loss:
             best_loss, best_strength, best = loss, strength, maps
         elif loss > 1.02 * best_loss:
             break  # weaker regularization is worse still
     weights = best[:, :-1] / scale[:, None]  # (F, D, S)
-    shift = best[:, -1] - np.einsum("d,fds->fs", center, weights)
+    shift = best[:, -1] + offset - np.einsum("d,fds->fs", center, weights)
     return np.concatenate([weights, shift[:, None]], axis=1).astype(np.float32), best_strength
-
-
-def _regression(
-    X: Floats, codes: Integers, sample_weight: Floats, strength: float, classes: Integers
-) -> Floats:
-    """Weights (D + 1, C) of a logistic regression; classes without rows score low."""
-    from sklearn.linear_model import LogisticRegression
-
-    weights = np.zeros((X.shape[1] + 1, len(classes)))
-    present = np.unique(codes)
-    if len(present) < 2:
-        return weights
-    model = LogisticRegression(C=1 / (strength * len(X)), max_iter=MAX_ITERATIONS, tol=1e-3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(X, codes, sample_weight=sample_weight)
-    found, shift = model.coef_.T, model.intercept_
-    if len(present) == 2:  # one score: half of it for either class
-        found, shift = np.hstack([-found / 2, found / 2]), np.array([-shift[0], shift[0]]) / 2
-    weights[-1] = shift.min() - LOWER
-    weights[:-1, present], weights[-1, present] = found, shift
-    return weights
-
-
-def _loss_left_out(
-    X: Floats, codes: Integers, sample_weight: Floats, folds: Integers, maps: Floats
-) -> float:
-    """Mean log-loss of all rows, each by the regression that was not trained on its fold."""
-    losses = np.empty(len(X))
-    for fold, weights in enumerate(maps):
-        rows = np.flatnonzero(folds == fold)
-        scores = X[rows] @ weights[:-1] + weights[-1]
-        losses[rows] = logsumexp(scores, axis=1) - scores[np.arange(len(rows)), codes[rows]]
-    return float(np.average(losses, weights=sample_weight))

@@ -1,4 +1,4 @@
-"""Multinomial logistic regression on sparse rows, fast enough to be cross-fitted."""
+"""Multinomial logistic regression on dense or sparse rows, fast enough to be cross-fitted."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
-from attnknn.records import Integers
+from attnknn.records import Floats, Integers
 
 Weights = NDArray[np.float32]  # (n_features, C)
 MAX_STEPS = 15  # for each strength; the path of strengths goes on from there
@@ -17,16 +18,22 @@ MAX_HALVINGS = 20
 
 
 def fit_softmax_regression(
-    rows: Any, labels: Integers, offset: NDArray[np.float32], strength: float, start: Weights
+    rows: Any,
+    labels: Integers,
+    offset: NDArray[np.float32],
+    strength: float,
+    start: Weights,
+    sample_weight: Floats | None = None,
 ) -> Weights:
     """Weights that minimize the mean log-loss plus strength / 2 · their squared length.
 
     A few steps of L-BFGS in 32 bits: the minimum is not needed to the last digit.
 
-    `rows` (n, F): sparse, float32; `offset` (C,): added to the scores; `start` (F, C): weights of
-    another strength, from which few steps are needed.
+    `rows` (n, F): sparse or dense, float32; `offset` (C,): added to the scores; `start` (F, C):
+    weights of another strength, from which few steps are needed; `sample_weight` (n,): None is
+    equal weights.
     """
-    objective = _Objective(rows, labels, offset, strength)
+    objective = _Objective(rows, labels, offset, strength, sample_weight)
     weights, history = start, _History()
     loss, gradient = objective(weights)
     for _ in range(MAX_STEPS):
@@ -79,23 +86,31 @@ class _Objective:
     """The regularized mean log-loss and its gradient by the weights."""
 
     def __init__(
-        self, rows: Any, labels: Integers, offset: NDArray[np.float32], strength: float
+        self,
+        rows: Any,
+        labels: Integers,
+        offset: NDArray[np.float32],
+        strength: float,
+        sample_weight: Floats | None,
     ) -> None:
-        self.rows, self.columns = rows, rows.T.tocsr()
+        self.rows, self.columns = rows, rows.T.tocsr() if issparse(rows) else rows.T
         self.labels, self.offset, self.strength = labels, offset, np.float32(strength)
+        weights = np.ones(len(labels)) if sample_weight is None else sample_weight
+        self.shares = (weights / weights.sum()).astype(np.float32)  # of the rows in the mean
 
     def __call__(self, weights: Weights) -> tuple[float, Weights]:
-        n_rows = len(self.labels)
         scores = self.rows @ weights + self.offset  # (n, C)
         scores -= scores.max(axis=1, keepdims=True)
-        own = np.arange(n_rows), self.labels
+        own = np.arange(len(self.labels)), self.labels
         of_label = scores[own]
         likely = np.exp(scores, out=scores)
         totals = likely.sum(axis=1, keepdims=True)
-        loss = float((np.log(totals[:, 0]) - of_label).mean(dtype=np.float64))
+        losses = (np.log(totals[:, 0]) - of_label).astype(np.float64)
         likely /= totals
         likely[own] -= 1
-        gradient = self.columns @ (likely / np.float32(n_rows)) + self.strength * weights
+        likely *= self.shares[:, None]
+        gradient = self.columns @ likely + self.strength * weights
+        loss = float(losses @ self.shares)
         return loss + 0.5 * float(self.strength) * float(np.vdot(weights, weights)), gradient
 
 

@@ -73,11 +73,11 @@ def fit_best(fitting: Fitting) -> Fit:
 
 def first_candidates(n_rows: int, n_columns: int, n_classes: int) -> list[tuple[str, Head, float]]:
     """Names, attentions and estimated seconds of those that are tried first, cheap ones first."""
-    n_trees = int(np.clip(2_000_000 // n_rows, 100, 400))
+    n_trees = int(np.clip(4_000_000 // n_rows, 150, 400))
     visits = n_trees * n_rows * math.log2(max(2, n_rows))
     found: list[tuple[str, Head, float]] = [
         ("distance", DistanceAttention(), 0.0),
-        ("projection", ProjectionAttention(), 2e-7 * n_rows * n_columns * n_classes),
+        ("projection", ProjectionAttention(), 5e-8 * n_rows * n_columns * n_classes),
     ]
     if n_columns > MAX_COLUMNS_FOR_TREES:
         return found
@@ -188,7 +188,7 @@ class _Choice:
         reason = reason_not_to_learn(self.left_out.batch)
         if reason:
             return self.skip("learned", reason)
-        if self._is_too_slow("learned", 2.0 + 2e-6 * n_rows * min(n_columns, 128)):
+        if self._is_too_slow("learned", 2.0 + 2e-5 * n_rows * min(n_columns, 128)):
             return None
         start = time.perf_counter()
         problem, head = (
