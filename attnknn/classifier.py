@@ -959,7 +959,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         of_scores = n_neighbors = self.n_neighbors
         if n_neighbors == "auto":
             of_scores = MAX_NEIGHBORS_IF_TRAINED
-            are_scores = encoder.is_trained or encoder.is_cross_fitted
+            is_joined = hasattr(encoder, "blocks_")  # then only some columns are scores
+            are_scores = encoder.is_trained or (encoder.is_cross_fitted and not is_joined)
             n_neighbors = of_scores if are_scores else MAX_NEIGHBORS
         settings = FitSettings(
             n_neighbors=int(n_neighbors),

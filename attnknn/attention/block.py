@@ -84,9 +84,11 @@ class BlockAttention(SpaceAttention):
             raise InvalidSettingError(
                 f"`block` must be one of {', '.join(blocks)}, got {self.block!r}."
             )
-        start, stop = blocks[self.block or next(iter(blocks))]
-        self.map_, self.inner_ = Columns(start, stop), self._unfitted()
-        self.n_neighbors_ = problem.fit_head(self.inner_, self.mapped(problem.memory))
+        name = self.block or next(iter(blocks))
+        self.map_, self.inner_ = Columns(*blocks[name]), self._unfitted()
+        self.n_neighbors_ = problem.fit_head(
+            self.inner_, self.mapped(problem.memory), are_scores=name in problem.score_blocks
+        )
 
     def _unfitted(self) -> Attention | DirectAttention:
         given = self.attention

@@ -26,6 +26,7 @@ class DirectFit(Protocol):
     memory: Memory
     random_state: int
     blocks: dict[str, tuple[int, int]]  # first and last column + 1 of each block of the embeddings
+    score_blocks: frozenset[str]  # blocks that are class scores of a cross-fitted classifier
 
     def fit_head(
         self, head: Head, memory: Memory | None = None, *, are_scores: bool = False

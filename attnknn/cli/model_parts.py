@@ -50,7 +50,7 @@ def part_options() -> Iterator[Option]:
     flags: set[str] = set()
     for kind, section in SECTIONS.items():
         classes = registered(kind)
-        choices = ["auto", *(name for name in classes if name != "auto")]
+        choices = ["auto", *(n for n, cls in classes.items() if n != "auto" and _is_named(cls))]
         chooser = Option([f"--{kind}"], type=click.Choice(choices), default="auto", help=HELP[kind])
         chooser.section = section
         yield chooser
@@ -59,6 +59,11 @@ def part_options() -> Iterator[Option]:
                 if part.flag not in flags:
                     flags.add(part.flag)
                     yield _click_option(part, _section_of(part, kind))
+
+
+def _is_named(cls: type) -> bool:
+    """Whether a name is enough to choose the class: not for encoders that join others."""
+    return accepts(cls) != frozenset()
 
 
 def _section_of(part: PartOption, kind: Kind) -> str:
@@ -186,6 +191,10 @@ class EncoderRequest:
         if name == "auto":
             name, reason = self._default()
         encoder = make_part("encoder", name, self.given)
+        if name == "text" and self.name == "auto":
+            from attnknn.encoders import UnionEncoder
+
+            encoder, name = UnionEncoder((("words", "ngrams"), ("sentence", encoder))), "union"
         return EncoderChoice(encoder, name, registered("encoder").get(name), reason)
 
     def _default(self) -> tuple[str, str]:
@@ -196,5 +205,5 @@ class EncoderRequest:
         if self.given and self.kind == "texts":
             for name, cls in registered("encoder").items():
                 if "texts" in accepts(cls) and set(self.given) <= _flags_of(cls):
-                    return name, f"embeddings of {self.given.get('--text-model', name)}"
+                    return name, f"words, and embeddings of {self.given['--text-model']}"
         return DEFAULTS[self.kind], reasons.get(self.kind, "")

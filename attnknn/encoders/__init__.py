@@ -11,6 +11,7 @@ svd                `SvdEncoder`: wide rows on their main axes               vect
 ngrams             `NgramEncoder`: words and letters that tell the class    texts
 tfidf              `TfidfEncoder`: shared words and letters                 texts
 text               `TextEncoder`: a pretrained sentence-transformers model  texts
+union              `UnionEncoder`: several encoders side by side            those of the encoders
 image              `ImageEncoder`: a network trained for the vote           images
 ================== ======================================================== ========================
 
@@ -30,6 +31,7 @@ from attnknn.encoders.tabular import TableEncoder
 from attnknn.encoders.text import TextEncoder
 from attnknn.encoders.text_cache import clear_text_cache, forget_texts, text_cache_file
 from attnknn.encoders.tfidf import TfidfEncoder
+from attnknn.encoders.union import UnionEncoder
 
 __all__ = [
     "Encoder",
@@ -43,6 +45,7 @@ __all__ = [
     "TableEncoder",
     "TextEncoder",
     "TfidfEncoder",
+    "UnionEncoder",
     "WrappedEncoder",
     "clear_text_cache",
     "encoder_from_settings",

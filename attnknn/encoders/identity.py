@@ -125,6 +125,8 @@ class NumericEncoder(OneToOneFeatureMixin, Encoder):
         ndarray of shape (n_rows, n_features)
             The rows.
         """
+        if not reset:
+            X = _known_columns(X, getattr(estimator, "feature_names_in_", None))
         self.refuse_unusable(X)
         rows = validate_data(
             estimator, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32]
@@ -201,6 +203,13 @@ class ScaledEncoder(NumericEncoder):
         if not is_right or not (np.isfinite(encoder.center_) & (encoder.scale_ > 0)).all():
             raise ValueError("center and scale must be finite numbers, one for each column")
         return encoder
+
+
+def _known_columns(X: Any, names: Any) -> Any:
+    """The columns of `fit` if a table has others beside them."""
+    if names is None or not isinstance(X, pd.DataFrame) or X.shape[1] <= len(names):
+        return X
+    return X[list(names)] if set(names) <= set(X.columns) else X
 
 
 def _refuse_text(X: Any, encoder: str) -> None:

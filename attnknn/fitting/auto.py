@@ -16,6 +16,7 @@ from sklearn.base import clone
 
 from attnknn.attention import (
     Attention,
+    BlockAttention,
     BoostingAttention,
     DirectAttention,
     DistanceAttention,
@@ -41,7 +42,6 @@ from attnknn.leave_one_out import LeaveOneOutBatch
 from attnknn.records import Floats
 
 Head = Attention | DirectAttention
-WIDE = "embeddings are wide"
 FORESTS = ("forest", "extra trees")
 MAX_SECONDS = 60.0  # that a candidate may take by its estimate if there is no budget
 MAX_COLUMNS_FOR_TREES = 200  # embeddings with more are no columns of a table
@@ -63,28 +63,21 @@ def fit_best(fitting: Fitting) -> Fit:
         Its report lists all candidates, with their log-loss, weight and seconds.
     """
     choice = _Choice(fitting)
-    for name, head, seconds in first_candidates(*choice.size):
-        choice.try_head(name, head, seconds)
+    for candidate in choice.first_candidates():
+        choice.try_head(*candidate)
     choice.try_learned()
-    if choice.are_trees_good():
+    if choice.has_trees and choice.are_trees_good():
         choice.try_head("boosting", *_boosting(*choice.size))
     return choice.result()
 
 
-def first_candidates(n_rows: int, n_columns: int, n_classes: int) -> list[tuple[str, Head, float]]:
-    """Names, attentions and estimated seconds of those that are tried first, cheap ones first."""
+def _forests(n_rows: int, n_columns: int) -> list[tuple[str, Head, float]]:
+    """Names, attentions and estimated seconds of both kinds of forests."""
     n_trees = int(np.clip(4_000_000 // n_rows, 150, 400))
     visits = n_trees * n_rows * math.log2(max(2, n_rows))
-    found: list[tuple[str, Head, float]] = [
-        ("distance", DistanceAttention(), 0.0),
-        ("projection", ProjectionAttention(), 5e-8 * n_rows * n_columns * n_classes),
-    ]
-    if n_columns > MAX_COLUMNS_FOR_TREES:
-        return found
-    forest, extra = ForestAttention(n_trees), ForestAttention(n_trees, kind="extra_trees")
+    random, extra = ForestAttention(n_trees), ForestAttention(n_trees, kind="extra_trees")
     return [
-        *found,
-        (FORESTS[0], forest, 5e-8 * visits * math.sqrt(n_columns)),
+        (FORESTS[0], random, 5e-8 * visits * math.sqrt(n_columns)),
         (FORESTS[1], extra, 8e-9 * visits * n_columns),
     ]
 
@@ -130,6 +123,40 @@ class _Choice:
         entries = self.fitting.memory.entries
         return len(entries), entries.embeddings.shape[1], len(self.fitting.counts)
 
+    @property
+    def has_trees(self) -> bool:
+        """Whether trees are candidates: not for wide embeddings or scores of a classifier."""
+        return self.size[1] <= MAX_COLUMNS_FOR_TREES and not self.problem.score_blocks
+
+    def first_candidates(self) -> list[tuple[str, Head, float]]:
+        """Names, attentions and estimated seconds of those that leave all entries held out."""
+        n_rows, n_columns, n_classes = self.size
+        linear = 5e-8 * n_rows * n_classes  # seconds of a projection for each column
+        blocks, scores = self.problem.blocks, self.problem.score_blocks
+        if len(blocks) > 1:
+            distances = [(f"distance of {b}", BlockAttention(b), 0.0) for b in blocks]
+            others = {b: stop - start for b, (start, stop) in blocks.items() if b not in scores}
+            return [
+                *distances,
+                *(
+                    (f"projection of {b}", BlockAttention(b, ProjectionAttention()), linear * width)
+                    for b, width in others.items()
+                ),
+            ]
+        found: list[tuple[str, Head, float]] = [("distance", DistanceAttention(), 0.0)]
+        if not scores:
+            found.append(("projection", ProjectionAttention(), linear * n_columns))
+        return [*found, *(_forests(n_rows, n_columns) if self.has_trees else [])]
+
+    def learned_candidate(self) -> tuple[str, str, Head]:
+        """Name of the learned attention, of the distance attention beside it, and the attention."""
+        blocks = [b for b in self.problem.blocks if b not in self.problem.score_blocks]
+        if len(self.problem.blocks) == 1 or not blocks:
+            return "learned", "distance", LearnedAttention()
+        name = blocks[0]
+        head = BlockAttention(name, LearnedAttention())
+        return f"learned of {name}", f"distance of {name}", head
+
     def try_head(self, name: str, head: Head, estimate: float) -> None:
         """Fit a candidate, unless it would take too long."""
         if self._is_too_slow(name, estimate):
@@ -163,12 +190,12 @@ class _Choice:
         return float(self._mixing()[places].sum())
 
     def are_trees_good(self) -> bool:
-        """Whether forests are about as good as anything else, so that boosting may be better."""
+        """Whether no forest was fitted, or one is about as good as anything else."""
         forests = [tried.log_loss for tried in self.tried if tried.name in FORESTS]
         best = min(tried.log_loss for tried in self.tried)
-        if forests and min(forests) <= MAX_RATIO_TO_BOOST * best:
+        if not forests or min(forests) <= MAX_RATIO_TO_BOOST * best:
             return True
-        self.skip("boosting", "forests are worse than other attentions" if forests else WIDE)
+        self.skip("boosting", "forests are worse than other attentions")
         return False
 
     def _mixing(self) -> Floats:
@@ -181,14 +208,15 @@ class _Choice:
         It is worth the rows that it is trained on, which are no longer held out, only then.
         """
         n_rows, n_columns, _ = self.size
+        name, beside, head = self.learned_candidate()
         if n_rows < MIN_ROWS_TO_LEARN:
-            return self.skip("learned", f"fewer than {MIN_ROWS_TO_LEARN} rows")
-        if self.weight_of("distance") < MIN_WEIGHT_TO_LEARN:
-            return self.skip("learned", "distance attention has little weight")
+            return self.skip(name, f"fewer than {MIN_ROWS_TO_LEARN} rows")
+        if self.weight_of(beside) < MIN_WEIGHT_TO_LEARN:
+            return self.skip(name, "distance attention has little weight")
         reason = reason_not_to_learn(self.left_out.batch)
         if reason:
-            return self.skip("learned", reason)
-        if self._is_too_slow("learned", 2.0 + 2e-5 * n_rows * min(n_columns, 128)):
+            return self.skip(name, reason)
+        if self._is_too_slow(name, 2.0 + 2e-5 * n_rows * min(n_columns, 128)):
             return None
         start = time.perf_counter()
         problem, head = (
@@ -205,13 +233,13 @@ class _Choice:
         seconds = time.perf_counter() - start
         if gain.mean <= STANDARD_ERRORS * gain.error:
             note = f"not significantly better with it on {len(left_out)} held-out rows, {gain}"
-            self.skipped.append(Candidate("learned", loss, 0.0, seconds, note))
+            self.skipped.append(Candidate(name, loss, 0.0, seconds, note))
             return None
         self.problem, self.left_out = problem, left_out
         for tried, of_head in zip(self.tried, shares, strict=True):
             tried.shares = of_head
             tried.log_loss = self._calibrated(of_head, left_out).loss
-        self.tried.append(_Tried("learned", head, n_neighbors, seconds, learned, loss))
+        self.tried.append(_Tried(name, head, n_neighbors, seconds, learned, loss))
         return None
 
     def _shares(self, head: Head, n_neighbors: int, left_out: LeaveOneOutBatch) -> Floats:

@@ -45,6 +45,7 @@ from attnknn.records import Booleans, Floats, Integers
 from attnknn.training.terminal import show_progress, track
 from attnknn.training.threads import SMALL_TABLE, one_blas_thread_if
 
+ALL = "all"  # the name of the only block
 MIN_ROWS_TO_MIX = 40
 MIN_ROWS_TO_LEARN = 300  # below, held-out rows are too few to tell whether learning helped
 MAX_ROWS_FOR_TRUST = 200_000
@@ -148,7 +149,8 @@ class Fitting:
         settings: FitSettings,
         held_out: Booleans | None,
     ) -> None:
-        self.encoder, self.memory, self.classes = encoder, memory, classes
+        self.encoder: Any = encoder
+        self.memory, self.classes = memory, classes
         self.settings, self.known_held_out = settings, held_out
         self.counts = np.bincount(memory.entries.labels, minlength=len(classes))
         self.generator = np.random.default_rng(settings.random_state)
@@ -534,9 +536,13 @@ class DirectFitting:
         self._fitting, self.random_state, self.memory = fitting, random_state, fitting.memory
         self._seeds = np.random.default_rng(random_state)
         width = fitting.memory.entries.embeddings.shape[1]
-        blocks = getattr(fitting.encoder, "blocks_", {})
-        is_mapped = max((stop for _, stop in blocks.values()), default=0) != width
-        self.blocks = {"all": (0, width)} if is_mapped else blocks
+        encoder = fitting.encoder
+        blocks = getattr(encoder, "blocks_", {})
+        if max((stop for _, stop in blocks.values()), default=0) == width:
+            self.blocks, self.score_blocks = blocks, encoder.score_blocks_
+        else:  # one block, or another space
+            self.blocks = {ALL: (0, width)}
+            self.score_blocks = frozenset([ALL] if encoder.is_cross_fitted else [])
         self.held_out = fitting.known_held_out  # (N,) by all that was fitted; None is all
         self.fits: dict[str, Fit] = {}  # of attentions that search, by name
 

@@ -13,6 +13,7 @@ import numpy as np
 from attnknn._stored import Fields, Tensors, check_tensors, load_tensors, state_tensors
 from attnknn.attention import Attention, DirectAttention
 from attnknn.attention.base import Head
+from attnknn.encoders import Encoder
 from attnknn.encoders.image import ImageInference, ImageTraining
 from attnknn.errors import InvalidSettingError, ModelFolderError
 from attnknn.records import Integers
@@ -81,8 +82,8 @@ def to_plain(name: str, value: Any) -> Any:
         return value
     if isinstance(value, tuple | list):
         return [to_plain(name, item) for item in value]
-    if isinstance(value, Head):
-        return part_to_plain("attention", value)
+    if isinstance(value, Head | Encoder):
+        return part_to_plain("attention" if isinstance(value, Head) else "encoder", value)
     shown = type(value).__name__ if not isinstance(value, float) else repr(value)
     raise InvalidSettingError(
         f"`{name}` must be a number, a string or None to be stored in a model folder, got {shown}."
@@ -92,8 +93,9 @@ def to_plain(name: str, value: Any) -> Any:
 def from_plain(name: str, value: Any) -> Any:
     """The setting that `to_plain` wrote."""
     if isinstance(value, dict):
+        kind: Kind = "encoder" if name == "encoders" else "attention"  # of a union, or of a mixture
         is_part = set(value) == {"name", "params"}
-        return part_from_plain("attention", value) if is_part else _record(name, value)
+        return part_from_plain(kind, value) if is_part else _record(name, value)
     if isinstance(value, list):
         return tuple(from_plain(name, item) for item in value)
     is_too_large = isinstance(value, int | float) and not abs(value) <= MAX_NUMBER

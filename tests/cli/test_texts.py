@@ -13,7 +13,7 @@ import pytest
 
 from attnknn import AttnKNNClassifier
 from attnknn.cli.rows.text_files import CsvSource, LinesSource
-from attnknn.encoders import TextEncoder, TfidfEncoder
+from attnknn.encoders import NgramEncoder, TextEncoder
 from attnknn.storage import load_notes
 from tests.encoders.conftest import counter, plain_folder  # noqa: F401
 
@@ -51,10 +51,10 @@ def model(tmp_path: Path) -> Path:
 
 def test_without_a_model_texts_are_compared_by_their_words(tmp_path: Path) -> None:
     output = fit_texts(questions(), tmp_path).stdout
-    assert "encoder           tfidf: TF-IDF of words" in output
+    assert "encoder           ngrams: class scores of words" in output
     assert "--text-model" in output
     loaded = AttnKNNClassifier.load(tmp_path / "model")
-    assert isinstance(loaded.encoder_, TfidfEncoder)
+    assert isinstance(loaded.encoder_, NgramEncoder)
     assert loaded.feature_names_in_.tolist() == ["question"]
     assert load_notes(tmp_path / "model")["text"] == "question"
 
@@ -62,7 +62,7 @@ def test_without_a_model_texts_are_compared_by_their_words(tmp_path: Path) -> No
 def test_the_same_settings_in_python_give_the_same_answers(model: Path) -> None:
     table = questions()
     classifier = AttnKNNClassifier(
-        5, encoder="tfidf", attention="distance", calibration=None, random_state=0
+        5, encoder="ngrams", attention="distance", calibration=None, random_state=0
     ).fit(table[["question"]], table["topic"])
     loaded = AttnKNNClassifier.load(model)
     queries = pd.DataFrame({"question": ["lost?", "a fee"]})
@@ -71,8 +71,10 @@ def test_the_same_settings_in_python_give_the_same_answers(model: Path) -> None:
 
 def test_a_model_embeds_the_texts(tmp_path: Path, plain_folder: Path, counter: Any) -> None:  # noqa: F811
     result = fit_texts(questions(), tmp_path, "--text-model", plain_folder)
-    assert f"encoder           text: embeddings of {plain_folder}" in result.stdout
-    encoder = AttnKNNClassifier.load(tmp_path / "model").encoder_
+    assert f"encoder           union: words, and embeddings of {plain_folder}" in result.stdout
+    loaded = AttnKNNClassifier.load(tmp_path / "model").encoder_
+    (_, words), (_, encoder) = loaded.encoders_
+    assert isinstance(words, NgramEncoder)
     assert isinstance(encoder, TextEncoder)
     assert encoder.model == str(plain_folder)
     counter.asked.clear()
@@ -207,7 +209,7 @@ def test_free_text_is_chosen_if_nothing_else_can_be_learned_from(ids: Any, tmp_p
     result = fit_messages(table, tmp_path)
     assert result.exit_code == 0, result.output
     assert "column 'message', which holds free text (as with --text message)" in result.stdout
-    assert "encoder           tfidf" in result.stdout
+    assert "encoder           ngrams" in result.stdout
     assert load_notes(tmp_path / "model")["text"] == "message"
     explained = run("explain", tmp_path / "model", tmp_path / "messages.csv", "--limit", 1)
     assert "message=my card is lost on day 0" in explained.stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import sys
+from contextlib import contextmanager
 
 import numpy as np
 import pandas as pd
@@ -197,11 +198,17 @@ def test_a_missing_extra_is_named(plain_folder, monkeypatch):
         TextEncoder(plain_folder).fit(TEXTS)
 
 
-def test_a_progress_bar_is_shown_on_request(plain_folder, counter, capsys):
-    TextEncoder(plain_folder).fit_transform(TEXTS)
-    assert capsys.readouterr().err == ""
-    TextEncoder(plain_folder, verbose=1).fit_transform(TEXTS)
-    assert capsys.readouterr().err != ""
+def test_a_progress_bar_is_shown_on_request(plain_folder, counter, monkeypatch):
+    shown = []
+
+    @contextmanager
+    def progress_bar(title, total, verbose):
+        yield lambda *_: shown.append((title, total, verbose))
+
+    monkeypatch.setattr("attnknn.encoders.text.progress_bar", progress_bar)
+    for verbose in (0, 1):
+        TextEncoder(plain_folder, verbose=verbose, cache=False).fit_transform(TEXTS)
+    assert {verbose for *_, verbose in shown} == {0, 1}
 
 
 def test_a_real_model_keeps_the_contract(bert_folder):

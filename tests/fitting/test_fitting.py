@@ -163,7 +163,9 @@ def test_noise_of_labels_is_found_through_the_whole_classifier(rng):
 def test_many_neighbors_vote_under_the_noise_that_few_have_seen(label_noise, rng):
     X, y = blobs(1200, 6, 10, spread=1.5)
     noisy = np.where(rng.random(1200) < 0.3, rng.integers(0, 10, 1200), y)
-    clf = AttnKNNClassifier(400, attention="distance", label_noise=label_noise).fit(X, noisy)
+    clf = AttnKNNClassifier(
+        400, encoder="identity", attention="distance", label_noise=label_noise
+    ).fit(X, noisy)
     settings = FitSettings(400, "auto", label_noise, 0)
     fitting = Fitting(clf.encoder_, clf.memory_, clf.classes_, settings, None)
     few = (
