@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sklearn.pipeline import make_pipeline
 
-from attnknn import AttnKNNClassifier, ForestAttention, MixtureAttention
+from attnknn import AttnKNNClassifier, BoostingAttention, ForestAttention, MixtureAttention
 from attnknn.encoders import TableEncoder
 from attnknn.research.evaluation.baselines import LinearProbe, TableMLP, UniformKNN
 from attnknn.research.evaluation.protocol import Method
@@ -47,14 +47,15 @@ METHODS = {
 }
 
 EXTRA_TREES = ForestAttention(kind="extra_trees")
-HEADS = ("distance", "projection", "forest", EXTRA_TREES)
+BOOSTING = BoostingAttention(learning_rate=0.06, max_features=0.5)
+HEADS = ("distance", "projection", "forest", EXTRA_TREES, BOOSTING)  # none is a network
 
 
-def _with_attention(name: str, attention: object) -> Method:
+def _with_attention(name: str, attention: object, encoder: str = "tabular") -> Method:
     """Our classifier of tables with an attention that is not the default."""
     return Method(
         name,
-        lambda seed: AttnKNNClassifier(encoder="tabular", attention=attention, random_state=seed),
+        lambda seed: AttnKNNClassifier(encoder=encoder, attention=attention, random_state=seed),
     )
 
 
@@ -68,8 +69,9 @@ TABLE_METHODS = {
         _with_attention("forest", "forest"),
         _with_attention("extra trees", EXTRA_TREES),
         _with_attention("projection", "projection"),
-        _with_attention("mixture", MixtureAttention(HEADS)),
-        Method("attnknn", lambda seed: AttnKNNClassifier(encoder="tabular", random_state=seed)),
+        _with_attention("boosting", BOOSTING),
+        _with_attention("attnknn, no network", MixtureAttention(HEADS), "auto"),
+        Method("attnknn", lambda seed: AttnKNNClassifier(random_state=seed)),
         Method(
             "attnknn, learned encoder",
             lambda seed: VoteOfLearned(encoder="learned-tabular", random_state=seed),
