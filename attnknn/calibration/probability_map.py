@@ -127,7 +127,7 @@ class Calibration:
 
     @property
     def noise_words(self) -> str:
-        """The estimate of label noise with its standard error, or why it was not estimated."""
+        """The estimate of label noise with its standard error, or the reason for no estimate."""
         return noise_words(self.label_noise, self.noise_error, self.no_estimate)
 
     def with_classes(self, n_classes: int) -> Calibration:

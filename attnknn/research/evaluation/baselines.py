@@ -345,13 +345,20 @@ class AsCategories(TransformerMixin, BaseEstimator):
         """Learn the categories of each column of texts."""
         table = pd.DataFrame(X)
         texts = [c for c in table if not pd.api.types.is_numeric_dtype(table[c])]
-        self.categories_ = {c: pd.Index(table[c].dropna().unique()) for c in texts}
+        # As texts: XGBoost takes no categories that are floats.
+        self.categories_ = {c: pd.Index(_texts(table[c]).dropna().unique()) for c in texts}
         return self
 
     def transform(self, X: Any) -> pd.DataFrame:
         """Convert a table; categories that `fit` did not see become missing values."""
         table = pd.DataFrame(X).copy()
         for column, categories in self.categories_.items():
-            is_known = table[column].isin(categories)
-            table[column] = pd.Categorical(table[column].where(is_known), categories=categories)
+            values = _texts(table[column])
+            known = values.where(values.isin(categories))
+            table[column] = pd.Categorical(known, categories=categories)
         return table
+
+
+def _texts(values: pd.Series[Any]) -> pd.Series[Any]:
+    """A column as texts; missing values stay missing."""
+    return values.astype(object).map(str, na_action="ignore")
