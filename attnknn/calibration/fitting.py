@@ -59,6 +59,7 @@ def fit(
     *,
     label_noise: LabelNoise | None = "auto",
     fits_map: bool = True,
+    is_map_needed: bool = False,
     start: tuple[float, float] | CalibrationFit | None = None,
     fixed: dict[str, float] | None = None,
 ) -> CalibrationFit:
@@ -86,6 +87,9 @@ def fit(
         and None is no noise.
     fits_map : bool, default=True
         Whether to fit the exponent of the probability map.
+    is_map_needed : bool, default=False
+        Keep the exponent even if it is not significantly better, as for means of several votes,
+        which are underconfident.
     start : tuple of (temperature, prior score) or CalibrationFit, default=None
         Starting point of the optimization; None searches for one.
     fixed : dict, default=None
@@ -126,7 +130,7 @@ def fit(
     richer = kept
     if fits_map:
         richer = problem.solve(Free(exponent=True), kept)
-        kept = richer if is_significantly_better(kept, richer) else kept
+        kept = richer if is_map_needed or is_significantly_better(kept, richer) else kept
     if label_noise is None or not has_classes:
         return kept.with_calibration(no_estimate=ONE_CLASS if label_noise else NOT_MODELED)
     noisy = problem.solve(free, richer)
@@ -179,6 +183,7 @@ def fit_given_noise(
     batch: CalibrationBatch,
     *,
     fits_map: bool = True,
+    is_map_needed: bool = False,
     start: tuple[float, float] | None = None,
     fixed: dict[str, float] | None = None,
 ) -> CalibrationFit:
@@ -189,7 +194,14 @@ def fit_given_noise(
         free = Free(exponent=fits_map, noise=True)
         fitted = problem.solve(free, start or _best_start(batch, fixed), noise.transition)
     else:
-        fitted = fit(batch, label_noise=None, fits_map=fits_map, start=start, fixed=fixed)
+        fitted = fit(
+            batch,
+            label_noise=None,
+            fits_map=fits_map,
+            is_map_needed=is_map_needed,
+            start=start,
+            fixed=fixed,
+        )
     return fitted.with_noise_of(noise)
 
 

@@ -296,14 +296,17 @@ class Fitting:
             own=left_out.own,
             prior=left_out.prior,
         )
-        fits_map = self.settings.calibration == "auto"
-        fixed = _fixed(attention) | {"temperature": 1.0}
+        settings: dict[str, Any] = {
+            "fits_map": self.settings.calibration == "auto",
+            "is_map_needed": True,
+            "fixed": _fixed(attention) | {"temperature": 1.0},
+        }
         noise = self.settings.label_noise if models_noise else None
-        fitted = fit(batch, label_noise=noise, fits_map=fits_map, fixed=fixed)
+        fitted = fit(batch, label_noise=noise, **settings)
         seen = self._noise_by_few(fitted.calibration, left_out)
         if seen is fitted.calibration:
             return fitted
-        return fit_given_noise(seen, batch, fits_map=fits_map, fixed=fixed)
+        return fit_given_noise(seen, batch, **settings)
 
     def learned(self, attention: Any, *, is_requested: bool) -> Fit:
         """Distance attention, then trained attention; the better one, or the one requested."""
