@@ -22,7 +22,7 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 from sklearn.utils import _safe_indexing
 
-from attnknn import AttnKNNClassifier, MixtureAttention
+from attnknn import AttnKNNClassifier
 from attnknn.insight import audit
 from attnknn.metrics import debiased_ece, nll
 from attnknn.records import Integers
@@ -30,7 +30,6 @@ from attnknn.research import datasets
 from attnknn.research.evaluation.corruption import symmetric_noise
 from attnknn.research.evaluation.protocol import environment
 from experiments.bars import Bar
-from experiments.methods import HEADS
 from experiments.pages import ROOT, add_report, markdown, run_command
 
 RESULTS = Path(__file__).parent / "results" / "label-noise"
@@ -38,7 +37,7 @@ DATASETS = ("breast-cancer", "churn", "letter", "wine-white", "adult", "banking7
 RATES = (0.0, 0.05, 0.15, 0.3)
 N_SEEDS = 3
 N_ROWS = 4000  # training rows at most
-METHODS: dict[str, Any] = {"default": "auto", "mixture": MixtureAttention(HEADS)}
+METHODS: dict[str, dict[str, Any]] = {"default": {}}  # settings by name
 MAX_OFF, MAX_ECE, MAX_SHARE_OFF = 0.03, 0.03, 0.15
 NOTE = f"""Means over seeds; at most {N_ROWS:,} training rows. *Put in*: share of labels made \
 wrong. *Estimate*: `label_noise_` ± its standard error, with the number of runs that found no \
@@ -55,9 +54,8 @@ def measure(name: str, rate: float, seed: int, method: str) -> Report:
     rows = training_rows(len(dataset.y_train))
     true, X = dataset.y_train[rows], _safe_indexing(dataset.X_train, rows)
     observed = symmetric_noise(true, rate, random_state=seed, n_classes=len(dataset.classes))
-    encoder = "tabular" if dataset.kind == "table" else "identity"
     started = time.perf_counter()
-    clf = AttnKNNClassifier(encoder=encoder, attention=METHODS[method], random_state=seed)
+    clf = AttnKNNClassifier(random_state=seed, **METHODS[method])
     clf.fit(X, observed)
     seconds = time.perf_counter() - started
     found, is_wrong = audit(clf), observed != true
