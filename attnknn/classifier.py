@@ -66,7 +66,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     ----------
     n_neighbors : int or 'auto', default='auto'
         Maximum number of neighbors. Distance attention chooses by leave-one-out how many it uses
-        (`n_neighbors_`). 'auto' is 64, and 1,024 for an encoder that is trained or cross-fitted.
+        (`n_neighbors_`). 'auto' is 64, and 1,024 for an encoder that is trained or cross-fitted and
+        in the space of a classifier's scores.
     encoder : str, transformer or callable, default='auto'
         How rows become embeddings. 'auto' follows the rows: numeric columns are taken as they are
         or scaled, whichever predicts left-out rows better; tables with categories or missing
@@ -86,7 +87,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         them by leave-one-out, and uses the best one or a mixture; `fit_report_` lists them. Also
         'uniform', 'distance', 'power', 'learned', 'k-ensemble', 'adaptive', 'forest' (votes of
         trees), 'projection' (in the space of a linear classifier's scores), 'boosting' (of
-        boosted trees' scores), 'mixture' (of several), or an attention object.
+        boosted trees' scores), 'block' (one block of a joined embedding), 'mixture' (of several),
+        or an attention object.
     calibration : {'auto', 'scores'} or None, default='auto'
         'auto' fits three things by leave-one-out: the temperature of the weights, the score of the
         prior, and the exponent γ of the probability map (p ∝ vote share^γ). 'scores' fits the first

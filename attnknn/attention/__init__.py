@@ -5,8 +5,10 @@
 and score terms so that the vote predicts the labels. `UniformAttention` is the classical vote.
 `KEnsembleAttention` and `AdaptiveAttention` combine several numbers of neighbors.
 `ForestAttention` lets the entries vote that share a leaf with the query in the trees of a forest,
-`ProjectionAttention` those that are nearest in the space of a linear classifier's scores, and
-`MixtureAttention` several attentions together.
+`ProjectionAttention` those that are nearest in the space of a linear classifier's scores,
+`BoostingAttention` those that are nearest in the space of boosted trees' scores, and
+`MixtureAttention` several attentions together. `BlockAttention` lets another attention see one
+block of a joined embedding.
 A class of your own derives from `Attention`, or from `DirectAttention` if it finds its voters
 itself, and is registered by `attnknn.registry.register`.
 """

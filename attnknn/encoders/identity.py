@@ -27,6 +27,11 @@ class NumericEncoder(OneToOneFeatureMixin, Encoder):
 
     Missing values and columns of texts, categories or dates raise an error that names the column.
     Sparse rows become dense.
+
+    Examples
+    --------
+    >>> issubclass(ScaledEncoder, NumericEncoder)
+    True
     """
 
     accepts: ClassVar[frozenset[str]] = frozenset({"table", "vectors", "sparse"})
@@ -143,7 +148,7 @@ class IdentityEncoder(NumericEncoder):
     """Use numeric rows unchanged as embeddings; float32 stays float32, the rest becomes float64.
 
     Missing values and columns of texts, categories or dates raise an error that names the column;
-    use `TableEncoder` for them. A list or Series of texts needs `TfidfEncoder` or `TextEncoder`.
+    use `TableEncoder` for them. A list or Series of texts needs `NgramEncoder` or `TextEncoder`.
     Sparse rows become dense.
 
     Examples

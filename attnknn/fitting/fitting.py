@@ -92,7 +92,7 @@ def fit_model(
         Holds the entries; it is left as it is.
     classes : ndarray of shape (C,)
     attention : str or Attention
-        'auto' learns weights and keeps them only if they are better on held-out rows.
+        'auto' compares several by leave-one-out and uses the best one or a mixture.
     settings : FitSettings
     held_out : ndarray of shape (N,), default=None
         Entries that the encoder was not trained on; None if it was trained on none.
