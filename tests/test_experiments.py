@@ -207,7 +207,7 @@ def test_the_estimate_of_label_noise_is_measured_and_held_to_its_bars(
 ):
     monkeypatch.setattr(label_noise, "DATASETS", ("iris",))
     monkeypatch.setattr(label_noise, "RATES", (0.0, 0.2))
-    monkeypatch.setattr(label_noise, "METHODS", {"default": "distance"})
+    monkeypatch.setattr(label_noise, "METHODS", {"default": {"attention": "distance"}})
     assert label_noise.main(["run", "--seeds", "1", "--folder", str(tmp_path)]) == 0
     assert capsys.readouterr().out.count("debiased ECE ≤ 0.03") == 2
     clean, noisy = read_reports(tmp_path)

@@ -125,8 +125,9 @@ class _Choice:
 
     @property
     def has_trees(self) -> bool:
-        """Whether trees are candidates: not for wide embeddings or scores of a classifier."""
-        return self.size[1] <= MAX_COLUMNS_FOR_TREES and not self.problem.score_blocks
+        """Whether trees are candidates: not for wide or joined embeddings, or class scores."""
+        is_plain = len(self.problem.blocks) == 1 and not self.problem.score_blocks
+        return is_plain and self.size[1] <= MAX_COLUMNS_FOR_TREES
 
     def first_candidates(self) -> list[tuple[str, Head, float]]:
         """Names, attentions and estimated seconds of those that leave all entries held out."""
@@ -219,10 +220,7 @@ class _Choice:
         if self._is_too_slow(name, 2.0 + 2e-5 * n_rows * min(n_columns, 128)):
             return None
         start = time.perf_counter()
-        problem, head = (
-            self.fitting.with_fewer(MAX_NEIGHBORS_TO_LEARN).problem(),
-            LearnedAttention(),
-        )
+        problem = self.fitting.with_fewer(MAX_NEIGHBORS_TO_LEARN).problem()
         n_neighbors = problem.fit_head(head)
         left_out = problem.left_out()
         shares = [self._shares(t.head, t.n_neighbors, left_out) for t in self.tried]
