@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+MAX_ROWS_OF_VOTERS = 1_000
+
+
 @dataclass(frozen=True)
 class Candidate:
     """An attention or encoder that `fit` considered.
@@ -203,7 +206,8 @@ def describe(parts: FittedModel, left_out: LeaveOneOutBatch, reason: str) -> Fit
     left_out = left_out.nearest(parts.n_neighbors)
     neighbors = left_out.batch.neighbors
     shares = parts.left_out_shares(left_out)
-    some = left_out.part(slice(parts.rows_at_once))  # more would not change the means below
+    n_rows = min(parts.rows_at_once, MAX_ROWS_OF_VOTERS)  # more would not change the means below
+    some = left_out.part(slice(n_rows))
     voters = parts.answer_left_out(some)
     found = voters.neighbors
     has_own = ((found.labels == some.own[:, None]) & found.mask).any(axis=1)
