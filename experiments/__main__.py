@@ -24,7 +24,7 @@ from experiments.methods import METHODS, TABLE_METHODS
 from experiments.pages import measured, write_pages
 from experiments.research.page import write_page as write_claims
 from experiments.research.results import studies
-from experiments.small_tables import chapter, data_table, study_bars
+from experiments.small_tables import chapter, data_table, short_chapter, study_bars
 from experiments.small_tables import measure as measure_scores
 
 HERE = Path(__file__).parent
@@ -100,7 +100,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     of_scores = [claim for claim, chosen in claims.items() if chosen.get("kind") == SCORES]
     if options.command == "tables":
-        write_pages(claims, RESULTS, {c: chapter(claims[c], RESULTS / c) for c in of_scores})
+        written = {c: chapter(claims[c], RESULTS / c) for c in of_scores}
+        shown = {c: short_chapter(claims[c], RESULTS / c) for c in of_scores}
+        write_pages(claims, RESULTS, written, shown)
         write_claims()
         return 0
     if options.command == "research":

@@ -146,6 +146,11 @@ def chapter(chosen: dict[str, Any], folder: Path) -> str:
     return "\n".join(parts)
 
 
+def short_chapter(chosen: dict[str, Any], folder: Path) -> str:
+    """The means and ranks over all data sets."""
+    return means_table(complete(chosen, folder), chosen)
+
+
 def data_table(report: Report, chosen: dict[str, Any]) -> str:
     """Log-loss and error of all methods on one data set, and paired differences."""
     own = chosen["against"]

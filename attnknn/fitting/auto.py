@@ -44,7 +44,8 @@ from attnknn.records import Floats
 Head = Attention | DirectAttention
 FORESTS = ("forest", "extra trees")
 MAX_SECONDS = 60.0  # that a candidate may take by its estimate if there is no budget
-MAX_COLUMNS_FOR_TREES = 200  # embeddings with more are no columns of a table
+MAX_COLUMNS_FOR_TREES = 200  # vectors with more are no columns of a table
+MAX_ENCODED_COLUMNS_FOR_TREES = 2_000  # of a table, whose categories have a column each
 MIN_WEIGHT_TO_LEARN = 0.1  # of distance attention, for learned attention to be worth a try
 MAX_RATIO_TO_BOOST = 1.2  # of the log-loss of forests to the best, for boosting to be worth a try
 
@@ -127,7 +128,9 @@ class _Choice:
     def has_trees(self) -> bool:
         """Whether trees are candidates: not for wide or joined embeddings, or class scores."""
         is_plain = len(self.problem.blocks) == 1 and not self.problem.score_blocks
-        return is_plain and self.size[1] <= MAX_COLUMNS_FOR_TREES
+        is_table = self.fitting.encoder.allows_missing
+        most = MAX_ENCODED_COLUMNS_FOR_TREES if is_table else MAX_COLUMNS_FOR_TREES
+        return is_plain and self.size[1] <= most
 
     def first_candidates(self) -> list[tuple[str, Head, float]]:
         """Names, attentions and estimated seconds of those that leave all entries held out."""
