@@ -61,21 +61,6 @@ def measured(claim: str, chosen: dict[str, Any], results: Path) -> dict[str, Tab
     return found
 
 
-def short_table(tables: dict[str, Table], methods: list[str]) -> str:
-    """Accuracy, log-loss and debiased calibration error of the methods, a row per data set."""
-    lines = [["data", *methods], ["---", *["--:"] * len(methods)]]
-    for name, table in tables.items():
-        cells = [_cell(table, method) if method in table.methods else "" for method in methods]
-        lines.append([name, *cells])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _cell(table: Table, method: str) -> str:
-    accuracy = 100 * table.mean("accuracy", method)
-    loss, error = table.mean("nll", method), table.mean("debiased_ece", method)
-    return f"{accuracy:.1f} / {loss:.3f} / {error:.3f}"
-
-
 def replace_between(path: Path, name: str, text: str) -> None:
     """Put `text` between the comments `<!-- name -->` and `<!-- /name -->`, where they stand."""
     opening, closing = f"<!-- {name} -->", f"<!-- /{name} -->"
