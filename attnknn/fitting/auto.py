@@ -219,10 +219,7 @@ class _Choice:
         if self._is_too_slow(name, 2.0 + 2e-5 * n_rows * min(n_columns, 128)):
             return None
         start = time.perf_counter()
-        problem, head = (
-            self.fitting.with_fewer(MAX_NEIGHBORS_TO_LEARN).problem(),
-            LearnedAttention(),
-        )
+        problem = self.fitting.with_fewer(MAX_NEIGHBORS_TO_LEARN).problem()
         n_neighbors = problem.fit_head(head)
         left_out = problem.left_out()
         shares = [self._shares(t.head, t.n_neighbors, left_out) for t in self.tried]
@@ -235,6 +232,7 @@ class _Choice:
             note = f"not significantly better with it on {len(left_out)} held-out rows, {gain}"
             self.skipped.append(Candidate(name, loss, 0.0, seconds, note))
             return None
+        problem.fits = {**self.problem.fits, **problem.fits}
         self.problem, self.left_out = problem, left_out
         for tried, of_head in zip(self.tried, shares, strict=True):
             tried.shares = of_head
