@@ -29,13 +29,14 @@ def check_at_least(name: str, value: Any, least: int) -> int:
 
 @dataclass(frozen=True)
 class Limits:
-    """The range of a number: at least `least`, above `above` and below `below`."""
+    """The range of a number: at least `least`, at most `most`, above `above`, below `below`."""
 
     least: float | None = None
     above: float | None = None
     below: float | None = None
     is_whole: bool = False
     may_be_none: bool = False
+    most: float | None = None
 
     def allow(self, value: Any) -> bool:
         """Whether `value` is in the range."""
@@ -47,12 +48,18 @@ class Limits:
         return (
             math.isfinite(number)
             and (self.least is None or number >= self.least)
+            and (self.most is None or number <= self.most)
             and (self.above is None or number > self.above)
             and (self.below is None or number < self.below)
         )
 
     def __str__(self) -> str:
-        bounds = {"of at least": self.least, "above": self.above, "below": self.below}
+        bounds = {
+            "of at least": self.least,
+            "above": self.above,
+            "below": self.below,
+            "at most": self.most,
+        }
         stated = " and ".join(f"{word} {b:g}" for word, b in bounds.items() if b is not None)
         kind = "an integer" if self.is_whole else "a finite number"
         return " ".join(filter(None, [kind, stated, "or None" * self.may_be_none]))

@@ -27,6 +27,9 @@ LIMITS = {
     "n_folds": Limits(least=2, is_whole=True),
     "max_iterations": Limits(least=1, is_whole=True),
     "learning_rate": Limits(least=1e-3),
+    "max_leaf_nodes": Limits(least=2, is_whole=True),
+    "min_samples_leaf": Limits(least=1, is_whole=True),
+    "max_features": Limits(above=0, most=1),
     "prior_score": Limits(may_be_none=True),
 }
 LOWER = 3.0  # by how much the score of a class without rows is below the lowest
@@ -150,7 +153,7 @@ class BoostingAttention(SpaceAttention):
             "learning_rate": self.learning_rate,
             "max_leaf_nodes": self.max_leaf_nodes,
             "min_samples_leaf": self.min_samples_leaf,
-            "max_features": self.max_features,
+            "max_features": float(self.max_features),  # scikit-learn refuses the integer 1
             "random_state": problem.random_state % 2**31,
         }
         self.map_, self.n_iterations_ = cross_fit(
@@ -332,7 +335,8 @@ class _Fold:
         """Sums (B, S) of the values of the leaves that rows reach."""
         values = np.concatenate([tree.values for tree in trees])
         leaves = Trees.of_nodes([tree.nodes for tree in trees]).leaves(X)
-        return np.asarray(values[leaves].reshape(len(X), -1, self._n_scores).sum(axis=1))
+        shape = len(X), len(trees) // self._n_scores, self._n_scores  # X may have no rows
+        return np.asarray(values[leaves].reshape(shape).sum(axis=1))
 
     def _loss(self) -> float:
         scores = self._scores

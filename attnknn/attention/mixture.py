@@ -180,6 +180,8 @@ class MixtureAttention(DirectAttention):
         self.heads_ = [heads[place] for place in self.kept_]
         self.n_neighbors_ = []
         self.mixing_ = fields.array("mixing", (len(self.heads_),))
+        if not (self.mixing_ > 0).all() or abs(self.mixing_.sum() - 1.0) > 1e-6:
+            raise ModelFolderError("The stored weights of a mixture must be shares of one.")
         for place, (head, known) in enumerate(zip(self.heads_, stored["heads"], strict=True)):
             of_head = fitted_fields(known)
             head.temperature_ = of_head.number("temperature", least=1e-300)

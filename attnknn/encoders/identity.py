@@ -182,12 +182,7 @@ class ScaledEncoder(NumericEncoder):
     scale_: Floats
 
     def fit_rows(self, rows: NDArray[Any], names: Any = None) -> Self:
-        rows = rows.astype(np.float64)
-        # Dividing first keeps the squares of the variance from overflow and underflow.
-        peak = np.abs(rows).max(axis=0, initial=0.0)
-        peak = np.where(peak > 0, peak, 1.0)
-        self.center_ = (rows / peak).mean(axis=0) * peak
-        scale = (rows / peak).std(axis=0) * peak
+        self.center_, scale = mean_and_deviation(rows)
         is_constant = (rows == rows[:1]).all(axis=0)
         self.scale_ = np.where(is_constant | (scale == 0), 1.0, scale)
         return super().fit_rows(rows, names)
@@ -205,9 +200,19 @@ class ScaledEncoder(NumericEncoder):
         encoder.center_, encoder.scale_ = arrays["center"], arrays["scale"]
         shape = (encoder.n_features_in_,)
         is_right = encoder.center_.shape == encoder.scale_.shape == shape
-        if not is_right or not (np.isfinite(encoder.center_) & (encoder.scale_ > 0)).all():
+        are_finite = np.isfinite(encoder.center_).all() and np.isfinite(encoder.scale_).all()
+        if not is_right or not are_finite or not (encoder.scale_ > 0).all():
             raise ValueError("center and scale must be finite numbers, one for each column")
         return encoder
+
+
+def mean_and_deviation(rows: NDArray[Any]) -> tuple[Floats, Floats]:
+    """Mean and standard deviation (D,) of the columns, of large and small numbers, too."""
+    rows = rows.astype(np.float64)
+    # Dividing first keeps the squares of the variance from overflow and underflow.
+    peak = np.abs(rows).max(axis=0, initial=0.0)
+    peak = np.where(peak > 0, peak, 1.0)
+    return (rows / peak).mean(axis=0) * peak, (rows / peak).std(axis=0) * peak
 
 
 def _known_columns(X: Any, names: Any) -> Any:

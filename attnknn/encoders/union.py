@@ -120,10 +120,11 @@ class UnionEncoder(Encoder):
             start = f"{place}_"
             own = {n.removeprefix(start): a for n, a in arrays.items() if n.startswith(start)}
             fitted.append((str(part["name"]), encoder_from_settings(part["settings"], own)))
+        names = {name for name, _ in fitted}
         are_right = all(type(s) is float and np.isfinite(s) and s > 0 for s in scales)
-        are_right = are_right and all(type(width) is int and width > 0 for width in widths)
-        if not fitted or not len(fitted) == len(widths) == len(scales) or not are_right:
-            raise ValueError("each block needs an encoder, a width and a positive scale")
+        are_right = are_right and widths == [len(e.get_feature_names_out()) for _, e in fitted]
+        if not fitted or not len(fitted) == len(names) == len(scales) or not are_right:
+            raise ValueError("each block needs a name, an encoder, its width and a positive scale")
         encoder = cls([(name, part.name) for name, part in fitted])
         encoder.encoders_ = fitted
         encoder._set_blocks(widths, scales)

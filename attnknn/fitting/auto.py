@@ -236,6 +236,7 @@ class _Choice:
             note = f"not significantly better with it on {len(left_out)} held-out rows, {gain}"
             self.skipped.append(Candidate(name, loss, 0.0, seconds, note))
             return None
+        problem.fits = {**self.problem.fits, **problem.fits}
         self.problem, self.left_out = problem, left_out
         for tried, of_head in zip(self.tried, shares, strict=True):
             tried.shares = of_head

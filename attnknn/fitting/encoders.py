@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from attnknn.encoders import Encoder, IdentityEncoder, NumericEncoder, ScaledEncoder
+from attnknn.encoders.identity import mean_and_deviation
 from attnknn.encoders.string_kinds import string_kind
 from attnknn.errors import InvalidInputError
 from attnknn.fitting.holdout import trained_rows
@@ -140,7 +141,7 @@ def choose_scale(
     words : str
         The reason.
     """
-    n_rows, scales = len(rows), rows.std(axis=0, dtype=np.float64)
+    n_rows, scales = len(rows), mean_and_deviation(rows)[1]
     if n_rows < MIN_ROWS_TO_COMPARE or len(np.unique(codes)) < 2:
         return IdentityEncoder(), "too few rows or classes to compare scales"
     if rows.shape[1] == 1 or scales.max() <= 1.01 * scales.min():

@@ -18,7 +18,7 @@ from attnknn.attention import (
     Weights,
     make_attention,
 )
-from attnknn.attention.base import Voters
+from attnknn.attention.base import Head, Voters
 from attnknn.classifier import AttnKNNClassifier
 from attnknn.memory.base import Memory
 from attnknn.vote import class_prior, vote
@@ -135,7 +135,7 @@ def _check_no_neighbors(fitted: Attention, batch: NeighborBatch) -> None:
 def _check_copies(
     given: Attention, fitted: Attention, batch: NeighborBatch, weights: Weights
 ) -> None:
-    _must(given.get_params() == clone(given).get_params(), "`clone` must keep the settings")
+    _must(_settings(given) == _settings(clone(given)), "`clone` must keep the settings")
     twins = {"copy": fitted.copy(), "a pickle": pickle.loads(pickle.dumps(fitted))}
     for name, twin in twins.items():
         _must(_same(twin.weigh(batch), weights), f"{name} must have the same weights")
@@ -189,7 +189,7 @@ def _check_direct_copies(
     given: DirectAttention, classifier: AttnKNNClassifier, queries: Any, shares: Any
 ) -> None:
     model, fitted = classifier.model_, classifier.attention_
-    _must(given.get_params() == clone(given).get_params(), "`clone` must keep the settings")
+    _must(_settings(given) == _settings(clone(given)), "`clone` must keep the settings")
     values, tensors = fitted.state()
     restored = clone(given)
     restored.temperature_, restored.prior_score_ = fitted.temperature_, fitted.prior_score_
@@ -208,6 +208,14 @@ def _without(memory: Memory, rows: Any) -> Memory:
     smaller = copy(memory)
     smaller.forget(memory.entries.ids[rows])
     return smaller
+
+
+def _settings(part: Any) -> Any:
+    """The settings of an attention, and of attentions in them."""
+    if isinstance(part, Head):
+        params = part.get_params(deep=False)
+        return type(part), {name: _settings(value) for name, value in params.items()}
+    return tuple(map(_settings, part)) if isinstance(part, list | tuple) else part
 
 
 def _same(left: Weights, right: Weights) -> bool:
