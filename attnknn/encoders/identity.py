@@ -27,6 +27,14 @@ class NumericEncoder(OneToOneFeatureMixin, Encoder):
 
     Missing values and columns of texts, categories or dates raise an error that names the column.
     Sparse rows become dense.
+
+    Examples
+    --------
+    >>> class Halved(NumericEncoder):
+    ...     def encode_rows(self, rows):
+    ...         return rows / 2
+    >>> Halved().fit_transform([[1.0, 2.0]])
+    array([[0.5, 1. ]])
     """
 
     accepts: ClassVar[frozenset[str]] = frozenset({"table", "vectors", "sparse"})
