@@ -30,7 +30,6 @@ from attnknn.calibration import Calibration, CalibrationFit
 from attnknn.calibration.mixing import fit_mixing
 from attnknn.fitting.fitting import (
     MAX_NEIGHBORS_TO_LEARN,
-    MIN_ROWS_TO_LEARN,
     STANDARD_ERRORS,
     DirectFitting,
     Fit,
@@ -46,6 +45,7 @@ FORESTS = ("forest", "extra trees")
 MAX_SECONDS = 60.0  # that a candidate may take by its estimate if there is no budget
 MAX_COLUMNS_FOR_TREES = 200  # vectors with more are no columns of a table
 MAX_ENCODED_COLUMNS_FOR_TREES = 2_000  # of a table, whose categories have a column each
+MIN_ROWS_TO_HOLD_OUT = 3_000  # below, the rows held out are too few for the weights of a mixture
 MIN_WEIGHT_TO_LEARN = 0.1  # of distance attention, for learned attention to be worth a try
 MAX_RATIO_TO_BOOST = 1.2  # of the log-loss of forests to the best, for boosting to be worth a try
 
@@ -213,8 +213,8 @@ class _Choice:
         """
         n_rows, n_columns, _ = self.size
         name, beside, head = self.learned_candidate()
-        if n_rows < MIN_ROWS_TO_LEARN:
-            return self.skip(name, f"fewer than {MIN_ROWS_TO_LEARN} rows")
+        if n_rows < MIN_ROWS_TO_HOLD_OUT:
+            return self.skip(name, f"fewer than {MIN_ROWS_TO_HOLD_OUT:,} rows")
         if self.weight_of(beside) < MIN_WEIGHT_TO_LEARN:
             return self.skip(name, "distance attention has little weight")
         reason = reason_not_to_learn(self.left_out.batch)

@@ -18,7 +18,6 @@ from attnknn.attention.space import folds_of
 from attnknn.attention.trees import LEAF, Trees
 from attnknn.errors import InvalidSettingError, ModelFolderError
 from attnknn.memory import make_entries
-from attnknn.testing.attention import check_attention
 
 X, Y = load_wine(return_X_y=True)
 TRAIN, LABELS, TEST = X[::2], Y[::2], X[1::2]
@@ -159,7 +158,7 @@ def test_the_label_of_an_entry_does_not_move_its_own_scores():
 
 def test_random_labels_are_predicted_near_their_frequencies():
     losses, distances = [], []
-    for seed in range(4):
+    for seed in range(3):
         generator = np.random.default_rng(seed)
         rows, labels = generator.normal(size=(300, 6)), generator.integers(2, size=300)
         attention = BoostingAttention(max_iterations=5)
@@ -182,10 +181,6 @@ def test_random_state_decides_which_columns_are_candidates():
     )
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
-
-
-def test_boosting_keeps_the_contract_of_attentions():
-    check_attention(BoostingAttention(n_folds=3, max_iterations=5, min_samples_leaf=3))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.datasets import load_wine
 
 from attnknn import AttnKNNClassifier
 from attnknn.cli.rows.training import Roles
@@ -193,7 +194,8 @@ def test_every_short_name_of_the_library_can_be_chosen() -> None:
     choices = {option.name: getattr(option.type, "choices", ()) for option in command.fit.params}
     assert set(choices["attention"]) == {"auto", *registered("attention")}
     assert set(choices["memory"]) == set(registered("memory"))
-    assert set(choices["encoder"]) == {"auto", *registered("encoder")}
+    alone = set(registered("encoder")) - {"union"}  # which joins others
+    assert set(choices["encoder"]) == {"auto", *alone}
 
 
 def test_learned_attention_and_every_setting_can_be_asked_for(tmp_path: Path) -> None:
@@ -221,3 +223,42 @@ def test_a_model_that_nobody_names_is_called_after_its_file(
     assert run("fit", train, "-t", "kind", *QUICK).exit_code == 0
     assert AttnKNNClassifier.load("my.animals-model").classes_.tolist()[0] == "bird"
     assert "already" in refused("fit", train, "-t", "kind", *QUICK)
+
+
+def fit_wine(folder: Path, *arguments: Any) -> str:
+    table = load_wine(as_frame=True).frame.rename(columns={"target": "kind"})
+    train = write(table[::2], folder / "wine.csv")
+    result = run("fit", train, "-t", "kind", "-o", folder / "model", *arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_a_budget_bounds_the_choice_and_the_report_is_printed(tmp_path: Path) -> None:
+    output = fit_wine(tmp_path, "--budget", "0.3")
+    assert "encoder           scaled: log-loss by distance is " in output
+    assert "candidate 1       distance: log-loss " in output
+    assert "boosting: not tried: would take about " in output
+    assert "learned: not tried: fewer than 300 rows" in output
+    assert output.count("encoder  ") == 1
+    loaded = AttnKNNClassifier.load(tmp_path / "model")
+    assert (loaded.budget, loaded.attention, loaded.encoder) == (0.3, "auto", "auto")
+    assert f"attention         {loaded.fit_report_.attention}: " in output
+    for candidate in loaded.fit_report_.candidates:
+        assert str(candidate) in output
+
+
+def test_a_budget_of_one_second_gives_a_model_that_predicts(tmp_path: Path) -> None:
+    fit_wine(tmp_path, "--budget", 1)
+    table = load_wine(as_frame=True).frame.drop(columns="target")
+    rows = write(table.iloc[::10], tmp_path / "rows.csv")
+    result = run("predict", tmp_path / "model", rows)
+    assert result.exit_code == 0, result.output
+    assert len(result.stdout.splitlines()) == 19
+    assert "weight" in run("explain", tmp_path / "model", rows).stdout
+
+
+@pytest.mark.parametrize("budget", ["0", "-1", "fast"])
+def test_a_budget_must_be_positive(budget: str, train: Path) -> None:
+    result = run("fit", train, "-t", "kind", "--budget", budget)
+    assert result.exit_code == 2
+    assert "--budget" in result.stderr

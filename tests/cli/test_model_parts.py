@@ -162,3 +162,29 @@ def test_parts_of_other_packages_are_chosen_by_name_with_their_options(
     assert run("predict", tmp_path / "m", tmp_path / "train.npz").exit_code == 0
     wrong = run(*arguments, "--force")
     assert "--factor is an option of --encoder doubling, not of 'auto'" in wrong.stderr
+
+
+def test_an_encoder_that_joins_others_cannot_be_chosen_by_its_name(tmp_path: Path) -> None:
+    path = write(animals(), tmp_path / "train.csv")
+    result = run("fit", path, "-t", "kind", "--encoder", "union")
+    assert result.exit_code == 2
+    assert "'union' is not one of 'auto'" in result.stderr
+    chooser = next(option for option in fit.params if option.name == "encoder")
+    assert "scaled" in chooser.type.choices
+    assert "union" not in chooser.type.choices
+
+
+@pytest.mark.parametrize("encoder", ["identity", "scaled"])
+def test_numbers_are_read_by_the_encoder_that_is_requested(encoder: str, tmp_path: Path) -> None:
+    train = write(animals()[["weight", "kind"]].assign(size=range(60)), tmp_path / "train.csv")
+    path = tmp_path / "model"
+    result = run("fit", train, "-t", "kind", "-o", path, *QUICK, "--encoder", encoder)
+    assert f"encoder           {encoder}: requested" in result.stdout
+    assert AttnKNNClassifier.load(path).encoder_.name == encoder
+
+
+def test_vectors_with_gaps_are_refused_by_name(tmp_path: Path) -> None:
+    X = np.ones((40, 3))
+    X[3, 1] = np.nan
+    np.savez(tmp_path / "train.npz", X=X, y=np.arange(40) % 2)
+    assert "row" in refused("fit", tmp_path / "train.npz", "-o", tmp_path / "model")

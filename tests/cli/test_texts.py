@@ -247,3 +247,24 @@ def test_an_encoder_of_tables_refuses_a_table_of_free_text_only(tmp_path: Path) 
     path = write(messages(), tmp_path / "messages.csv")
     line = refused("fit", path, "-t", "topic", "-o", tmp_path / "m", "--encoder", "tabular")
     assert "all columns are free text: message. --text message learns from it alone." in line
+
+
+def test_words_and_sentences_are_candidates_of_their_own(
+    tmp_path: Path,
+    plain_folder: Path,  # noqa: F811
+    counter: Any,  # noqa: F811
+) -> None:
+    table = pd.concat([questions()] * 6, ignore_index=True)
+    table["question"] += [f" {place}" for place in range(len(table))]
+    path = write(table, tmp_path / "questions.csv")
+    result = run(
+        *("fit", path, "--text", "question", "-t", "topic", "-o", tmp_path / "model"),
+        *("--text-model", plain_folder, "--budget", "5"),
+    )
+    assert result.exit_code == 0, result.output
+    for name in ("distance of words", "distance of sentence", "projection of sentence"):
+        assert f"{name}: " in result.stdout
+    loaded = AttnKNNClassifier.load(tmp_path / "model")
+    assert set(loaded.encoder_.blocks_) == {"words", "sentence"}
+    rows = write(pd.DataFrame({"question": ["a lost card", "the fee"]}), tmp_path / "rows.csv")
+    assert len(run("predict", tmp_path / "model", rows).stdout.splitlines()) == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -33,8 +34,8 @@ def union() -> UnionEncoder:
     return UnionEncoder((("raw", "identity"), ("scaled", ScaledEncoder())))
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model with candidates, whose attention and encoder have parts of their own."""
     boosting = BoostingAttention(2, 2, min_samples_leaf=5)
     attention = MixtureAttention(
@@ -43,7 +44,14 @@ def folder(tmp_path: Path) -> Path:
     clf = quick(encoder=union(), attention=attention, calibration="auto").fit(rows(), labels())
     report = replace(clf.fit_report_, candidates=CANDIDATES)
     clf.model_ = replace(clf.model_, report=report)
-    clf.save(tmp_path / "model")
+    path = tmp_path_factory.mktemp("candidates") / "model"
+    clf.save(path)
+    return path
+
+
+@pytest.fixture
+def folder(original: Path, tmp_path: Path) -> Path:
+    shutil.copytree(original, tmp_path / "model")
     return tmp_path / "model"
 
 

@@ -16,7 +16,7 @@ from attnknn.cli.rows.column_types import parse_column
 from attnknn.cli.rows.headers import NUMBERED
 from attnknn.cli.rows.sources import Chunk, Source, check_column, open_rows
 from attnknn.cli.rows.training import Roles, TrainingRows
-from attnknn.encoders import ImageEncoder
+from attnknn.encoders import ImageEncoder, UnionEncoder
 from attnknn.encoders.text import TextRows
 from attnknn.errors import InvalidInputError
 
@@ -37,9 +37,12 @@ def open_queries(model: Path, rows: Path, separator: str | None = None) -> Queri
 def queries_for(classifier: AttnKNNClassifier, notes: dict[str, str], source: Source) -> Queries:
     """The queries of a source for a loaded classifier, by what its encoder reads."""
     kind: type[Queries] = TableQueries
-    if isinstance(classifier.encoder_, TextRows):
+    encoder = classifier.encoder_
+    while isinstance(encoder, UnionEncoder):  # all of its encoders read the same rows
+        encoder = encoder.encoders_[0][1]
+    if isinstance(encoder, TextRows):
         kind = TextQueries
-    elif isinstance(classifier.encoder_, ImageEncoder):
+    elif isinstance(encoder, ImageEncoder):
         kind = ImageQueries
     return kind(source, classifier, notes)
 
