@@ -177,7 +177,8 @@ def test_rows_of_a_group_are_left_out_together():
 # ---- learned attention
 
 
-def test_learned_attention_is_kept_where_it_helps_and_its_rows_are_not_held_out():
+def test_learned_attention_is_kept_where_it_helps_and_its_rows_are_not_held_out(monkeypatch):
+    monkeypatch.setattr(auto, "MIN_ROWS_TO_HOLD_OUT", 300)
     X, y = xor()
     clf = fitted(X, y, encoder="identity")
     learned = candidates(clf)["learned"]
@@ -229,6 +230,7 @@ def distance():
 
 
 def test_learned_attention_sees_its_own_block_of_a_union(monkeypatch):
+    monkeypatch.setattr(auto, "MIN_ROWS_TO_HOLD_OUT", 300)
     X, y = xor()
     monkeypatch.setattr(auto, "STANDARD_ERRORS", -1e9)
     monkeypatch.setattr(auto, "MIN_WEIGHT_TO_LEARN", 0.0)
