@@ -238,7 +238,7 @@ def test_a_budget_bounds_the_choice_and_the_report_is_printed(tmp_path: Path) ->
     assert "encoder           scaled: log-loss by distance is " in output
     assert "candidate 1       distance: log-loss " in output
     assert "boosting: not tried: would take about " in output
-    assert "learned: not tried: fewer than 300 rows" in output
+    assert "learned: not tried: fewer than 3,000 rows" in output
     assert output.count("encoder  ") == 1
     loaded = AttnKNNClassifier.load(tmp_path / "model")
     assert (loaded.budget, loaded.attention, loaded.encoder) == (0.3, "auto", "auto")

@@ -61,7 +61,8 @@ def test_the_page_looks_closely_at_our_mistakes(tmp_path, few):
     assert all("(" in mistake["evidence"] for mistake in seen["mistakes"])
     page = (place / "page" / "index.html").read_text()
     assert "confusions of attnknn, 2 seeds" in page
-    assert "the most confident mistakes of attnknn, seed 0" in page
+    are_shown = "the most confident mistakes of attnknn, seed 0" in page
+    assert are_shown == bool(seen["mistakes"])
 
 
 def test_a_sweep_becomes_lines_along_its_axis(tmp_path, few):
