@@ -101,7 +101,8 @@ def main(arguments: list[str] | None = None) -> int:
     of_scores = [claim for claim, chosen in claims.items() if chosen.get("kind") == SCORES]
     if options.command == "tables":
         written = {c: chapter(claims[c], RESULTS / c) for c in of_scores}
-        shown = {c: short_chapter(claims[c], RESULTS / c) for c in of_scores}
+        in_readme = [c for c in of_scores if claims[c].get("shown")]
+        shown = {c: short_chapter(claims[c], RESULTS / c) for c in in_readme}
         write_pages(claims, RESULTS, written, shown)
         write_claims()
         return 0
