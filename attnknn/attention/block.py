@@ -98,16 +98,8 @@ class BlockAttention(SpaceAttention):
 
     def state(self) -> tuple[dict[str, Any], Tensors]:
         values, tensors = self.inner_.state()
-        score = self.inner_.prior_score_
-        fitted = {
-            "start": self.map_.start,
-            "stop": self.map_.stop,
-            "n_neighbors": self.n_neighbors_,
-            "temperature": float(self.inner_.temperature_),
-            "inner_prior_score": None if np.isneginf(score) else float(score),
-            "inner": values,
-        }
-        return fitted, tensors
+        columns = {"start": self.map_.start, "stop": self.map_.stop}
+        return {**columns, **self._inner_scalars(), "inner": values}, tensors
 
     def restore(self, values: dict[str, Any], tensors: Tensors, dim: int, n_classes: int) -> None:
         fields, self.inner_ = fitted_fields(values), self._unfitted()
@@ -115,8 +107,5 @@ class BlockAttention(SpaceAttention):
         if not start < stop <= dim:
             raise ModelFolderError(f"The stored block must be columns of {dim}, got {stop}.")
         self.map_ = Columns(start, stop)
-        self.n_neighbors_ = fields.integer("n_neighbors", least=1)
-        self.inner_.temperature_ = fields.number("temperature", least=1e-300)
-        score = fields.anything("inner_prior_score")
-        self.inner_.prior_score_ = -np.inf if score is None else fields.number("inner_prior_score")
+        self._restore_inner_scalars(fields)
         self.inner_.restore(fields.of("inner").to_dict(), tensors, stop - start, n_classes)

@@ -166,12 +166,7 @@ class BoostingAttention(SpaceAttention):
     def state(self) -> tuple[dict[str, Any], Tensors]:
         import torch
 
-        fitted = {
-            "n_iterations": self.n_iterations_,
-            "n_neighbors": self.n_neighbors_,
-            "temperature": float(self.inner_.temperature_),
-            "inner_prior_score": float(self.inner_.prior_score_),
-        }
+        fitted = {"n_iterations": self.n_iterations_, **self._inner_scalars()}
         arrays = {
             **self.map_.trees.arrays(),
             "values": self.map_.values,
@@ -195,9 +190,7 @@ class BoostingAttention(SpaceAttention):
         ):
             raise ModelFolderError("The stored boosted trees must be finite and fit the folds.")
         self.map_, self.inner_ = BoostedMaps(trees, of_leaves, offset), DistanceAttention()
-        self.n_neighbors_ = fields.integer("n_neighbors", least=1)
-        self.inner_.temperature_ = fields.number("temperature", least=1e-300)
-        self.inner_.prior_score_ = fields.number("inner_prior_score")
+        self._restore_inner_scalars(fields)
 
 
 def cross_fit(

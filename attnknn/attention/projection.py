@@ -94,12 +94,7 @@ class ProjectionAttention(SpaceAttention):
     def state(self) -> tuple[dict[str, Any], Tensors]:
         import torch
 
-        fitted = {
-            "strength": self.strength_,
-            "n_neighbors": self.n_neighbors_,
-            "temperature": float(self.inner_.temperature_),
-            "inner_prior_score": float(self.inner_.prior_score_),
-        }
+        fitted = {"strength": self.strength_, **self._inner_scalars()}
         return fitted, {"maps": torch.from_numpy(np.array(self.map_.maps))}
 
     def restore(self, values: dict[str, Any], tensors: Tensors, dim: int, n_classes: int) -> None:
@@ -114,9 +109,7 @@ class ProjectionAttention(SpaceAttention):
             raise ModelFolderError("The stored projections must be finite and fit the embeddings.")
         self.map_, self.inner_ = LinearMaps(maps), DistanceAttention()
         self.strength_ = fields.number("strength", least=0.0)
-        self.n_neighbors_ = fields.integer("n_neighbors", least=1)
-        self.inner_.temperature_ = fields.number("temperature", least=1e-300)
-        self.inner_.prior_score_ = fields.number("inner_prior_score")
+        self._restore_inner_scalars(fields)
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,7 @@ from attnknn.records import Floats, Integers
 from attnknn.vote import class_prior
 
 if TYPE_CHECKING:
+    from attnknn._stored import Fields
     from attnknn.model import FittedModel
 
 Vectors = NDArray[np.float32]
@@ -124,6 +125,21 @@ class SpaceAttention(DirectAttention):
             The memory in the other space, with Euclidean distances.
         """
         return _moved(memory, self.map_.of_entries(memory.entries))
+
+    def _inner_scalars(self) -> dict[str, Any]:
+        """The scalars of the attention in the space, for a model folder."""
+        score = self.inner_.prior_score_
+        return {
+            "n_neighbors": self.n_neighbors_,
+            "temperature": float(self.inner_.temperature_),
+            "inner_prior_score": None if np.isneginf(score) else float(score),
+        }
+
+    def _restore_inner_scalars(self, fields: Fields) -> None:
+        self.n_neighbors_ = fields.integer("n_neighbors", least=1)
+        self.inner_.temperature_ = fields.number("temperature", least=1e-300)
+        score = fields.anything("inner_prior_score")
+        self.inner_.prior_score_ = -np.inf if score is None else fields.number("inner_prior_score")
 
     def _part_of(self, model: FittedModel, memory: Memory) -> FittedModel:
         return replace(
