@@ -1,4 +1,4 @@
-"""Files, values and tensors from a model folder, checked before they are used."""
+"""Files, values and arrays from a model folder, checked before they are used."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnknn.errors import ModelFolderError
 from attnknn.records import Floats
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
-Tensors = dict[str, "Tensor"]
+Arrays = dict[str, NDArray[Any]]
 _Module = TypeVar("_Module", bound="nn.Module")
 
 
@@ -139,29 +140,29 @@ def _short(value: Any) -> str:
     return repr(value)[:60]
 
 
-def state_tensors(module: nn.Module) -> Tensors:
-    """The state dict of a module as contiguous tensors on the CPU, for safetensors."""
+def state_arrays(module: nn.Module) -> Arrays:
+    """The state dict of a module as NumPy arrays."""
     state = module.state_dict()
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
+    return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in state.items()}
 
 
-def load_tensors(module: _Module, tensors: Tensors, what: str) -> _Module:
+def load_arrays(module: _Module, arrays: Arrays, what: str) -> _Module:
     """The module with stored weights; weights that do not fit raise `ModelFolderError`."""
+    import torch
+
     try:
-        module.load_state_dict(tensors)
+        module.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
     except RuntimeError as error:
         why = str(error).splitlines()[-1].strip()
-        raise ModelFolderError(f"The stored tensors of {what} do not fit: {why}") from error
+        raise ModelFolderError(f"The stored arrays of {what} do not fit: {why}") from error
     return module
 
 
-def check_tensors(tensors: Tensors, shapes: dict[str, tuple[int, ...]], what: str) -> None:
+def check_arrays(arrays: Arrays, shapes: dict[str, tuple[int, ...]], what: str) -> None:
     """Check shapes before a module is built, so that stored settings alone reserve no memory."""
-    import torch
-
     for name, shape in shapes.items():
-        if name not in tensors or tuple(tensors[name].shape) != shape:
-            raise ModelFolderError(f"The stored tensor `{name}` of {what} must have shape {shape}.")
-    for name, tensor in tensors.items():
-        if tensor.dtype != torch.float32 or not bool(torch.isfinite(tensor).all()):
-            raise ModelFolderError(f"The stored tensor `{name}` must hold finite float32 numbers.")
+        if name not in arrays or arrays[name].shape != shape:
+            raise ModelFolderError(f"The stored array `{name}` of {what} must have shape {shape}.")
+    for name, array in arrays.items():
+        if array.dtype != np.float32 or not np.isfinite(array).all():
+            raise ModelFolderError(f"The stored array `{name}` must hold finite float32 numbers.")

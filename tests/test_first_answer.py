@@ -11,7 +11,7 @@ from strategies import blobs
 
 from attnknn import AttnKNNClassifier
 
-HEAVY = {"torch", "faiss", "matplotlib", "safetensors"}
+HEAVY = {"torch", "faiss", "matplotlib"}
 LOADED = "print(*{name.split('.')[0] for name in sys.modules}, file=sys.stderr)"
 TABLE = """
 import sys

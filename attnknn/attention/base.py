@@ -16,7 +16,7 @@ from attnknn.records import Booleans, Floats, Integers, Neighbors, Weights
 from attnknn.registry import Option
 
 if TYPE_CHECKING:
-    from attnknn._stored import Tensors
+    from attnknn._stored import Arrays
     from attnknn.model import FittedModel
 
 
@@ -265,27 +265,27 @@ class Head(ABC, BaseEstimator):
     needs_trust: bool = False
     n_scoring_heads: int = 1
 
-    def state(self) -> tuple[dict[str, Any], Tensors]:
+    def state(self) -> tuple[dict[str, Any], Arrays]:
         """Return what was fitted, for a model folder; `restore` receives it again.
 
         Returns
         -------
         values : dict
             Values that JSON can hold. Temperature and prior score are stored by the caller.
-        tensors : dict of str to Tensor
-            Torch tensors by name.
+        arrays : dict of str to ndarray
+            NumPy arrays by name, of types that safetensors can hold.
         """
         return {}, {}
 
-    def restore(self, values: dict[str, Any], tensors: Tensors, dim: int, n_classes: int) -> None:
+    def restore(self, values: dict[str, Any], arrays: Arrays, dim: int, n_classes: int) -> None:
         """Set what `state` returned.
 
         Parameters
         ----------
         values : dict
             The values as JSON gives them back; they may come from a hostile file.
-        tensors : dict of str to Tensor
-            The tensors.
+        arrays : dict of str to ndarray
+            The arrays; they may come from a hostile file, too.
         dim : int
             Number of dimensions of the embeddings.
         n_classes : int

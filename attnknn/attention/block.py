@@ -17,7 +17,7 @@ from attnknn.memory.entries import Entries
 from attnknn.registry import find, register
 
 if TYPE_CHECKING:
-    from attnknn._stored import Tensors
+    from attnknn._stored import Arrays
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,16 +96,16 @@ class BlockAttention(SpaceAttention):
         assert isinstance(head, Attention | DirectAttention)
         return head
 
-    def state(self) -> tuple[dict[str, Any], Tensors]:
-        values, tensors = self.inner_.state()
+    def state(self) -> tuple[dict[str, Any], Arrays]:
+        values, arrays = self.inner_.state()
         columns = {"start": self.map_.start, "stop": self.map_.stop}
-        return {**columns, **self._inner_scalars(), "inner": values}, tensors
+        return {**columns, **self._inner_scalars(), "inner": values}, arrays
 
-    def restore(self, values: dict[str, Any], tensors: Tensors, dim: int, n_classes: int) -> None:
+    def restore(self, values: dict[str, Any], arrays: Arrays, dim: int, n_classes: int) -> None:
         fields, self.inner_ = fitted_fields(values), self._unfitted()
         start, stop = fields.integer("start"), fields.integer("stop", least=1)
         if not start < stop <= dim:
             raise ModelFolderError(f"The stored block must be columns of {dim}, got {stop}.")
         self.map_ = Columns(start, stop)
         self._restore_inner_scalars(fields)
-        self.inner_.restore(fields.of("inner").to_dict(), tensors, stop - start, n_classes)
+        self.inner_.restore(fields.of("inner").to_dict(), arrays, stop - start, n_classes)

@@ -21,7 +21,7 @@ from attnknn.records import Booleans, Floats, Integers
 from attnknn.registry import register
 
 if TYPE_CHECKING:
-    from attnknn._stored import Tensors
+    from attnknn._stored import Arrays
 
 LIMITS = {
     "n_folds": Limits(least=2, is_whole=True),
@@ -163,21 +163,19 @@ class BoostingAttention(SpaceAttention):
         memory = self.mapped(problem.memory)
         self.n_neighbors_ = problem.fit_head(self.inner_, memory, are_scores=True)
 
-    def state(self) -> tuple[dict[str, Any], Tensors]:
-        import torch
-
+    def state(self) -> tuple[dict[str, Any], Arrays]:
         fitted = {"n_iterations": self.n_iterations_, **self._inner_scalars()}
         arrays = {
             **self.map_.trees.arrays(),
             "values": self.map_.values,
             "offset": self.map_.offset,
         }
-        return fitted, {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+        return fitted, arrays
 
-    def restore(self, values: dict[str, Any], tensors: Tensors, dim: int, n_classes: int) -> None:
+    def restore(self, values: dict[str, Any], arrays: Arrays, dim: int, n_classes: int) -> None:
         fields = fitted_fields(values)
-        trees = Trees.from_tensors(tensors, dim)
-        of_leaves, offset = tensors["values"].numpy(), tensors["offset"].numpy()
+        trees = Trees.from_arrays(arrays, dim)
+        of_leaves, offset = arrays["values"], arrays["offset"]
         self.n_iterations_ = fields.integer("n_iterations", least=1)
         n_scores = offset.shape[-1] if offset.ndim == 2 else 0
         if (

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from attnknn._stored import Tensors, fitted_fields
+from attnknn._stored import Arrays, fitted_fields
 from attnknn._validation import Limits, check_limits
 from attnknn.attention.base import Attention, NeighborBatch, ScalarFit, Scores
 from attnknn.errors import InvalidSettingError
@@ -146,8 +146,8 @@ class PowerDistanceAttention(DistanceAttention):
         best = min(fits, key=lambda power: fits[power].loss)
         self.power_ = best if problem.is_better(fits[1.0], fits[best]) else 1.0
 
-    def state(self) -> tuple[dict[str, Any], Tensors]:
+    def state(self) -> tuple[dict[str, Any], Arrays]:
         return {"power": float(self.power_)}, {}
 
-    def restore(self, values: dict[str, Any], tensors: Tensors, dim: int, n_classes: int) -> None:  # noqa: ARG002
+    def restore(self, values: dict[str, Any], arrays: Arrays, dim: int, n_classes: int) -> None:  # noqa: ARG002
         self.power_ = fitted_fields(values).number("power", least=1e-3)

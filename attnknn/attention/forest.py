@@ -28,7 +28,7 @@ from attnknn.registry import Option, register
 from attnknn.vote import class_prior
 
 if TYPE_CHECKING:
-    from attnknn._stored import Tensors
+    from attnknn._stored import Arrays
     from attnknn.model import FittedModel
 
 KINDS = ("random_forest", "extra_trees")
@@ -253,22 +253,18 @@ class ForestAttention(DirectAttention):
         reached = self._leaves(model).reached(leaf, is_asked)
         return self._voters(model, entries.embeddings, reached)
 
-    def state(self) -> tuple[dict[str, Any], Tensors]:
-        import torch
-
-        arrays = self.trees_.arrays()
-        tensors = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
-        return {"seed": self.seed_}, tensors
+    def state(self) -> tuple[dict[str, Any], Arrays]:
+        return {"seed": self.seed_}, self.trees_.arrays()
 
     def restore(
         self,
         stored: dict[str, Any],
-        tensors: Tensors,
+        arrays: Arrays,
         dim: int,
         n_classes: int,  # noqa: ARG002
     ) -> None:
         self.seed_ = fitted_fields(stored).integer("seed")
-        self.trees_ = Trees.from_tensors(tensors, dim)
+        self.trees_ = Trees.from_arrays(arrays, dim)
 
     def _voters(
         self, model: FittedModel, queries: NDArray[np.float32], reached: sparse.csr_array

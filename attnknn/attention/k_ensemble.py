@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import softmax
 
-from attnknn._stored import Fields, Tensors, fitted_fields
+from attnknn._stored import Arrays, Fields, fitted_fields
 from attnknn._validation import check_at_least, check_choice
 from attnknn.attention.base import Attention, NeighborBatch, ScalarFit, Scores
 from attnknn.errors import InvalidSettingError, ModelFolderError
@@ -77,14 +77,14 @@ class SeveralSizesAttention(Attention):
         shares = own_label_shares(self, problem.batch, problem.labels, problem.prior)
         self._fit_mixing(problem.batch, shares)
 
-    def state(self) -> tuple[dict[str, Any], Tensors]:
+    def state(self) -> tuple[dict[str, Any], Arrays]:
         fitted = {
             name: getattr(self, f"{name}_", None) for name in ("weights", "threshold", "model")
         }
         mixing = {name: np.asarray(v).tolist() for name, v in fitted.items() if v is not None}
         return {"sizes": [int(size) for size in self.sizes_], "mixing": mixing}, {}
 
-    def restore(self, values: dict[str, Any], tensors: Tensors, dim: int, n_classes: int) -> None:  # noqa: ARG002
+    def restore(self, values: dict[str, Any], arrays: Arrays, dim: int, n_classes: int) -> None:  # noqa: ARG002
         stored = fitted_fields(values)
         sizes = stored.anything("sizes")
         are_sizes = isinstance(sizes, list) and all(type(s) is int and s > 0 for s in sizes)

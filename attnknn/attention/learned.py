@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from attnknn._stored import Tensors, check_tensors, fitted_fields, load_tensors, state_tensors
+from attnknn._stored import Arrays, check_arrays, fitted_fields, load_arrays, state_arrays
 from attnknn._validation import Limits, check_limits
 from attnknn.attention.base import Attention, NeighborBatch, Scores
 from attnknn.attention.distance import DistanceAttention
@@ -188,15 +188,15 @@ class LearnedAttention(Attention):
     def reorder_classes(self, order: Integers) -> None:
         self.module_ = self.module_.reordered(order)
 
-    def state(self) -> tuple[dict[str, Any], Tensors]:
+    def state(self) -> tuple[dict[str, Any], Arrays]:
         scalars = {
             "temperature": float(self.first_look_.temperature_),
             "prior_score": float(self.first_look_.prior_score_),
         }
         shape = asdict(self.module_.shape)
-        return {"first_look": scalars, "shape": shape}, state_tensors(self.module_)
+        return {"first_look": scalars, "shape": shape}, state_arrays(self.module_)
 
-    def restore(self, values: dict[str, Any], tensors: Tensors, dim: int, n_classes: int) -> None:
+    def restore(self, values: dict[str, Any], arrays: Arrays, dim: int, n_classes: int) -> None:
         from attnknn.attention.scores import NeighborScores, Shape
 
         stored = fitted_fields(values)
@@ -207,14 +207,14 @@ class LearnedAttention(Attention):
         shape = Shape.from_stored(stored.of("shape"))
         if (shape.dim, shape.n_classes) != (dim, n_classes):
             raise ModelFolderError("The stored attention must fit the embeddings and the classes.")
-        check_tensors(tensors, shape.large_tensors(), WHAT)
-        unit = float(tensors["unit"]) if "unit" in tensors and tensors["unit"].ndim == 0 else 0.0
+        check_arrays(arrays, shape.large_tensors(), WHAT)
+        unit = float(arrays["unit"]) if "unit" in arrays and arrays["unit"].ndim == 0 else 0.0
         if not 0.9 * MIN_SQUARED <= unit <= 1.1 * MAX_SQUARED:  # it was rounded
             raise ModelFolderError(
-                f"The stored tensor `unit` must be from {MIN_SQUARED:g} to {MAX_SQUARED:g}, "
+                f"The stored array `unit` must be from {MIN_SQUARED:g} to {MAX_SQUARED:g}, "
                 f"got {unit:g}."
             )
-        self.module_ = load_tensors(NeighborScores(shape), tensors, WHAT)
+        self.module_ = load_arrays(NeighborScores(shape), arrays, WHAT)
 
     def _score_block(
         self, features: Features, entries: Any, positions: Integers, start: int, step: int

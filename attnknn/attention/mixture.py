@@ -21,7 +21,7 @@ from attnknn.registry import find, register
 from attnknn.vote import class_prior
 
 if TYPE_CHECKING:
-    from attnknn._stored import Tensors
+    from attnknn._stored import Arrays
     from attnknn.model import FittedModel
 
 DEFAULT = ("distance", "forest")
@@ -163,16 +163,16 @@ class MixtureAttention(DirectAttention):
         copied.heads_ = [head.copy() for head in self.heads_]
         return copied
 
-    def state(self) -> tuple[dict[str, Any], Tensors]:
-        fitted, tensors = [], {}
+    def state(self) -> tuple[dict[str, Any], Arrays]:
+        fitted, arrays = [], {}
         for place, head in enumerate(self.heads_):
             values, of_head = head.state()
             scalars = {"temperature": float(head.temperature_), "prior_score": _plain(head)}
             fitted.append({**scalars, "n_neighbors": self.n_neighbors_[place], "fitted": values})
-            tensors.update({f"{place}.{name}": tensor for name, tensor in of_head.items()})
-        return {"kept": self.kept_, "heads": fitted, "mixing": self.mixing_.tolist()}, tensors
+            arrays.update({f"{place}.{name}": array for name, array in of_head.items()})
+        return {"kept": self.kept_, "heads": fitted, "mixing": self.mixing_.tolist()}, arrays
 
-    def restore(self, stored: dict[str, Any], tensors: Tensors, dim: int, n_classes: int) -> None:
+    def restore(self, stored: dict[str, Any], arrays: Arrays, dim: int, n_classes: int) -> None:
         heads, fields = self._unfitted_heads(), fitted_fields(stored)
         self.kept_ = [int(place) for place in fields.array("kept", (len(stored["heads"]),))]
         if not self.kept_ or sorted({*self.kept_} & {*range(len(heads))}) != self.kept_:
@@ -190,8 +190,8 @@ class MixtureAttention(DirectAttention):
             self.n_neighbors_.append(of_head.integer("n_neighbors", least=1))
             start = f"{place}."
             of_place = {
-                name.removeprefix(start): tensor
-                for name, tensor in tensors.items()
+                name.removeprefix(start): array
+                for name, array in arrays.items()
                 if name.startswith(start)
             }
             head.restore(of_head.of("fitted").to_dict(), of_place, dim, n_classes)

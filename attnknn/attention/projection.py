@@ -21,7 +21,7 @@ from attnknn.records import Floats, Integers
 from attnknn.registry import register
 
 if TYPE_CHECKING:
-    from attnknn._stored import Tensors
+    from attnknn._stored import Arrays
 
 LIMITS = {
     "n_folds": Limits(least=2, is_whole=True),
@@ -91,14 +91,12 @@ class ProjectionAttention(SpaceAttention):
         memory = self.mapped(problem.memory)
         self.n_neighbors_ = problem.fit_head(self.inner_, memory, are_scores=True)
 
-    def state(self) -> tuple[dict[str, Any], Tensors]:
-        import torch
-
+    def state(self) -> tuple[dict[str, Any], Arrays]:
         fitted = {"strength": self.strength_, **self._inner_scalars()}
-        return fitted, {"maps": torch.from_numpy(np.array(self.map_.maps))}
+        return fitted, {"maps": self.map_.maps}
 
-    def restore(self, values: dict[str, Any], tensors: Tensors, dim: int, n_classes: int) -> None:
-        fields, maps = fitted_fields(values), tensors["maps"].numpy()
+    def restore(self, values: dict[str, Any], arrays: Arrays, dim: int, n_classes: int) -> None:
+        fields, maps = fitted_fields(values), arrays["maps"]
         n_scores = maps.shape[-1] if maps.ndim == 3 else 0
         if (
             maps.dtype != np.float32

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,12 +71,6 @@ class Features:
     mask: Tensor
     support: Tensor  # (B, K) share of the other neighbors that carry the same label
     trust: Tensor
-
-
-def cleared_of_copies(prototypes: Tensor, copies: Collection[bytes]) -> Tensor:
-    """Prototypes (C, D) with zeros for those whose bytes are among `copies`."""
-    is_copy = [row.tobytes() in copies for row in prototypes.numpy()]
-    return prototypes.masked_fill(torch.tensor(is_copy, dtype=torch.bool)[:, None], 0.0)
 
 
 class NeighborScores(nn.Module):

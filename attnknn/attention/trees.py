@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from attnknn._stored import Tensors
+from attnknn._stored import Arrays
 from attnknn.errors import ModelFolderError
 from attnknn.records import Floats, Integers
 from attnknn.training.terminal import progress_bar
@@ -101,10 +101,10 @@ class Trees:
         }
 
     @classmethod
-    def from_tensors(cls, tensors: Tensors, dim: int) -> Trees:
-        """Trees from the tensors of a model folder, which may be damaged."""
+    def from_arrays(cls, arrays: Arrays, dim: int) -> Trees:
+        """Trees from the arrays of a model folder, which may be damaged."""
         expected = {"feature": "<i4", "threshold": "<f4", "child": "<i4", "roots": "<i4"}
-        found = {name: tensors[name].numpy() for name in expected if name in tensors}
+        found = {name: arrays[name] for name in expected if name in arrays}
         if {name: array.dtype.str for name, array in found.items()} != expected or any(
             array.ndim != 1 for array in found.values()
         ):

@@ -69,10 +69,10 @@ def _allows(settings: dict[str, Any], kept: Integers) -> bool:
 def _drop_prototypes(
     settings: dict[str, Any], parts: Mapping[str, bytes], kept: Integers, changed: Contents
 ) -> None:
-    from safetensors.torch import load
+    from safetensors.numpy import load
 
     settings["attention"]["fitted"]["shape"]["n_classes"] = len(kept)
-    tensors = load(parts[ATTENTION_FILE])
-    if "prototypes" in tensors:
-        tensors["prototypes"] = tensors["prototypes"][kept.tolist()].contiguous()
-    changed.tensors["attention"] = tensors
+    arrays = load(parts[ATTENTION_FILE])
+    if "prototypes" in arrays:
+        arrays["prototypes"] = arrays["prototypes"][kept]
+    changed.trained["attention"] = arrays

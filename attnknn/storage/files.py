@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnknn._limits import check_fits
-from attnknn._stored import open_regular
+from attnknn._stored import Arrays, open_regular
 from attnknn.errors import ModelFolderError, TooLargeError
 from attnknn.storage.folder import (
     FORMAT,
@@ -62,13 +62,13 @@ class Contents:
     settings : plain values, written as JSON
     arrays : by name; each becomes a .npy file
     lines : by name; one JSON value per line
-    tensors : the trained tensors by the name of their part; each becomes a safetensors file
+    trained : the fitted arrays by the name of their part; each part becomes a safetensors file
     """
 
     settings: dict[str, Any]
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     lines: dict[str, list[str]] = field(default_factory=dict)
-    tensors: dict[str, dict[str, Any]] = field(default_factory=dict)
+    trained: dict[str, Arrays] = field(default_factory=dict)
 
     def files(self) -> Iterator[tuple[str, Iterable[Any]]]:
         """Each file's name and its bytes in blocks."""
@@ -77,10 +77,11 @@ class Contents:
             yield f"{name}.npy", _npy_blocks(array)
         for name, lines in self.lines.items():
             yield f"{name}.jsonl", _line_blocks(lines)
-        for name, tensors in self.tensors.items():
-            from safetensors.torch import save
+        for name, arrays in self.trained.items():
+            from safetensors.numpy import save
 
-            yield f"{name}.safetensors", [save(tensors)]
+            stored = {key: np.asarray(array, order="C") for key, array in arrays.items()}
+            yield f"{name}.safetensors", [save(stored)]
 
 
 def write_files(contents: Contents, folder: Path) -> None:
@@ -272,10 +273,10 @@ class ModelFolder:
             raise self.refuse(f"{file_name} must have {n_lines} lines, one per entry")
         return [self._parse_json(line, file_name, allow_nan=True) for line in lines[:-1]]
 
-    def tensors(self, name: str) -> dict[str, Any]:
-        """The trained tensors of a part."""
+    def trained(self, name: str) -> Arrays:
+        """The fitted arrays of a part."""
         from safetensors import SafetensorError
-        from safetensors.torch import load
+        from safetensors.numpy import load
 
         file_name = f"{name}.safetensors"
         try:

@@ -50,8 +50,8 @@ def pack_parts(
     """Everything but the entries and what follows from them."""
     model = classifier.model_
     encoder_settings, encoder_arrays = encoder
-    attention, attention_tensors = attention_to_plain(model.attention)
-    value_head, head_tensors = value_head_to_plain(model.value_head)
+    attention, attention_arrays = attention_to_plain(model.attention)
+    value_head, head_arrays = value_head_to_plain(model.value_head)
     settings = {
         "format": FORMAT,
         "version": VERSION,
@@ -77,8 +77,8 @@ def pack_parts(
         "notes": _notes(notes),
     }
     _check_json(settings)
-    tensors = {"attention": attention_tensors, "value_head": head_tensors}
-    contents = Contents(settings, tensors={name: found for name, found in tensors.items() if found})
+    trained = {"attention": attention_arrays, "value_head": head_arrays}
+    contents = Contents(settings, trained={name: found for name, found in trained.items() if found})
     contents.arrays.update(_part_arrays(classifier))
     contents.arrays.update({f"encoder_{name}": array for name, array in encoder_arrays.items()})
     return contents

@@ -1,4 +1,4 @@
-"""Attentions, value heads and settings become plain values and tensors, and back."""
+"""Attentions, value heads and settings become plain values and arrays, and back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnknn._stored import Fields, Tensors, check_tensors, load_tensors, state_tensors
+from attnknn._stored import Arrays, Fields, check_arrays, load_arrays, state_arrays
 from attnknn.attention import Attention, DirectAttention
 from attnknn.attention.base import Head
 from attnknn.encoders import Encoder
@@ -121,28 +121,28 @@ def _record(name: str, stored: dict[str, Any]) -> Any:
         raise ModelFolderError(f"The stored {name} cannot be read: {error!r}.") from error
 
 
-def attention_to_plain(attention: Head) -> tuple[dict[str, Any], Tensors]:
-    """Name, settings, scalars and fitted values of an attention, and its tensors."""
-    fitted, tensors = attention.state()
+def attention_to_plain(attention: Head) -> tuple[dict[str, Any], Arrays]:
+    """Name, settings, scalars and fitted values of an attention, and its arrays."""
+    fitted, arrays = attention.state()
     stored = {
         "part": part_to_plain("attention", attention),
         "temperature": float(attention.temperature_),
         "prior_score": float(attention.prior_score_),
-        "has_tensors": bool(tensors),
+        "has_tensors": bool(arrays),
         "fitted": fitted,
     }
-    return stored, tensors
+    return stored, arrays
 
 
 def attention_from_plain(
-    stored: Fields, tensors: Tensors, dim: int, n_classes: int
+    stored: Fields, arrays: Arrays, dim: int, n_classes: int
 ) -> Attention | DirectAttention:
     """The fitted attention that `attention_to_plain` described."""
     attention: Attention | DirectAttention = part_from_plain("attention", stored.anything("part"))
     attention.temperature_ = stored.number("temperature", least=1e-300)
     attention.prior_score_ = stored.number("prior_score")
     try:
-        attention.restore(stored.of("fitted").to_dict(), tensors, dim, n_classes)
+        attention.restore(stored.of("fitted").to_dict(), arrays, dim, n_classes)
     except ModelFolderError:
         raise
     except (KeyError, TypeError, ValueError) as error:
@@ -151,20 +151,19 @@ def attention_from_plain(
 
 
 def without_prototypes(content: bytes, copies: Collection[bytes]) -> bytes:
-    """The bytes of an attention's tensors with zeros for prototypes that are among `copies`."""
-    from safetensors.torch import load, save
+    """The bytes of an attention's arrays with zeros for prototypes that are among `copies`."""
+    from safetensors.numpy import load, save
 
-    from attnknn.attention.scores import cleared_of_copies
-
-    tensors = load(content)
-    for name in tensors:
+    arrays = load(content)
+    for name, array in arrays.items():
         if name.rpartition(".")[2] == "prototypes":  # of a head in a mixture, after its number
-            tensors[name] = cleared_of_copies(tensors[name], copies)
-    return save(tensors)
+            is_copy = np.array([row.tobytes() in copies for row in array])
+            arrays[name] = np.where(is_copy[:, None], np.zeros_like(array), array)
+    return save(arrays)
 
 
-def value_head_to_plain(head: ValueHead | None) -> tuple[dict[str, Any] | None, Tensors]:
-    """Shape, temperature and classes of a value head, and its tensors."""
+def value_head_to_plain(head: ValueHead | None) -> tuple[dict[str, Any] | None, Arrays]:
+    """Shape, temperature and classes of a value head, and its arrays."""
     if head is None:
         return None, {}
     stored = {
@@ -172,10 +171,10 @@ def value_head_to_plain(head: ValueHead | None) -> tuple[dict[str, Any] | None, 
         "temperature": float(head.temperature),
         "places": head.places.tolist(),
     }
-    return stored, state_tensors(head.net)
+    return stored, state_arrays(head.net)
 
 
-def value_head_from_plain(stored: Fields, tensors: Tensors, dim: int, n_classes: int) -> ValueHead:
+def value_head_from_plain(stored: Fields, arrays: Arrays, dim: int, n_classes: int) -> ValueHead:
     """The value head that `value_head_to_plain` described."""
     import torch
 
@@ -191,14 +190,14 @@ def value_head_from_plain(stored: Fields, tensors: Tensors, dim: int, n_classes:
     )
     if (shape.dim, shape.n_classes) != (dim, int((places >= 0).sum())):
         raise ModelFolderError("The stored value head must fit the embeddings and the classes.")
-    check_tensors(tensors, _tensor_shapes(shape), VALUE_HEAD)
-    if not bool((tensors["spread"] > 0).all()):
-        raise ModelFolderError("The stored tensor `spread` must hold positive numbers.")
-    net = load_tensors(ValueNet(shape, torch.Generator()), tensors, VALUE_HEAD)
+    check_arrays(arrays, _array_shapes(shape), VALUE_HEAD)
+    if not (arrays["spread"] > 0).all():
+        raise ModelFolderError("The stored array `spread` must hold positive numbers.")
+    net = load_arrays(ValueNet(shape, torch.Generator()), arrays, VALUE_HEAD)
     return ValueHead(net, stored.number("temperature", least=1e-6, most=1e6), places)
 
 
-def _tensor_shapes(shape: ValueShape) -> dict[str, tuple[int, ...]]:
+def _array_shapes(shape: ValueShape) -> dict[str, tuple[int, ...]]:
     return {
         "center": (shape.dim,),
         "spread": (shape.dim,),

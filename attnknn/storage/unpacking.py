@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from attnknn._stored import Fields
+from attnknn._stored import Arrays, Fields
 from attnknn.calibration import Calibration
 from attnknn.encoders import Encoder, encoder_from_settings
 from attnknn.errors import AttnKNNError, InvalidInputError, ModelFolderError
@@ -62,9 +62,9 @@ class PackedModel(ModelFolder):
         lines = self._contents.lines[name]
         return list(lines) if name == "payloads" else [json.loads(line) for line in lines]
 
-    def tensors(self, name: str) -> dict[str, Any]:
-        """The tensors themselves."""
-        return self._contents.tensors[name]
+    def trained(self, name: str) -> Arrays:
+        """The fitted arrays of a part themselves."""
+        return self._contents.trained[name]
 
 
 def check_loadable(contents: Contents, cls: type[AttnKNNClassifier], path: Path) -> None:
@@ -100,12 +100,12 @@ def _model(folder: ModelFolder, stored: Fields) -> FittedModel:
     shape = memory.entries.embeddings.shape[1], len(classes)
     _check_width(encoder, shape[0])
     parts = stored.of("attention")
-    tensors = folder.tensors("attention") if parts.flag("has_tensors") else {}
-    attention = attention_from_plain(parts, tensors, *shape)
+    arrays = folder.trained("attention") if parts.flag("has_tensors") else {}
+    attention = attention_from_plain(parts, arrays, *shape)
     head = None
     if stored.anything("value_head") is not None:
-        head_tensors = folder.tensors("value_head")
-        head = value_head_from_plain(stored.of("value_head"), head_tensors, *shape)
+        of_head = folder.trained("value_head")
+        head = value_head_from_plain(stored.of("value_head"), of_head, *shape)
     has_trust = attention.needs_trust and folder.has_trust
     return FittedModel(
         encoder,

@@ -141,10 +141,10 @@ def _check_copies(
         _must(_same(twin.weigh(batch), weights), f"{name} must have the same weights")
     fitted.copy().admit_class(batch.queries[:2])
     _must(_same(fitted.weigh(batch), weights), "a change of a copy must not change the original")
-    values, tensors = fitted.state()
+    values, arrays = fitted.state()
     restored = clone(given)
     restored.temperature_, restored.prior_score_ = fitted.temperature_, fitted.prior_score_
-    restored.restore(json.loads(json.dumps(values)), tensors, WIDTH, N_CLASSES)
+    restored.restore(json.loads(json.dumps(values)), arrays, WIDTH, N_CLASSES)
     _must(_same(restored.weigh(batch), weights), "`restore` must set what `state` returned")
 
 
@@ -190,10 +190,10 @@ def _check_direct_copies(
 ) -> None:
     model, fitted = classifier.model_, classifier.attention_
     _must(_settings(given) == _settings(clone(given)), "`clone` must keep the settings")
-    values, tensors = fitted.state()
+    values, arrays = fitted.state()
     restored = clone(given)
     restored.temperature_, restored.prior_score_ = fitted.temperature_, fitted.prior_score_
-    restored.restore(json.loads(json.dumps(values)), tensors, WIDTH, N_CLASSES)
+    restored.restore(json.loads(json.dumps(values)), arrays, WIDTH, N_CLASSES)
     twins = {
         "copy": fitted.copy(),
         "a pickle": pickle.loads(pickle.dumps(fitted)),

@@ -6,7 +6,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-import torch
 from scipy.special import logsumexp
 from sklearn.datasets import load_wine
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -202,29 +201,29 @@ def test_settings_out_of_range_are_named(name, value):
 
 
 DAMAGES = {
-    "values": lambda t: t["values"][:-1].clone(),
-    "values_dtype": lambda t: t["values"].double(),
-    "nan": lambda t: torch.full_like(t["values"], torch.nan),
-    "offset": lambda t: t["offset"][:-1].clone(),
-    "offset_shape": lambda t: t["offset"].ravel(),
-    "infinite": lambda t: torch.full_like(t["offset"], torch.inf),
-    "no_scores": lambda t: t["offset"][:, :0].clone(),
-    "feature": lambda t: torch.full_like(t["feature"], TRAIN.shape[1]),
-    "child": lambda t: torch.zeros_like(t["child"]),
-    "child_dtype": lambda t: t["child"].long(),
-    "roots": lambda t: t["roots"][:-1].clone(),
-    "threshold": lambda t: t["threshold"][:, None],
+    "values": lambda a: a["values"][:-1],
+    "values_dtype": lambda a: a["values"].astype(np.float64),
+    "nan": lambda a: np.full_like(a["values"], np.nan),
+    "offset": lambda a: a["offset"][:-1],
+    "offset_shape": lambda a: a["offset"].ravel(),
+    "infinite": lambda a: np.full_like(a["offset"], np.inf),
+    "no_scores": lambda a: a["offset"][:, :0],
+    "feature": lambda a: np.full_like(a["feature"], TRAIN.shape[1]),
+    "child": lambda a: np.zeros_like(a["child"]),
+    "child_dtype": lambda a: a["child"].astype(np.int64),
+    "roots": lambda a: a["roots"][:-1],
+    "threshold": lambda a: a["threshold"][:, None],
 }
-TENSORS = {"nan": "values", "infinite": "offset", "no_scores": "offset"}
+ARRAYS = {"nan": "values", "infinite": "offset", "no_scores": "offset"}
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_arrays_are_refused(damage):
-    values, tensors = fitted().attention_.state()
-    name = TENSORS.get(damage, damage.partition("_")[0])
-    tensors[name] = DAMAGES[damage](tensors)
+    values, arrays = fitted().attention_.state()
+    name = ARRAYS.get(damage, damage.partition("_")[0])
+    arrays[name] = DAMAGES[damage](arrays)
     with pytest.raises(ModelFolderError, match="trees"):
-        BoostingAttention(n_folds=3).restore(values, tensors, TRAIN.shape[1], 3)
+        BoostingAttention(n_folds=3).restore(values, arrays, TRAIN.shape[1], 3)
 
 
 @pytest.mark.parametrize(
@@ -232,17 +231,17 @@ def test_damaged_arrays_are_refused(damage):
     [{"n_iterations": 5}, {"n_neighbors": 0}, {"temperature": 0}, {"inner_prior_score": "1"}],
 )
 def test_damaged_values_are_refused(change):
-    values, tensors = fitted().attention_.state()
+    values, arrays = fitted().attention_.state()
     with pytest.raises(ModelFolderError):
-        BoostingAttention(n_folds=3).restore({**values, **change}, tensors, TRAIN.shape[1], 3)
+        BoostingAttention(n_folds=3).restore({**values, **change}, arrays, TRAIN.shape[1], 3)
 
 
 def test_scores_for_more_classes_than_there_are_are_refused():
-    values, tensors = fitted().attention_.state()
+    values, arrays = fitted().attention_.state()
     with pytest.raises(ModelFolderError, match="boosted trees"):
-        BoostingAttention(n_folds=3).restore(values, tensors, TRAIN.shape[1], 2)
+        BoostingAttention(n_folds=3).restore(values, arrays, TRAIN.shape[1], 2)
     with pytest.raises(ModelFolderError, match="boosted trees"):
-        BoostingAttention(n_folds=4).restore(values, tensors, TRAIN.shape[1], 3)
+        BoostingAttention(n_folds=4).restore(values, arrays, TRAIN.shape[1], 3)
 
 
 # ---- the arrays of trees
@@ -281,15 +280,15 @@ def test_blocks_of_leaves_are_the_leaves(monkeypatch):
     np.testing.assert_array_equal(trees.leaves(rows), whole)
 
 
-def test_trees_from_tensors_are_the_same_trees():
+def test_trees_from_stored_arrays_are_the_same_trees():
     trees = fitted().attention_.map_.trees
-    tensors = {name: torch.from_numpy(array) for name, array in trees.arrays().items()}
-    again = Trees.from_tensors(tensors, TRAIN.shape[1])
+    arrays = trees.arrays()
+    again = Trees.from_arrays(arrays, TRAIN.shape[1])
     for name, array in trees.arrays().items():
         np.testing.assert_array_equal(getattr(again, name), array)
-    del tensors["roots"]
+    del arrays["roots"]
     with pytest.raises(ModelFolderError, match="four arrays"):
-        Trees.from_tensors(tensors, TRAIN.shape[1])
+        Trees.from_arrays(arrays, TRAIN.shape[1])
 
 
 def test_no_rows_have_no_scores():

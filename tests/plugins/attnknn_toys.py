@@ -131,7 +131,7 @@ class ToyAttention(Attention):
     def state(self):
         return {"unit": self.unit_}, {}
 
-    def restore(self, values, tensors, dim, n_classes):
+    def restore(self, values, arrays, dim, n_classes):
         self.unit_ = float(values["unit"])
 
     def scores(self, batch):

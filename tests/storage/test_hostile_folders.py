@@ -384,7 +384,7 @@ def test_numbers_that_a_value_head_cannot_have_are_refused(
     tensors[name].fill_(value)
     save_file(tensors, path)
     resign(saved_learned, path.name)
-    refuses(saved_learned, f"tensor `{name}` must hold")
+    refuses(saved_learned, f"array `{name}` must hold")
 
 
 def test_tensors_that_are_not_finite_or_not_safetensors_are_refused(saved_learned: Path) -> None:
