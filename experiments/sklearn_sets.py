@@ -2,7 +2,7 @@
 
     python -m experiments.sklearn_sets          measure what has no result yet
     python -m experiments.sklearn_sets bars     print every bar with the figure measured
-    python -m experiments.sklearn_sets page     print the table
+    python -m experiments.sklearn_sets page     write the table of docs/attention.md
 
 Log-loss of five-fold cross-validation, twice with different folds. Peers that depend on the scale
 of the columns run on raw and on scaled ones.
@@ -32,7 +32,7 @@ from sklearn.svm import SVC
 from attnknn import AttnKNNClassifier
 from attnknn.research.evaluation.report import write_json
 from experiments.bars import Bar
-from experiments.pages import markdown
+from experiments.pages import ROOT, markdown, replace_between
 
 RESULTS = Path(__file__).parent / "results" / "sklearn-sets.json"
 SETS = {
@@ -118,7 +118,7 @@ def page(path: Path = RESULTS) -> str:
 
 
 def main() -> None:
-    """Measure, print the bars, or write the page."""
+    """Measure, print the bars, or write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("command", nargs="?", default="run", choices=["run", "bars", "page"])
     command = parser.parse_args().command
@@ -127,7 +127,7 @@ def main() -> None:
     for bar in bars() if command != "page" else ():
         print(bar)
     if command == "page":
-        print(page())
+        replace_between(ROOT / "docs" / "attention.md", "sklearn-sets", page())
 
 
 if __name__ == "__main__":

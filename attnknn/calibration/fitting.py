@@ -28,7 +28,7 @@ MAX_NOISE_ERROR = 0.05  # with a larger standard error label noise is not estima
 NOISE_STEP = 0.03  # by which label noise is moved to see how fast the likelihood falls
 N_STANDARD_ERRORS = 2.0  # by which a richer model must be better
 MIN_GAIN = 2.0  # of total log-likelihood; a likelihood-ratio test at 5 % requires 1.92
-MIN_GAIN_BY_NOISE = 6.6  # at 0.03 %: noise that is not there makes predictions overconfident
+MIN_GAIN_BY_NOISE = 4.8  # at 0.1 %: noise that is not there makes predictions overconfident
 MAX_ROWS = 10_000  # a few scalars need no more
 ROWS_TO_START = 1_000  # rows on which starting points are compared
 MAX_CELLS = 2_000_000  # rows × classes held at once
@@ -73,8 +73,8 @@ def fit(
     Temperature and prior score are always fitted. The exponent is kept only if it is significantly
     better: the mean reduction of the log-loss per row must exceed two standard errors, and the
     total log-likelihood must rise by more than 2 (a likelihood-ratio test at 5 % requires 1.92).
-    The label noise of "auto" is kept if the total log-likelihood rises by more than 6.6 (a test at
-    0.03 %) and the noise is at least 3 %. Its standard error is that of the profile likelihood.
+    The label noise of "auto" is kept if the total log-likelihood rises by more than 4.8 (a test at
+    0.1 %) and the noise is at least 3 %. Its standard error is that of the profile likelihood.
     Above 0.05, noise is not estimable: ambiguous rows explain the labels equally well.
 
     Parameters

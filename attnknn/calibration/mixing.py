@@ -12,7 +12,7 @@ from attnknn.calibration.probability_map import TINY
 from attnknn.records import Floats, Integers
 from attnknn.training.threads import one_blas_thread_if
 
-PULL = 0.2  # to equal weights: they have the prior distribution Dirichlet(1 + PULL)
+PULL = 1.0  # to equal weights: they have the prior distribution Dirichlet(1 + PULL)
 MIN_MIXING = 0.01  # a vote with a smaller weight is left out
 
 

@@ -2,7 +2,7 @@
 
 All candidates are compared by one currency, the leave-one-out log-loss. Those that leave every
 entry held out come first: distance, a linear projection, and forests. Costly ones follow where the
-first ones show that they can pay. A mixture is kept only if it is better than the best of them.
+first ones show that they can pay. They are mixed, unless the best of them is better alone.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from sklearn.base import clone
@@ -27,6 +28,7 @@ from attnknn.attention import (
 )
 from attnknn.attention.learned import reason_not_to_learn
 from attnknn.calibration import Calibration, CalibrationFit
+from attnknn.calibration.fitting import N_STANDARD_ERRORS
 from attnknn.calibration.mixing import fit_mixing
 from attnknn.fitting.fitting import (
     MAX_NEIGHBORS_TO_LEARN,
@@ -47,6 +49,8 @@ MAX_COLUMNS_FOR_TREES = 200  # vectors with more are no columns of a table
 MAX_ENCODED_COLUMNS_FOR_TREES = 2_000  # of a table, whose categories have a column each
 MIN_ROWS_TO_HOLD_OUT = 3_000  # below, the rows held out are too few for the weights of a mixture
 MIN_WEIGHT_TO_LEARN = 0.1  # of distance attention, for learned attention to be worth a try
+MAX_RATIO_FOR_NOISE = 1.3  # of the log-loss of a candidate to the best, to estimate label noise
+MAX_FALL_BY_NOISE = 2.0  # of the log-likelihood of the mixture, for an estimate to be likely
 MAX_RATIO_TO_BOOST = 1.2  # of the log-loss of forests to the best, for boosting to be worth a try
 
 
@@ -110,6 +114,8 @@ class _Choice:
     fitting: Fitting
     problem: DirectFitting = field(init=False)
     left_out: LeaveOneOutBatch = field(init=False)
+    # the label noise given which candidates are compared
+    noise: Calibration = field(default_factory=Calibration)
     tried: list[_Tried] = field(default_factory=list)
     skipped: list[Candidate] = field(default_factory=list)
     started: float = field(default_factory=time.perf_counter)
@@ -249,26 +255,56 @@ class _Choice:
         return model.left_out_vote_shares(left_out.rows)
 
     def _calibrated(self, shares: Floats, left_out: LeaveOneOutBatch) -> CalibrationFit:
-        """Without label noise, which is a property of the labels and not of an attention."""
-        return self.fitting.fit_shares(MixtureAttention(), shares, left_out, models_noise=False)
+        """Given the label noise, which is a property of the labels and not of an attention."""
+        return self.fitting.fit_shares(MixtureAttention(), shares, left_out, self.noise)
+
+    def estimate_noise(self) -> Calibration | None:
+        """The most certain estimate of label noise by a candidate; None if none of them finds any.
+
+        Smooth votes such as those of a mixture can take wrong labels for ambiguous rows, and those
+        of distant neighbors ambiguous rows for wrong labels. So an estimate counts only if the
+        labels are about as likely given it by the mixture as they are without noise.
+        """
+        if self.fitting.settings.label_noise != "auto":
+            return None
+        best = min(tried.log_loss for tried in self.tried)
+        good = [t.shares for t in self.tried if t.log_loss <= MAX_RATIO_FOR_NOISE * best]
+        mixed = np.tensordot(self._mixing(), [tried.shares for tried in self.tried], axes=1)
+        fit_shares = partial(self.fitting.fit_shares, MixtureAttention())
+        fits = [fit_shares(shares, self.left_out).calibration for shares in (*good, mixed)]
+        found = [fitted for fitted in fits if fitted.has_noise]
+        if not found:
+            return None
+        noise = min(found, key=lambda fitted: fitted.noise_error)
+        without, given = (fit_shares(mixed, self.left_out, n) for n in (Calibration(), noise))
+        is_likely = (given.losses - without.losses).sum() <= MAX_FALL_BY_NOISE
+        return noise if is_likely else None
 
     def _mixed(self, shares: list[Floats], left_out: LeaveOneOutBatch) -> CalibrationFit:
         mixing = fit_mixing(shares, left_out.own, left_out.prior)
         return self._calibrated(np.tensordot(mixing, shares, axes=1), left_out)
 
     def result(self) -> Fit:
-        """The best candidate, or the mixture of all if it is better."""
+        """The mixture of all candidates, or the best of them if it is significantly better.
+
+        The best of several estimates is optimistic, so a single candidate must be better by more
+        than chance.
+        """
+        noise = self.estimate_noise()
+        self.noise = noise or self.noise
         best = min(self.tried, key=lambda tried: tried.log_loss)
         mixing = self._mixing()
         mixture = self._mixed([tried.shares for tried in self.tried], self.left_out)
         alone = self._calibrated(best.shares, self.left_out)
         gain = Gain.of(alone.losses - mixture.losses, self.left_out.groups)
         words = f"leave-one-out log-loss is {mixture.loss:.4f} mixed and {alone.loss:.4f}"
-        if gain.mean > 0 and np.count_nonzero(mixing) > 1:
-            fit = self._fit_mixture(mixing, f"{words} by the best of them ({best.name})")
+        is_worse = gain.mean < -N_STANDARD_ERRORS * gain.error
+        if not is_worse and np.count_nonzero(mixing) > 1:
+            words = f"{words} by the best of them ({best.name})"
+            fit = self._fit_mixture(mixing, words, noise)
         else:
             mixing = np.array([float(tried is best) for tried in self.tried])
-            fit = self._fit_alone(best, f"{words} by {best.name} alone, {gain}")
+            fit = self._fit_alone(best, f"{words} by {best.name} alone, {gain}", noise)
         chosen = [
             Candidate(tried.name, tried.log_loss, float(weight), tried.seconds)
             for tried, weight in zip(self.tried, mixing, strict=True)
@@ -276,15 +312,15 @@ class _Choice:
         candidates = (*chosen, *self.skipped)
         return replace(fit, report=replace(fit.report, candidates=candidates))
 
-    def _fit_mixture(self, mixing: Floats, reason: str) -> Fit:
+    def _fit_mixture(self, mixing: Floats, reason: str, noise: Calibration | None) -> Fit:
         kept = [tried for tried, weight in zip(self.tried, mixing, strict=True) if weight]
         heads, n_neighbors = [t.head for t in kept], [t.n_neighbors for t in kept]
         attention = MixtureAttention(tuple(clone(head) for head in heads))
         attention.set_heads(heads, n_neighbors, mixing[mixing > 0])
-        return self.fitting.calibrated(attention, self.problem, reason)
+        return self.fitting.calibrated(attention, self.problem, reason, noise)
 
-    def _fit_alone(self, best: _Tried, reason: str) -> Fit:
+    def _fit_alone(self, best: _Tried, reason: str, noise: Calibration | None) -> Fit:
         if best.name not in self.problem.fits:
-            return self.fitting.calibrated(best.head, self.problem, reason)
+            return self.fitting.calibrated(best.head, self.problem, reason, noise)
         fit = self.problem.fits[best.name]
         return replace(fit, report=replace(fit.report, reason=reason))

@@ -264,12 +264,22 @@ class Fitting:
         """What attentions that find their voters themselves are fitted to."""
         return DirectFitting(self, int(self.generator.integers(2**31)))
 
-    def calibrated(self, attention: DirectAttention, problem: DirectFitting, reason: str) -> Fit:
-        """Fit the prior and the probability map of an attention that is fitted to the entries."""
+    def calibrated(
+        self,
+        attention: DirectAttention,
+        problem: DirectFitting,
+        reason: str,
+        noise: Calibration | None = None,
+    ) -> Fit:
+        """Fit the prior and the probability map of an attention that is fitted to the entries.
+
+        `noise` is the label noise where it is known already; None estimates it.
+        """
         attention.prior_score_ = -np.inf
         model, left_out = self.model_of(attention, UNFITTED, self.k), problem.left_out()
         if self.settings.calibration is not None and len(self.memory) > 1:
-            fitted = self.fit_shares(attention, model.left_out_shares(left_out), left_out)
+            shares = model.left_out_shares(left_out)
+            fitted = self.fit_shares(attention, shares, left_out, noise)
             attention.prior_score_ = fitted.prior_score
             model = replace(model, calibration=fitted.calibration)  # without caches
         return self._fit_of(model, left_out, reason, problem.held_out)
@@ -279,12 +289,12 @@ class Fitting:
         attention: DirectAttention,
         shares: Floats,
         left_out: LeaveOneOutBatch,
-        *,
-        models_noise: bool = True,
+        noise: Calibration | None = None,
     ) -> CalibrationFit:
         """Fit the prior's weight, probability map and label noise for given vote shares (B, C).
 
-        A class votes like one neighbor of its label whose weight is the class's share.
+        A class votes like one neighbor of its label whose weight is the class's share. `noise` is
+        the label noise where it is known already; None estimates it.
         """
         with np.errstate(divide="ignore"):
             scores = Scores(np.log(shares)[:, None, :], np.zeros((len(shares), 1)))
@@ -301,8 +311,9 @@ class Fitting:
             "is_map_needed": True,
             "fixed": _fixed(attention) | {"temperature": 1.0},
         }
-        noise = self.settings.label_noise if models_noise else None
-        fitted = fit(batch, label_noise=noise, **settings)
+        if noise is not None:
+            return fit_given_noise(noise, batch, **settings)
+        fitted = fit(batch, label_noise=self.settings.label_noise, **settings)
         seen = self._noise_by_few(fitted.calibration, left_out)
         if seen is fitted.calibration:
             return fitted
