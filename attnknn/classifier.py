@@ -87,8 +87,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         them by leave-one-out, and uses the best one or a mixture; `fit_report_` lists them. Also
         'uniform', 'distance', 'power', 'learned', 'k-ensemble', 'adaptive', 'forest' (votes of
         trees), 'projection' (in the space of a linear classifier's scores), 'boosting' (of
-        boosted trees' scores), 'block' (one block of a joined embedding), 'mixture' (of several),
-        or an attention object.
+        boosted trees' scores), 'mlp' (of neural networks' scores), 'block' (one block of a joined
+        embedding), 'mixture' (of several), or an attention object.
     calibration : {'auto', 'scores'} or None, default='auto'
         'auto' fits three things by leave-one-out: the temperature of the weights, the score of the
         prior, and the exponent γ of the probability map (p ∝ vote share^γ). 'scores' fits the first

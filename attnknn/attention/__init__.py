@@ -6,9 +6,9 @@ and score terms so that the vote predicts the labels. `UniformAttention` is the 
 `KEnsembleAttention` and `AdaptiveAttention` combine several numbers of neighbors.
 `ForestAttention` lets the entries vote that share a leaf with the query in the trees of a forest,
 `ProjectionAttention` those that are nearest in the space of a linear classifier's scores,
-`BoostingAttention` those that are nearest in the space of boosted trees' scores, and
-`MixtureAttention` several attentions together. `BlockAttention` lets another attention see one
-block of a joined embedding.
+`BoostingAttention` those that are nearest in the space of boosted trees' scores, `MLPAttention`
+in that of neural networks' scores, and `MixtureAttention` several attentions together.
+`BlockAttention` lets another attention see one block of a joined embedding.
 A class of your own derives from `Attention`, or from `DirectAttention` if it finds its voters
 itself, and is registered by `attnknn.registry.register`.
 """
@@ -28,6 +28,7 @@ from attnknn.attention.forest import ForestAttention
 from attnknn.attention.k_ensemble import AdaptiveAttention, KEnsembleAttention
 from attnknn.attention.learned import LearnedAttention
 from attnknn.attention.mixture import MixtureAttention
+from attnknn.attention.mlp import MLPAttention
 from attnknn.attention.projection import ProjectionAttention
 from attnknn.errors import InvalidSettingError
 from attnknn.records import Weights
@@ -43,6 +44,7 @@ __all__ = [
     "ForestAttention",
     "KEnsembleAttention",
     "LearnedAttention",
+    "MLPAttention",
     "MixtureAttention",
     "NeighborBatch",
     "PowerDistanceAttention",

@@ -39,8 +39,9 @@ HELP: dict[Kind, str] = {
     "several numbers of neighbors), adaptive (number of neighbors chosen for each row), learned "
     "(trained query-key attention), forest (rows in the same leaves of a random forest), "
     "projection (distance of the class scores of a logistic regression), boosting (distance of "
-    "the class scores of boosted trees), mixture (distance and forest together). auto compares "
-    "several by leave-one-out, and uses the best one or a mixture.",
+    "the class scores of boosted trees), mlp (of neural networks), mixture (distance "
+    "and forest together). auto compares several by leave-one-out, and uses the best one or a "
+    "mixture.",
     "memory": "Library used for neighbor search.",
 }
 

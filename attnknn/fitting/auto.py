@@ -11,6 +11,7 @@ import math
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -24,6 +25,7 @@ from attnknn.attention import (
     ForestAttention,
     LearnedAttention,
     MixtureAttention,
+    MLPAttention,
     ProjectionAttention,
 )
 from attnknn.attention.learned import reason_not_to_learn
@@ -44,11 +46,15 @@ from attnknn.records import Floats
 
 Head = Attention | DirectAttention
 FORESTS = ("forest", "extra trees")
+SMOOTH = ("distance", "projection")
 MAX_SECONDS = 60.0  # that a candidate may take by its estimate if there is no budget
 MAX_COLUMNS_FOR_TREES = 200  # vectors with more are no columns of a table
 MAX_ENCODED_COLUMNS_FOR_TREES = 2_000  # of a table, whose categories have a column each
 MIN_ROWS_TO_HOLD_OUT = 3_000  # below, the rows held out are too few for the weights of a mixture
 MIN_WEIGHT_TO_LEARN = 0.1  # of distance attention, for learned attention to be worth a try
+MIN_ROWS_FOR_NETWORK = 1_000
+ROWS_TO_TRAIN_ON = 600_000  # by a network, of all epochs
+MAX_RATIO_FOR_NETWORK = 1.5  # of the log-loss of smooth attentions to the best
 MAX_RATIO_FOR_NOISE = 1.3  # of the log-loss of a candidate to the best, to estimate label noise
 MAX_FALL_BY_NOISE = 2.0  # of the log-likelihood of the mixture, for an estimate to be likely
 MAX_RATIO_TO_BOOST = 1.2  # of the log-loss of forests to the best, for boosting to be worth a try
@@ -70,9 +76,11 @@ def fit_best(fitting: Fitting) -> Fit:
     choice = _Choice(fitting)
     for candidate in choice.first_candidates():
         choice.try_head(*candidate)
-    choice.try_learned()
     if choice.has_trees and choice.are_trees_good():
         choice.try_head("boosting", *_boosting(*choice.size))
+    if choice.may_network_pay():
+        choice.try_head("mlp", *_mlp(*choice.size))
+    choice.try_learned()
     return choice.result()
 
 
@@ -93,6 +101,13 @@ def _boosting(n_rows: int, n_columns: int, n_classes: int) -> tuple[BoostingAtte
     per_tree = 1e-3 + 4e-7 * n_rows + 6e-9 * n_rows * n_columns
     attention = BoostingAttention(learning_rate=0.06, max_features=0.5)
     return attention, 500 * n_scores * per_tree
+
+
+def _mlp(n_rows: int, n_columns: int, n_classes: int) -> tuple[MLPAttention, float]:
+    """Networks, trained for fewer epochs on many rows, and the seconds that they take."""
+    n_epochs = int(np.clip(ROWS_TO_TRAIN_ON // n_rows, 15, 40))
+    per_row = 6e-6 + 1.6e-7 * n_columns + 4e-8 * n_classes
+    return MLPAttention(max_epochs=n_epochs), 1.0 + n_epochs * n_rows * per_row
 
 
 @dataclass
@@ -208,6 +223,18 @@ class _Choice:
         self.skip("boosting", "forests are worse than other attentions")
         return False
 
+    def may_network_pay(self) -> bool:
+        """Whether there are enough rows, and smooth boundaries are about as good as trees."""
+        if self.size[0] < MIN_ROWS_FOR_NETWORK:
+            self.skip("mlp", f"fewer than {MIN_ROWS_FOR_NETWORK:,} rows")
+            return False
+        smooth = [tried.log_loss for tried in self.tried if tried.name in SMOOTH]
+        best = min(tried.log_loss for tried in self.tried)
+        if smooth and min(smooth) <= MAX_RATIO_FOR_NETWORK * best:
+            return True
+        self.skip("mlp", "distance attention and projection are worse than trees")
+        return False
+
     def _mixing(self) -> Floats:
         shares = [tried.shares for tried in self.tried]
         return fit_mixing(shares, self.left_out.own, self.left_out.prior)
@@ -309,18 +336,23 @@ class _Choice:
             Candidate(tried.name, tried.log_loss, float(weight), tried.seconds)
             for tried, weight in zip(self.tried, mixing, strict=True)
         ]
-        candidates = (*chosen, *self.skipped)
-        return replace(fit, report=replace(fit.report, candidates=candidates))
+        return replace(fit, candidates=(*chosen, *self.skipped))
 
     def _fit_mixture(self, mixing: Floats, reason: str, noise: Calibration | None) -> Fit:
         kept = [tried for tried, weight in zip(self.tried, mixing, strict=True) if weight]
         heads, n_neighbors = [t.head for t in kept], [t.n_neighbors for t in kept]
         attention = MixtureAttention(tuple(clone(head) for head in heads))
         attention.set_heads(heads, n_neighbors, mixing[mixing > 0])
-        return self.fitting.calibrated(attention, self.problem, reason, noise)
+        shares = np.tensordot(mixing, [tried.shares for tried in self.tried], axes=1)
+        return self._calibrated_on(shares, attention, reason, noise)
 
     def _fit_alone(self, best: _Tried, reason: str, noise: Calibration | None) -> Fit:
         if best.name not in self.problem.fits:
-            return self.fitting.calibrated(best.head, self.problem, reason, noise)
-        fit = self.problem.fits[best.name]
-        return replace(fit, report=replace(fit.report, reason=reason))
+            return self._calibrated_on(best.shares, best.head, reason, noise)
+        return replace(self.problem.fits[best.name], reason=reason)
+
+    def _calibrated_on(
+        self, shares: Floats, attention: Any, reason: str, noise: Calibration | None
+    ) -> Fit:
+        known = shares, self.left_out, attention, self.problem, reason
+        return self.fitting.calibrated_on(*known, noise)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -37,7 +38,7 @@ from attnknn.calibration.mixing import fit_mixing
 from attnknn.encoders import Encoder
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.fitting.holdout import Gain, clusters_of, trained_rows
-from attnknn.fitting.report import FitReport, describe
+from attnknn.fitting.report import Candidate, FitReport, describe
 from attnknn.leave_one_out import LeaveOneOutBatch, Trust, leave_one_out_batch
 from attnknn.memory.base import Memory
 from attnknn.model import FittedModel
@@ -50,7 +51,7 @@ MIN_ROWS_TO_MIX = 40
 MIN_ROWS_TO_LEARN = 300  # below, held-out rows are too few to tell whether learning helped
 MAX_ROWS_FOR_TRUST = 200_000
 MAX_NEIGHBORS_TO_LEARN = 128
-MAX_PAIRS = 4_000_000  # of rows and neighbors that scalars are fitted on
+MAX_PAIRS = 1_000_000  # of rows and neighbors that scalars are fitted on
 STANDARD_ERRORS = 1.64  # standard errors by which learned attention must be better to be kept
 ROWS_TO_CHOOSE_K = 2_000
 MIN_NEIGHBORS = 4
@@ -115,12 +116,22 @@ def fit_model(
 
 @dataclass(frozen=True)
 class Fit:
-    """A fitted vote, the held-out entries (N,), the report, and trust if the attention uses it."""
+    """A fitted vote, the held-out entries (N,), and what its report is made of."""
 
     model: FittedModel
     held_out: Booleans
-    report: FitReport
-    trust: Trust | None = None
+    left_out: LeaveOneOutBatch  # entries that the vote is measured on
+    reason: str
+    trust: Trust | None = None  # if the attention uses it
+    shares: Floats | None = None  # (B, C) leave-one-out, if they are known
+    candidates: tuple[Candidate, ...] = ()
+    value_head: str = ""
+
+    @cached_property
+    def report(self) -> FitReport:
+        """What was chosen and its leave-one-out quality, measured when it is asked for."""
+        found = describe(self.model, self.left_out, self.reason, self.shares)
+        return replace(found, candidates=self.candidates, value_head=self.value_head)
 
 
 def _with_value_head(fitted: Fit, settings: FitSettings) -> Fit:
@@ -135,7 +146,7 @@ def _with_value_head(fitted: Fit, settings: FitSettings) -> Fit:
         verbose=settings.verbose,
     )
     model = replace(fitted.model, value_head=trained.head)
-    return Fit(model, trained.held_out, replace(fitted.report, value_head=trained.words))
+    return replace(fitted, model=model, held_out=trained.held_out, value_head=trained.words)
 
 
 class Fitting:
@@ -199,9 +210,9 @@ class Fitting:
         if not reason and self.k > MAX_NEIGHBORS_TO_LEARN:
             outcome = self.by_scalars(DistanceAttention(), "")
             if outcome.model.n_neighbors > MAX_NEIGHBORS_TO_LEARN:
-                k = outcome.report.n_neighbors
+                k = min(outcome.model.n_neighbors, len(self.memory))
                 reason = f"{k} neighbors vote, more than learned attention takes"
-                return replace(outcome, report=replace(outcome.report, reason=reason))
+                return replace(outcome, reason=reason)
             self.k = MAX_NEIGHBORS_TO_LEARN
         if reason:
             return self.by_scalars(DistanceAttention(), reason)
@@ -269,20 +280,33 @@ class Fitting:
         attention: DirectAttention,
         problem: DirectFitting,
         reason: str,
+    ) -> Fit:
+        """Fit the prior and the probability map of an attention that is fitted to the entries."""
+        attention.prior_score_ = -np.inf
+        left_out = problem.left_out()
+        shares = self.model_of(attention, UNFITTED, self.k).left_out_shares(left_out)
+        return self.calibrated_on(shares, left_out, attention, problem, reason)
+
+    def calibrated_on(
+        self,
+        shares: Floats,
+        left_out: LeaveOneOutBatch,
+        attention: DirectAttention,
+        problem: DirectFitting,
+        reason: str,
         noise: Calibration | None = None,
     ) -> Fit:
-        """Fit the prior and the probability map of an attention that is fitted to the entries.
+        """The same for known vote shares (B, C) of entries, without the prior.
 
         `noise` is the label noise where it is known already; None estimates it.
         """
-        attention.prior_score_ = -np.inf
-        model, left_out = self.model_of(attention, UNFITTED, self.k), problem.left_out()
+        attention.prior_score_, calibration = -np.inf, UNFITTED
         if self.settings.calibration is not None and len(self.memory) > 1:
-            shares = model.left_out_shares(left_out)
             fitted = self.fit_shares(attention, shares, left_out, noise)
-            attention.prior_score_ = fitted.prior_score
-            model = replace(model, calibration=fitted.calibration)  # without caches
-        return self._fit_of(model, left_out, reason, problem.held_out)
+            attention.prior_score_, calibration = fitted.prior_score, fitted.calibration
+        model = self.model_of(attention, calibration, self.k)
+        fit = self._fit_of(model, left_out, reason, problem.held_out)
+        return replace(fit, shares=attention.with_prior(shares, left_out.prior))
 
     def fit_shares(
         self,
@@ -388,7 +412,8 @@ class Fitting:
         """The K with the lowest leave-one-out log-loss on a part of the rows."""
         if self.settings.calibration is None or not attention.chooses_n_neighbors:
             return self.k
-        part = sample_rows(len(left_out), len(self.counts), self.generator, ROWS_TO_CHOOSE_K)
+        most = min(ROWS_TO_CHOOSE_K, max(1, MAX_PAIRS // self.k))
+        part = sample_rows(len(left_out), len(self.counts), self.generator, most)
         calibration_batch = left_out.part(part).calibration_batch(attention)
         by_prior = -np.log(
             calibration_batch.prior[np.arange(len(calibration_batch.own)), calibration_batch.own]
@@ -540,7 +565,7 @@ class Fitting:
             held_out = self.known_held_out
         if held_out is None:
             held_out = np.ones(len(self.memory), dtype=bool)
-        return Fit(model, held_out, describe(model, left_out, reason))
+        return Fit(model, held_out, left_out, reason)
 
 
 class DirectFitting:

@@ -12,13 +12,14 @@ from attnknn import _display
 from attnknn.calibration.probability_map import noise_words
 from attnknn.leave_one_out import LeaveOneOutBatch
 from attnknn.model import FittedModel
+from attnknn.records import Floats
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
 
-MAX_ROWS_OF_VOTERS = 1_000
+MAX_ROWS_OF_VOTERS = 300
 
 
 @dataclass(frozen=True)
@@ -201,11 +202,16 @@ class FitReport:
         return "\n".join(f"{name:<17} {text}" for name, text in self._lines().items())
 
 
-def describe(parts: FittedModel, left_out: LeaveOneOutBatch, reason: str) -> FitReport:
-    """The report for a fitted model, measured on leave-one-out entries."""
+def describe(
+    parts: FittedModel, left_out: LeaveOneOutBatch, reason: str, shares: Floats | None = None
+) -> FitReport:
+    """The report for a fitted model, measured on leave-one-out entries.
+
+    `shares` are their vote shares (B, C), if they are known.
+    """
     left_out = left_out.nearest(parts.n_neighbors)
     neighbors = left_out.batch.neighbors
-    shares = parts.left_out_shares(left_out)
+    shares = parts.left_out_shares(left_out) if shares is None else shares
     n_rows = min(parts.rows_at_once, MAX_ROWS_OF_VOTERS)  # more would not change the means below
     some = left_out.part(slice(n_rows))
     voters = parts.answer_left_out(some)

@@ -20,6 +20,7 @@ from attnknn.attention import (
     ForestAttention,
     LearnedAttention,
     MixtureAttention,
+    MLPAttention,
     ProjectionAttention,
 )
 from attnknn.attention.space import folds_of
@@ -30,11 +31,13 @@ from attnknn.training import TrainConfig
 X, Y = load_wine(return_X_y=True)
 TRAIN, LABELS, TEST = X[::2], Y[::2], X[1::2]
 BOOSTING = BoostingAttention(n_folds=3, max_iterations=3, min_samples_leaf=5)
+MLP = MLPAttention(n_folds=3, hidden_size=8, max_epochs=2)
 PROJECTION = ProjectionAttention(n_folds=3)
 LEARNED = LearnedAttention(training=TrainConfig(epochs=1))
 PARTS = {
     "boosting": BOOSTING,
     "projection": PROJECTION,
+    "mlp": MLP,
     "distance in a block": BlockAttention(),
     "projection in a block": BlockAttention(attention=PROJECTION),
     "boosting in a block": BlockAttention(attention=BOOSTING),

@@ -20,6 +20,7 @@ from attnknn.attention import (
     ForestAttention,
     LearnedAttention,
     MixtureAttention,
+    MLPAttention,
 )
 from attnknn.encoders import IdentityEncoder, ScaledEncoder, UnionEncoder
 from attnknn.errors import InvalidSettingError
@@ -29,7 +30,7 @@ from attnknn.research.evaluation.corruption import symmetric_noise
 from attnknn.training import TrainConfig
 
 ALONE = -1  # no group
-NAMES = ["distance", "projection", "forest", "extra trees", "boosting", "learned"]
+NAMES = ["distance", "projection", "forest", "extra trees", "boosting", "mlp", "learned"]
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +42,8 @@ def small_candidates(monkeypatch):
     )
     boosting = BoostingAttention(n_folds=3, max_iterations=5)
     monkeypatch.setattr(auto, "_boosting", lambda *_: (boosting, 0.5))
+    mlp = MLPAttention(n_folds=3, hidden_size=16, max_epochs=8, learning_rate=0.02)
+    monkeypatch.setattr(auto, "_mlp", lambda *_: (mlp, 0.5))
     monkeypatch.setattr(auto, "LearnedAttention", short_training)
 
 
@@ -173,6 +176,24 @@ def test_rows_of_a_group_are_left_out_together():
         for g in (None, groups)
     ]
     assert losses[0] < 0.1 < 0.4 < losses[1]  # copies tell the label, unless they are left out
+
+
+# ---- networks
+
+
+def test_a_network_is_tried_where_smooth_boundaries_are_about_as_good_as_trees(monkeypatch):
+    monkeypatch.setattr(auto, "MIN_ROWS_FOR_NETWORK", 100)
+    found = candidates(fitted(*blobs(200, spread=1.5)))["mlp"]
+    assert np.isfinite(found.log_loss)
+    rows = np.random.default_rng(0).normal(size=(200, 8))
+    labels = (rows[:, 0] > 0) ^ (rows[:, 1] > 0.5)  # steps that only trees see
+    note = candidates(fitted(rows, labels))["mlp"].note
+    assert note == "not tried: distance attention and projection are worse than trees"
+
+
+def test_a_network_is_not_tried_on_few_rows():
+    note = candidates(fitted(*blobs(100, spread=1.0)))["mlp"].note
+    assert note == "not tried: fewer than 1,000 rows"
 
 
 # ---- learned attention
