@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from itertools import chain
 from types import NoneType
 from typing import Any, ClassVar, Literal, Self, get_args
 
@@ -17,7 +19,7 @@ from attnknn.encoders.base import Arrays, Encoder, Settings
 from attnknn.encoders.identity import TEXT_ENCODERS
 from attnknn.encoders.string_kinds import string_kind
 from attnknn.errors import InvalidInputError
-from attnknn.records import Floats, Integers
+from attnknn.records import Floats
 from attnknn.registry import register
 
 Kind = Literal["number", "date", "category"]
@@ -25,6 +27,7 @@ Scaling = Literal["standard", "quantile", "normal"]
 N_KNOTS = 257
 OUTERMOST_RANK = 1e-4
 FEW = 8  # rows that are encoded cell by cell
+LARGE = 2.0**63  # numbers of this size are left to pandas
 FREE_TEXT = "free text"  # reason to drop a column
 N_FINE_KNOTS = 1025  # the normal distribution needs a finer resolution in its tails
 
@@ -46,23 +49,31 @@ class NumericColumn:
 
     def encode(self, values: pd.Series[Any]) -> Floats:
         """Numbers of shape (n, 1 or 2)."""
-        return self._encoded(as_numbers(values, self.name, self.kind))
-
-    def encode_cells(self, cells: list[Any]) -> Floats | None:
-        """`encode` for a few Python objects; None if they are not simply numbers."""
-        if self.kind != "number" or not set(map(type, cells)) <= {int, float}:
-            return None
-        numbers = np.array(cells)
-        if numbers.dtype.kind not in "iuf" or np.isinf(numbers).any():
-            return None
-        return self._encoded(numbers.astype(np.float64))
-
-    def _encoded(self, numbers: Floats) -> Floats:
+        numbers = as_numbers(values, self.name, self.kind)
         missing = np.isnan(numbers)
         parts = [] if self.is_constant else [self._scaled(np.where(missing, self.fill, numbers))]
         if self.has_indicator:
             parts.append(missing.astype(np.float64))
         return np.column_stack(parts)
+
+    def encode_cells(self, cells: list[Any]) -> list[list[float]] | None:
+        """`encode` for a few Python objects, as lists; None if they are not simply numbers."""
+        if self.kind != "number" or not {int, float}.issuperset(map(type, cells)):
+            return None
+        if any(abs(cell) >= LARGE for cell in cells):
+            return None
+        outputs: list[list[float]] = [[] for _ in cells]
+        if not self.is_constant:
+            numbers = [self.fill if cell != cell else float(cell) for cell in cells]
+            if self.knots is None:
+                scaled = [(number - self.center) / self.scale for number in numbers]
+            else:
+                scaled = self._scaled(np.array(numbers)).tolist()
+            outputs = [[number] for number in scaled]
+        if self.has_indicator:
+            for output, cell in zip(outputs, cells, strict=True):
+                output.append(float(cell != cell))
+        return outputs
 
     def output_names(self) -> list[str]:
         """A name per output."""
@@ -92,32 +103,35 @@ class CategoryColumn:
     def encode(self, values: pd.Series[Any]) -> Floats:
         """Zeros and ones of shape (n, n_outputs)."""
         codes, distinct = pd.factorize(values.astype(object), use_na_sentinel=True)
-        places = self._places([*distinct, None])
-        return self._encoded(places[codes])  # code -1, missing, takes the last one
+        places = np.array(self._places([*distinct, None]))[codes]  # code -1, missing, is the last
+        encoded = np.zeros((len(places), self._width + 1))
+        encoded[np.arange(len(places)), places] = 1.0
+        return encoded[:, : self._width]
 
-    def encode_cells(self, cells: list[Any]) -> Floats | None:
-        """`encode` for a few Python objects; None if there are others than texts and numbers."""
-        if not set(map(type, cells)) <= {str, bool, int, float, NoneType}:
+    def encode_cells(self, cells: list[Any]) -> list[list[float]] | None:
+        """`encode` for a few Python objects, as lists; None if one is no text, number or None."""
+        if not {str, bool, int, float, NoneType}.issuperset(map(type, cells)):
             return None
-        return self._encoded(self._places([None if cell != cell else cell for cell in cells]))
+        outputs = []
+        for place in self._places([None if cell != cell else cell for cell in cells]):
+            output = [0.0] * (self._width + 1)
+            output[place] = 1.0
+            outputs.append(output[:-1])
+        return outputs
 
-    def _places(self, values: list[Any]) -> Integers:
+    def _places(self, values: list[Any]) -> list[int]:
         """The output of each value, where None is missing; the one past the end is cut off."""
         n_known = len(self.categories)
         other = n_known if self.has_other else self._width
         missing = n_known + self.has_other if self.has_missing else other
-        place_of = {category: place for place, category in enumerate(self.categories)}
-        return np.array(
-            [
-                missing if value is None else place_of.get(category_text(value), other)
-                for value in values
-            ]
-        )
+        return [
+            missing if value is None else self._place_of.get(category_text(value), other)
+            for value in values
+        ]
 
-    def _encoded(self, places: Integers) -> Floats:
-        encoded = np.zeros((len(places), self._width + 1))
-        encoded[np.arange(len(places)), places] = 1.0
-        return encoded[:, : self._width]
+    @cached_property
+    def _place_of(self) -> dict[str, int]:
+        return {category: place for place, category in enumerate(self.categories)}
 
     @property
     def _width(self) -> int:
@@ -348,7 +362,7 @@ class TableEncoder(Encoder):
             return None
         names = getattr(self, "feature_names_in_", None)
         if isinstance(X, pd.DataFrame) and names is not None:
-            given = [str(name) for name in X.columns]
+            given = [str(name) for name in X.columns.tolist()]
         elif X.shape[1] == self.n_features_in_:
             given = _numbered(X.shape[1]) if names is None else list(names)
         else:
@@ -363,10 +377,11 @@ class TableEncoder(Encoder):
         if any(part is None for part in parts):  # such as dates
             table = self._matched(X)
             parts = [
-                column.encode(table[column.name]) if part is None else part
+                column.encode(table[column.name]).tolist() if part is None else part
                 for part, column in zip(parts, self.columns_, strict=True)
             ]
-        return np.hstack(parts)  # type: ignore[arg-type]
+        outputs: Any = zip(*parts, strict=True)
+        return np.array([list(chain.from_iterable(output)) for output in outputs])
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:  # noqa: ARG002
         self.check_fitted()
