@@ -20,6 +20,7 @@ Vectors = NDArray[np.float32]
 Ranking = tuple[Integers, Floats]  # positions and keys (B, k) of the nearest, sorted
 ROWS = 4096  # rows converted to float64 at a time: never the whole matrix
 SMALLEST = 1e-36  # float32 holds smaller numbers with few digits, or none
+FEW_COLUMNS = 8
 BLOCK = 1 << 16  # numbers converted to float64 at once: they stay in the cache
 
 
@@ -110,9 +111,20 @@ def keys_between(left: NDArray[Any], right: NDArray[Any], metric: str) -> Floats
     [25.0]
     """
     if metric == "inner_product":
-        return 0.0 - np.multiply(left, right, dtype=np.float64).sum(axis=-1)  # never -0.0
+        return 0.0 - _row_sums(np.multiply(left, right, dtype=np.float64))  # never -0.0
     difference = np.subtract(left, right, dtype=np.float64)
-    return np.asarray(np.square(difference, out=difference).sum(axis=-1))
+    return _row_sums(np.square(difference, out=difference))
+
+
+def _row_sums(values: Floats) -> Floats:
+    """Sums along the last axis, in an order that only its length decides."""
+    n_columns = values.shape[-1]
+    if not 1 <= n_columns <= FEW_COLUMNS:
+        return np.asarray(values.sum(axis=-1))
+    total = np.array(values[..., 0])
+    for column in range(1, n_columns):  # NumPy's sum of short rows takes several times as long
+        total += values[..., column]
+    return total
 
 
 def keys_at(queries: Vectors, vectors: Vectors, positions: Integers, metric: str) -> Floats:
@@ -141,7 +153,7 @@ def keys_of_pairs(
 def in_order(positions: Integers, keys: Floats, lookup: IdLookup, k: int) -> Ranking:
     """Candidates (B, M) sorted by key, then id, and cut to the first `k`."""
     order, ordered = order_by(keys, lambda rows: lookup.ranks(positions[rows]))
-    return np.take_along_axis(positions, order[:, :k], axis=1), ordered[:, :k]
+    return _in_places(positions, order[:, :k]), ordered[:, :k]
 
 
 def order_by(keys: Floats, ranks_of: Callable[[Booleans], Integers]) -> tuple[Integers, Floats]:
@@ -153,11 +165,18 @@ def order_by(keys: Floats, ranks_of: Callable[[Booleans], Integers]) -> tuple[In
     [[2, 1, 0]]
     """
     order = np.argsort(keys, axis=1)
-    ordered = np.take_along_axis(keys, order, axis=1)
+    ordered = _in_places(keys, order)
     tied = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] < np.inf)).any(axis=1)
     if tied.any():
         order[tied] = np.lexsort((ranks_of(tied), keys[tied]), axis=1)
     return order, ordered
+
+
+def _in_places(array: NDArray[Any], order: Integers) -> NDArray[Any]:
+    """`take_along_axis`, which takes longer to begin than to do for a single row."""
+    if len(order) == 1:
+        return array[:, order[0]]
+    return np.take_along_axis(array, order, axis=1)
 
 
 def first_of_each(

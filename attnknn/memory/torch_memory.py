@@ -20,6 +20,7 @@ from attnknn.memory.distances import (
     first_of_each,
     in_order,
     keys_at,
+    keys_between,
     keys_of_pairs,
 )
 from attnknn.memory.error_bounds import ErrorBounds
@@ -100,6 +101,8 @@ class TorchMemory(NumpyMemory):
 
     def find_nearest(self, queries: Vectors, k: int, exclude: Integers | None) -> Ranking:
         if self._needs_reference(queries):
+            if len(queries) == 1 and exclude is None:
+                return self._nearest_of_few(queries, k)
             return super().find_nearest(queries, k, exclude)
         if len(queries) == 1 and self._is_on_cpu(1):
             return self._nearest_to_one(queries, k, exclude)
@@ -228,6 +231,12 @@ class TorchMemory(NumpyMemory):
         row, position = np.concatenate(rows), np.concatenate(positions)
         keys = self._keys_of_pairs(queries, row, position)
         return first_of_each(row, position, keys, self.id_lookup, len(queries), k)
+
+    def _nearest_of_few(self, query: Vectors, k: int) -> Ranking:
+        """The reference for a single query (1, D): only those as near as the k-th are sorted."""
+        keys = keys_between(query, self.entries.embeddings, self.metric_)
+        candidates = np.flatnonzero(keys <= np.partition(keys, k - 1)[k - 1])
+        return in_order(candidates[None], keys[candidates][None], self.id_lookup, k)
 
     def _nearest_to_one(self, query: Vectors, k: int, exclude: Integers | None) -> Ranking:
         """`find_nearest` for a single query (1, D), without the overhead of blocks."""

@@ -49,6 +49,9 @@ def test_hard_vectors_get_the_answer_of_the_reference(kind, n, metric, rng) -> N
     queries = np.concatenate([vectors[:9], vectors[-9:] * (1 + 1e-6)])
     plain, fast = both(vectors, metric)
     assert_same(fast.search(queries, 5), plain.search(queries, 5))
+    k = min(5, n)
+    for query in queries[:, None]:
+        assert_same(fast.search(query, k), plain.search(query, k))
 
 
 @pytest.mark.parametrize("metric", METRICS)
