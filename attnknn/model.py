@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,6 +157,11 @@ class FittedModel:
         return self.cached("counts", lambda: np.bincount(labels, minlength=n_classes))
 
     @property
+    def class_prior(self) -> Floats:
+        """Class frequencies (C,) that the prior votes for."""
+        return self.cached("class_prior", lambda: class_prior(self.counts))
+
+    @property
     def rows_at_once(self) -> int:
         """Number of rows that are answered together; fewer if there are many classes or voters."""
         n_scores = self.attention.n_scoring_heads * min(self.n_neighbors, len(self.memory))
@@ -220,12 +225,14 @@ class FittedModel:
         """
         direct = self.direct_attention
         if direct is not None:
-            return self._answer_of(direct.voters(self, queries), class_prior(self.counts))
+            return self._answer_of(direct.voters(self, queries), self.class_prior)
         neighbors = self.memory.search_prepared(queries, self.n_neighbors)
+        return self.answer_batch(self._neighbor_batch(queries, neighbors), self.class_prior)
+
+    def _neighbor_batch(self, queries: Vectors, neighbors: Neighbors) -> NeighborBatch:
         trust = self.entry_trust
         values = None if trust is None else trust[neighbors.positions]
-        batch = NeighborBatch.of(queries, neighbors, self.memory, values)
-        return self.answer_batch(batch, class_prior(self.counts))
+        return NeighborBatch.of(queries, neighbors, self.memory, values)
 
     def answer_batch(self, batch: NeighborBatch, prior: Floats) -> Answer:
         """Weigh and vote for queries whose neighbors are known.
@@ -380,13 +387,15 @@ class FittedModel:
             _check_finite(probabilities)
             yield probabilities
 
-    def vote_shares(self, queries: Vectors) -> Floats:
+    def vote_shares(self, queries: Vectors, neighbors: Neighbors | None = None) -> Floats:
         """Vote shares of queries, without naming the voters where that is faster.
 
         Parameters
         ----------
         queries : ndarray of shape (n_queries, n_dimensions)
             Queries prepared by `memory`.
+        neighbors : Neighbors, default=None
+            Their nearest entries, at least `n_neighbors`, if they are known; None searches.
 
         Returns
         -------
@@ -394,7 +403,14 @@ class FittedModel:
             They sum to one in each row.
         """
         direct = self.direct_attention
-        return self.answer(queries).shares if direct is None else direct.shares(self, queries)
+        if direct is not None:
+            return direct.shares(self, queries)
+        if neighbors is None:
+            neighbors = self.memory.search_prepared(queries, self.n_neighbors)
+        batch = self._neighbor_batch(queries, neighbors.nearest(self.n_neighbors))
+        attention = cast(Attention, self.attention)
+        with np.errstate(all="ignore"):  # what overflows is found in the probabilities
+            return vote(batch.neighbors.labels, attention.weigh(batch), self.class_prior)
 
     def voters(self, queries: Vectors) -> Voters:
         """Entries that vote for queries, with their weights.

@@ -73,6 +73,20 @@ class Leaves:
         """Class shares (B, C) of the trees in `reached` (B, n_leaves), whose rows sum to one."""
         return np.asarray((reached @ self._by_class).todense())
 
+    def shares_of_one(self, leaf: Nodes) -> Floats:
+        """`shares` of one row in all trees, whose leaves are (1, T).
+
+        A sparse product takes longer to begin than this sum, which is in the same order.
+        """
+        table, rows = self._by_class, leaf[0]
+        first = table.indptr[rows]
+        sizes = table.indptr[rows + 1] - first
+        ends = np.cumsum(sizes)
+        places = np.arange(ends[-1]) + np.repeat(first - (ends - sizes), sizes)
+        weights = (1.0 / len(rows)) * table.data[places]
+        found: Any = np.bincount(table.indices[places], weights, self.n_classes)
+        return np.asarray(found)[None]
+
     def weights(self, reached: sparse.csr_array) -> sparse.csr_array:
         """Weights (B, N) of the entries in the vote of the trees in `reached`."""
         return sparse.csr_array(reached @ self._by_entry)
@@ -222,9 +236,12 @@ class ForestAttention(DirectAttention):
             after.cached(self.trees_, lambda: known.followed(after.memory.entries, kept, n_classes))
 
     def shares(self, model: FittedModel, queries: NDArray[np.float32]) -> Floats:
-        leaves = self._leaves(model)
-        found = leaves.shares(leaves.reached(self.trees_.leaves(queries)))
-        return self.with_prior(found, class_prior(model.counts))
+        leaves, leaf = self._leaves(model), self.trees_.leaves(queries)
+        if len(leaf) == 1:
+            found = leaves.shares_of_one(leaf)
+        else:
+            found = leaves.shares(leaves.reached(leaf))
+        return self.with_prior(found, model.class_prior)
 
     def left_out_shares(
         self,

@@ -115,9 +115,12 @@ class MixtureAttention(DirectAttention):
                 head.follow_edit(known, self._part(after, place), kept)
 
     def shares(self, model: FittedModel, queries: NDArray[np.float32]) -> Floats:
-        shares = [part.vote_shares(queries) for part in self._parts(model)]
-        mixed = np.tensordot(self.mixing_, shares, axes=1)
-        return self.with_prior(mixed, class_prior(model.counts))
+        parts = self._parts(model)
+        k = [part.n_neighbors for part in parts if part.direct_attention is None]
+        is_shared = len(k) > 1 and model.memory.is_exact  # a wider search finds the same entries
+        found = model.memory.search_prepared(queries, max(k)) if is_shared else None
+        shares = [part.vote_shares(queries, found) for part in parts]
+        return self.with_prior(self._mean(shares), model.class_prior)
 
     def left_out_shares(
         self,
@@ -127,7 +130,14 @@ class MixtureAttention(DirectAttention):
     ) -> Floats:
         shares = self._left_out_shares_of_heads(model, rows, queries)
         prior = class_prior(model.counts, model.memory.entries.labels[rows])
-        return self.with_prior(np.tensordot(self.mixing_, shares, axes=1), prior)
+        return self.with_prior(self._mean(shares), prior)
+
+    def _mean(self, shares: list[Floats]) -> Floats:
+        """The weighted mean of the heads' shares; the rows of a block do not affect each other."""
+        mixed = np.zeros_like(shares[0])
+        for weight, of_head in zip(self.mixing_.tolist(), shares, strict=True):
+            mixed += weight * of_head
+        return mixed
 
     def _left_out_shares_of_heads(
         self,

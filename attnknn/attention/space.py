@@ -53,7 +53,7 @@ class SpaceAttention(DirectAttention):
 
     def shares(self, model: FittedModel, queries: Vectors) -> Floats:
         found = self.part(model).vote_shares(self.map_.of_queries(queries))
-        return self.with_prior(found, class_prior(model.counts))
+        return self.with_prior(found, model.class_prior)
 
     def left_out_shares(
         self, model: FittedModel, rows: Integers, queries: Vectors | None = None

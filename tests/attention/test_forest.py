@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -155,6 +156,19 @@ def test_a_leaf_that_becomes_empty_gives_its_vote_to_the_prior():
     assert after.weights.sum() + after.prior_weight == pytest.approx(1, abs=1e-12)
 
 
+@pytest.mark.parametrize("kind", ["random_forest", "extra_trees"])
+def test_one_row_is_answered_as_many_are(kind):
+    clf = fitted(ForestAttention(25, kind=kind)).forget(range(0, 60, 2))  # some leaves are empty
+    one_by_one = [clf.predict_proba(TEST[[row]]) for row in range(len(TEST))]
+    assert np.concatenate(one_by_one).tobytes() == clf.predict_proba(TEST).tobytes()
+
+
+def test_what_a_walk_prepares_is_not_pickled():
+    trees = fitted().attention_.trees_
+    trees.leaves(TEST.astype(np.float32))
+    assert set(vars(pickle.loads(pickle.dumps(trees)))) == set(trees.arrays())
+
+
 def test_an_added_class_votes_at_once():
     clf = fitted()
     clf.add(TEST[:6] + 300, [9] * 6)
@@ -231,7 +245,7 @@ def test_a_stored_forest_predicts_the_same_bytes_and_can_be_edited(tmp_path, att
 @pytest.mark.parametrize("damage", ["cycle", "feature", "child", "roots", "threshold"])
 def test_stored_arrays_that_form_no_trees_are_refused(damage):
     trees = fitted().attention_.trees_
-    parts = {name: np.array(getattr(trees, name)) for name in vars(trees)}
+    parts = {name: np.array(array) for name, array in trees.arrays().items()}
     inner = int(np.flatnonzero(parts["feature"] >= 0)[3])
     if damage == "cycle":
         parts["child"][inner] = inner
@@ -269,6 +283,25 @@ def test_a_mixture_gives_its_weight_to_the_better_attention():
     ).fit(noisy, labels)
     assert clf.attention_.mixing_[-1] > 0.8
     assert clf.attention_.mixing_.sum() == pytest.approx(1)
+
+
+def test_heads_of_a_mixture_share_one_search(monkeypatch):
+    clf = fitted(MixtureAttention(("distance", "uniform", SMALL)), memory="numpy")
+    head = clf.attention_
+    head.mixing_, head.n_neighbors_ = np.full(len(head.heads_), 1 / len(head.heads_)), [9, 4, 1]
+    queries, searches = clf.memory_.prepare(TEST), []
+    alone = [part.vote_shares(queries) for part in head._parts(clf.model_)]
+    search = type(clf.memory_).search_prepared
+
+    def counted(memory, queries, k, **options):
+        searches.append(k)
+        return search(memory, queries, k, **options)
+
+    monkeypatch.setattr(type(clf.memory_), "search_prepared", counted)
+    found = head.shares(clf.model_, queries)
+    expected = head.with_prior(np.mean(alone, axis=0), clf.model_.class_prior)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    assert searches == [9]
 
 
 def test_a_mixture_is_calibrated_on_rows_that_no_head_was_trained_on():
