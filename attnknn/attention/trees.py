@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +20,9 @@ Kind = Literal["random_forest", "extra_trees"]
 Nodes = NDArray[np.int32]
 Arranged = tuple[Nodes, NDArray[np.float32], Nodes]
 LEAF = -1
-PAIRS_AT_ONCE = 1 << 21  # of rows and trees that are walked together
+PAIRS_AT_ONCE = 1 << 15  # of rows and trees that are walked together: they stay in the cache
+COUNTS_AT_ONCE = 1 << 21
+LEVELS = 4  # levels that are walked before walks that have ended are set aside
 SMALL = 200_000  # counted rows over all trees below which threads cost more than they save
 
 
@@ -60,21 +63,32 @@ class Trees:
         return Trees(self.feature, self.threshold, self.child, self.roots[start:stop])
 
     def _walk(self, X: NDArray[np.float32]) -> Nodes:
-        """All rows go down all trees together, level by level."""
-        n_rows, values = len(X), np.ascontiguousarray(X).ravel()
-        node = np.tile(self.roots, n_rows)
-        first = np.repeat(np.arange(n_rows) * X.shape[1], len(self))  # of the row, in `values`
-        on_the_way, reached = np.arange(len(node)), np.empty(len(node), dtype=np.int32)
+        """All rows go down all trees together, level by level; who is in a leaf stays there."""
+        n_rows, width = len(X), X.shape[1] + 1
+        values = np.full((n_rows, width), -np.inf, dtype=np.float32)
+        values[:, 1:] = X  # a leaf compares the first column, and nothing is below -inf
+        values = values.ravel()
+        node = np.tile(self.roots, n_rows).astype(np.intp)
+        first = np.repeat(np.arange(1, n_rows * width, width), len(self))  # of the row
+        reached, on_the_way = node, np.arange(len(node))
         while len(node):
-            feature = self.feature[node]
-            is_inner = feature != LEAF
-            if not is_inner.all():
-                reached[on_the_way[~is_inner]] = self.child[node[~is_inner]]
-                on_the_way, node = on_the_way[is_inner], node[is_inner]
-                feature, first = feature[is_inner], first[is_inner]
-            goes_right = values[first + feature] > self.threshold[node]
-            node = self.child[node] + goes_right
-        return reached.reshape(n_rows, len(self))
+            for _ in range(LEVELS):
+                before = node
+                goes_right = values[first + self.feature[node]] > self.threshold[node]
+                node = self._next[node] + goes_right
+            moved = node != before
+            if 2 * np.count_nonzero(moved) <= len(node):
+                reached[on_the_way] = node
+                node, first, on_the_way = node[moved], first[moved], on_the_way[moved]
+        return self.child[reached].reshape(n_rows, len(self))
+
+    @cached_property
+    def _next(self) -> NDArray[np.intp]:
+        """The first child of each node; a leaf is its own."""
+        return np.where(self.feature == LEAF, np.arange(len(self.feature)), self.child)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_next"}
 
     @classmethod
     def joined(cls, grown: Sequence[Any]) -> Trees:
@@ -233,7 +247,7 @@ def bootstrap_counts(keys: NDArray[np.uint64], n_trees: int, seed: int) -> NDArr
     """How often (N, T) each tree sees each entry: Poisson counts of mean 1."""
     salts = _mixed(np.arange(n_trees, dtype=np.uint64) + _mixed(np.array([seed], np.uint64)))
     counts = np.empty((len(keys), n_trees), dtype=np.uint8)
-    step = max(1, PAIRS_AT_ONCE // max(1, n_trees))
+    step = max(1, COUNTS_AT_ONCE // max(1, n_trees))
     for start in range(0, len(keys), step):
         drawn = _mixed(keys[start : start + step, None] ^ salts) >> np.uint64(11)
         counts[start : start + step] = np.searchsorted(_BOUNDS, drawn, side="right")
