@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -198,6 +199,19 @@ def test_many_queries_are_answered_as_few_are(monkeypatch):
     assert np.allclose(clf.predict_proba(X), whole, atol=1e-12)
     assert np.allclose(clf.leave_one_out_proba().sum(axis=1), 1)
     assert len(clf.explain(X)) == 50
+
+
+def test_the_default_answers_one_row_as_many():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(300, 5)), columns=list("uvwxy"))
+    table["kind"], table["size"] = rng.choice(list("abc"), 300), rng.integers(9, size=300)
+    y = (table["u"] + table["v"] * table["w"] + (table["kind"] == "a") > 0.3).astype(int)
+    clf = AttnKNNClassifier(random_state=0).fit(table[:250], y[:250])
+    assert len(clf.attention_.heads_) > 2
+    many = clf.predict_proba(table[250:])
+    for n_rows in (1, 2):
+        parts = [clf.predict_proba(table[i : i + n_rows]) for i in range(250, 300, n_rows)]
+        np.testing.assert_allclose(np.concatenate(parts), many, rtol=0, atol=1e-12)
 
 
 def test_squared_distances_of_unit_vectors_are_twice_the_cosine_distance(rng):

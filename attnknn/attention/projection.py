@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -118,8 +119,14 @@ class LinearMaps:
 
     def of_queries(self, queries: Vectors) -> Vectors:
         """Scores (B, S) by the mean of all maps."""
-        mean = self.maps.mean(axis=0)
-        return np.asarray(queries @ mean[:-1] + mean[-1])
+        # In float64: float32 products of one row and of many are rounded differently.
+        weights, shift = self._mean
+        return (queries.astype(np.float64) @ weights + shift).astype(np.float32)
+
+    @cached_property
+    def _mean(self) -> tuple[Floats, Floats]:
+        mean = self.maps.mean(axis=0, dtype=np.float64)
+        return mean[:-1], mean[-1]
 
     def of_entries(self, entries: Entries) -> Vectors:
         """Scores (N, S), each by the map that was fitted without the entry's fold."""
