@@ -50,22 +50,36 @@ def seconds(work, repeats=1):
         work()
     return (time.process_time() - started) / repeats
 
+def mixed_table(n_rows=500):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({f"n{i}": rng.normal(size=n_rows) for i in range(9)})
+    for i in range(6):
+        table[f"c{i}"] = rng.choice(list("abcdef"), n_rows)
+    score = table["n0"] + table["n1"] * table["n2"] + 1.5 * (table["c0"] == "a")
+    return table, (score + 0.5 * rng.normal(size=n_rows) > 0.3).astype(int)
+
+def seconds_of_one_row(clf, row):
+    clf.predict_proba(row)
+    return seconds(lambda: clf.predict_proba(row), 200)
+
 def fit_iris():
     return AttnKNNClassifier(random_state=0).fit(*load_iris(return_X_y=True))
 """
 WORK = {
     "first fit in a process, 150 rows": "print(seconds(fit_iris))",
     "next fit, 150 rows": "fit_iris(); print(seconds(fit_iris, 5))",
-    "predict_proba of one row, 15 columns of numbers and texts": """
-rng = np.random.default_rng(0)
-table = pd.DataFrame({f"n{i}": rng.normal(size=500) for i in range(9)})
-for i in range(6):
-    table[f"c{i}"] = rng.choice(list("abcdef"), 500)
-y = (table["n0"] > 0).astype(int)
+    "predict_proba of one row, 15 columns of numbers and texts, attention='distance'": """
+table, y = mixed_table()
 clf = AttnKNNClassifier(encoder="tabular", attention="distance", random_state=0).fit(table, y)
-row = table.iloc[[0]]
-clf.predict_proba(row)
-print(seconds(lambda: clf.predict_proba(row), 200))
+print(seconds_of_one_row(clf, table.iloc[[0]]))
+""",
+    "predict_proba of one row, 15 columns of numbers and texts": """
+table, y = mixed_table()
+print(seconds_of_one_row(AttnKNNClassifier(random_state=0).fit(table, y), table.iloc[[0]]))
+""",
+    "predict_proba of one row, 15 columns of numbers": """
+X, y = make_classification(500, 15, n_informative=8, n_classes=3, random_state=0)
+print(seconds_of_one_row(AttnKNNClassifier(random_state=0).fit(X, y), X[:1]))
 """,
 }
 LONG = {  # measured once
