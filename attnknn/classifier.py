@@ -807,7 +807,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         return "model_" in self.__dict__
 
     def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = super().__getstate__()
+        state: dict[str, Any] = dict(super().__getstate__())
         state.pop("_writer_lock", None)
         return state
 

@@ -106,9 +106,12 @@ def main() -> None:
     report: dict[str, Any] = {"machine": machine(), "repeats": options.repeats}
     with tempfile.TemporaryDirectory() as scratch:
         sources = {BEFORE: exported(options.baseline, Path(scratch) / "before"), NOW: HERE.parent}
-        prepare(Path(scratch))
+        folders = {
+            source: prepare(source, Path(scratch) / f"rows {name}")
+            for name, source in sources.items()
+        }
         for title, arguments in COMMANDS.items():
-            measure = partial(command, arguments=arguments, folder=scratch)
+            measure = partial(command, arguments=arguments, folders=folders)
             compare(report, title, sources, options.repeats, measure)
         for title, code in WORK.items():
             compare(report, title, sources, options.repeats, partial(work, code=code))
@@ -148,26 +151,30 @@ def exported(commit: str, folder: Path) -> Path:
     return folder
 
 
-def prepare(folder: Path) -> None:
-    """Files of rows, and a model of 150 rows that both versions read."""
+def prepare(source: Path, folder: Path) -> Path:
+    """A folder with files of rows, and the model of 150 rows that a version fits by default."""
     from sklearn.datasets import load_iris
 
-    from attnknn import AttnKNNClassifier
-
+    folder.mkdir()
     table = load_iris(as_frame=True).frame
     table.to_csv(folder / "train.csv", index=False)
     rows = table.drop(columns="target")
     rows.to_csv(folder / "rows.csv", index=False)
     rows[:3].to_csv(folder / "few.csv", index=False)
-    AttnKNNClassifier(encoder="tabular").fit(rows, table["target"]).save(folder / "model")
+    _run(source, ["fit", "train.csv", "--target", "target", "-o", "model"], folder)
+    return folder
 
 
-def command(source: Path, arguments: list[str], folder: str) -> float:
+def command(source: Path, arguments: list[str], folders: dict[Path, Path]) -> float:
     """Processor seconds of a command, from start to end."""
     before = _of_children()
+    _run(source, arguments, folders[source])
+    return _of_children() - before
+
+
+def _run(source: Path, arguments: list[str], folder: Path) -> None:
     run = [sys.executable, "-m", "attnknn", *arguments]
     subprocess.run(run, cwd=folder, env=_environment(source), capture_output=True, check=True)
-    return _of_children() - before
 
 
 def work(source: Path, code: str) -> float:

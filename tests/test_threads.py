@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 import time
 
@@ -219,3 +220,11 @@ def test_an_edit_leaves_the_model_before_it_as_it_was():
     assert before is not clf.model_
     np.testing.assert_array_equal(before.predict_proba(before.queries(QUERIES)), expected)
     assert before.classes.tolist() == ["ant", "bee", "cow"]
+
+
+def test_a_pickle_leaves_the_lock_of_writers_where_it_is():
+    clf = AttnKNNClassifier(attention="distance").fit([[0.0], [1.0], [2.0]], [0, 1, 1])
+    clf.add([[3.0]], [1])
+    before = set(vars(clf))
+    pickle.dumps(clf)
+    assert set(vars(clf)) == before

@@ -1,7 +1,8 @@
 """Attentions turn the neighbors of a query into weights of a vote.
 
 `DistanceAttention` weighs by a fitted Gaussian kernel and needs no training;
-`PowerDistanceAttention` also fits the shape of the kernel. `LearnedAttention` trains projections
+`PowerDistanceAttention` also fits the shape of the kernel, and `ClassScoreAttention` counts the
+scores of a query where embeddings are class scores. `LearnedAttention` trains projections
 and score terms so that the vote predicts the labels. `UniformAttention` is the classical vote.
 `KEnsembleAttention` and `AdaptiveAttention` combine several numbers of neighbors.
 `ForestAttention` lets the entries vote that share a leaf with the query in the trees of a forest,
@@ -22,6 +23,7 @@ from sklearn.base import clone
 from attnknn.attention.base import Attention, Head, NeighborBatch, Scores
 from attnknn.attention.block import BlockAttention
 from attnknn.attention.boosting import BoostingAttention
+from attnknn.attention.class_scores import ClassScoreAttention
 from attnknn.attention.direct import DirectAttention
 from attnknn.attention.distance import DistanceAttention, PowerDistanceAttention, UniformAttention
 from attnknn.attention.forest import ForestAttention
@@ -39,6 +41,7 @@ __all__ = [
     "Attention",
     "BlockAttention",
     "BoostingAttention",
+    "ClassScoreAttention",
     "DirectAttention",
     "DistanceAttention",
     "ForestAttention",

@@ -243,7 +243,7 @@ class LearnedAttention(Attention):
         return known[1]
 
     def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = super().__getstate__()
+        state: dict[str, Any] = dict(super().__getstate__())
         state.pop("_projection", None)
         return state
 

@@ -12,8 +12,8 @@ from scipy.special import logsumexp
 
 from attnknn._stored import fitted_fields
 from attnknn._validation import Limits, check_limits
+from attnknn.attention.class_scores import ClassScoreAttention
 from attnknn.attention.direct import DirectFit
-from attnknn.attention.distance import DistanceAttention
 from attnknn.attention.space import SpaceAttention, Vectors, folds_of
 from attnknn.encoders.softmax_regression import fit_softmax_regression
 from attnknn.errors import ModelFolderError
@@ -33,13 +33,14 @@ STRENGTHS = (1.0, 0.1, 0.01, 1e-3, 1e-4)  # of the regularization, per row, stro
 
 @register("attention", "projection")
 class ProjectionAttention(SpaceAttention):
-    """Distance attention in the space of a linear classifier's scores.
+    """Class-score attention in the space of a linear classifier's scores.
 
     Rows are projected to the class scores of a logistic regression, and the entries that are
-    nearest there vote. The projection is cross-fitted: the rows are split into folds, an entry is
-    projected by the classifier that was not trained on its fold, and a query by the mean of all
-    classifiers. So every entry is held out. It helps if the classes are almost linearly separable:
-    in tables with many weak columns, and in embeddings of texts.
+    nearest there vote, above all those of the classes with high scores. The projection is
+    cross-fitted: the rows are split into folds, an entry is projected by the classifier that was
+    not trained on its fold, and a query by the mean of all classifiers. So every entry is held out.
+    It helps if the classes are almost linearly separable: in tables with many weak columns, and in
+    embeddings of texts.
 
     Parameters
     ----------
@@ -55,7 +56,7 @@ class ProjectionAttention(SpaceAttention):
         The linear maps to the scores, one for each fold.
     strength_ : float
         Strength of the regularization, chosen by the log-loss of the folds left out.
-    inner_ : DistanceAttention
+    inner_ : ClassScoreAttention
         The attention in the space of scores.
     n_neighbors_ : int
         Number of neighbors that vote.
@@ -72,7 +73,7 @@ class ProjectionAttention(SpaceAttention):
 
     map_: LinearMaps
     strength_: float
-    inner_: DistanceAttention
+    inner_: ClassScoreAttention
 
     def __init__(self, n_folds: int = 5, prior_score: float | None = None) -> None:
         self.n_folds = n_folds
@@ -88,12 +89,13 @@ class ProjectionAttention(SpaceAttention):
             folds_of(entries, self.n_folds),
             self.n_folds,
         )
-        self.map_, self.inner_ = LinearMaps(maps), DistanceAttention()
+        self.map_, self.inner_ = LinearMaps(maps), ClassScoreAttention()
         memory = self.mapped(problem.memory)
         self.n_neighbors_ = problem.fit_head(self.inner_, memory, are_scores=True)
 
     def state(self) -> tuple[dict[str, Any], Arrays]:
-        fitted = {"strength": self.strength_, **self._inner_scalars()}
+        inner, _ = self.inner_.state()
+        fitted = {"strength": self.strength_, **self._inner_scalars(), "inner": inner}
         return fitted, {"maps": self.map_.maps}
 
     def restore(self, values: dict[str, Any], arrays: Arrays, dim: int, n_classes: int) -> None:
@@ -106,14 +108,15 @@ class ProjectionAttention(SpaceAttention):
             or not np.isfinite(maps).all()
         ):
             raise ModelFolderError("The stored projections must be finite and fit the embeddings.")
-        self.map_, self.inner_ = LinearMaps(maps), DistanceAttention()
+        self.map_, self.inner_ = LinearMaps(maps), ClassScoreAttention()
         self.strength_ = fields.number("strength", least=0.0)
         self._restore_inner_scalars(fields)
+        self.inner_.restore(fields.of("inner").to_dict(), {}, n_scores, n_classes)
 
 
 @dataclass(frozen=True, eq=False)
 class LinearMaps:
-    """Linear maps (F, D + 1, S), one for each fold; the last row holds the intercepts."""
+    """Linear maps (F, D + 1, S), one for each fold; the last row is added to the scores."""
 
     maps: NDArray[np.float32]
 
@@ -176,5 +179,6 @@ def cross_fit(
         elif loss > 1.02 * best_loss:
             break  # weaker regularization is worse still
     weights = best[:, :-1] / scale[:, None]  # (F, D, S)
-    shift = best[:, -1] + offset - np.einsum("d,fds->fs", center, weights)
+    # No intercepts: all scores have the mean 0, since frequent classes have more votes already.
+    shift = -np.einsum("d,fds->fs", center, weights)
     return np.concatenate([weights, shift[:, None]], axis=1).astype(np.float32), best_strength

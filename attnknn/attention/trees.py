@@ -88,7 +88,7 @@ class Trees:
         return np.where(self.feature == LEAF, np.arange(len(self.feature)), self.child)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_next"}
+        return {name: value for name, value in dict(self.__dict__).items() if name != "_next"}
 
     @classmethod
     def joined(cls, grown: Sequence[Any]) -> Trees:

@@ -193,9 +193,9 @@ class EncoderRequest:
             name, reason = self._default()
         encoder = make_part("encoder", name, self.given)
         if name == "text" and self.name == "auto":
-            from attnknn.encoders import UnionEncoder
+            from attnknn.encoders.union import words_and
 
-            encoder, name = UnionEncoder((("words", "ngrams"), ("sentence", encoder))), "union"
+            encoder, name = words_and(encoder), "union"
         return EncoderChoice(encoder, name, registered("encoder").get(name), reason)
 
     def _default(self) -> tuple[str, str]:

@@ -255,7 +255,7 @@ class TextEncoder(TextRows):
         return encoder
 
     def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = super().__getstate__()
+        state: dict[str, Any] = dict(super().__getstate__())
         return {name: value for name, value in state.items() if name != "_encode"}
 
     def _embed(self, texts: list[str]) -> Vectors:

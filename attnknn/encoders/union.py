@@ -158,3 +158,14 @@ class UnionEncoder(Encoder):
     def _joined(self, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
         scaled = [part / scale for part, scale in zip(parts, self.scales_, strict=True)]
         return np.hstack(scaled).astype(np.float32)
+
+
+def words_and(sentence: Any) -> UnionEncoder:
+    """N-grams beside a sentence model: words decide some texts, and meanings others.
+
+    `sentence` is an encoder of texts, as an object or a function.
+
+    >>> [name for name, _ in words_and("tfidf").encoders]
+    ['words', 'sentence']
+    """
+    return UnionEncoder((("words", "ngrams"), ("sentence", sentence)))

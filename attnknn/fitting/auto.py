@@ -20,6 +20,7 @@ from attnknn.attention import (
     Attention,
     BlockAttention,
     BoostingAttention,
+    ClassScoreAttention,
     DirectAttention,
     DistanceAttention,
     ForestAttention,
@@ -47,6 +48,7 @@ from attnknn.records import Floats
 Head = Attention | DirectAttention
 FORESTS = ("forest", "extra trees")
 SMOOTH = ("distance", "projection")
+CLASS_SCORES = ClassScoreAttention.registered_name
 MAX_SECONDS = 60.0  # that a candidate may take by its estimate if there is no budget
 MAX_COLUMNS_FOR_TREES = 200  # vectors with more are no columns of a table
 MAX_ENCODED_COLUMNS_FOR_TREES = 2_000  # of a table, whose categories have a column each
@@ -78,7 +80,7 @@ def fit_best(fitting: Fitting) -> Fit:
         choice.try_head(*candidate)
     if choice.has_trees and choice.are_trees_good():
         choice.try_head("boosting", *_boosting(*choice.size))
-    if choice.may_network_pay():
+    if choice.has_trees and choice.may_network_pay():
         choice.try_head("mlp", *_mlp(*choice.size))
     choice.try_learned()
     return choice.result()
@@ -159,25 +161,34 @@ class _Choice:
         linear = 5e-8 * n_rows * n_classes  # seconds of a projection for each column
         blocks, scores = self.problem.blocks, self.problem.score_blocks
         if len(blocks) > 1:
-            distances = [(f"distance of {b}", BlockAttention(b), 0.0) for b in blocks]
+            votes = [
+                (f"class-scores of {b}", BlockAttention(b, ClassScoreAttention()), 0.0)
+                if b in scores
+                else (f"distance of {b}", BlockAttention(b), 0.0)
+                for b in blocks
+            ]
             others = {b: stop - start for b, (start, stop) in blocks.items() if b not in scores}
             return [
-                *distances,
+                *votes,
                 *(
                     (f"projection of {b}", BlockAttention(b, ProjectionAttention()), linear * width)
                     for b, width in others.items()
                 ),
             ]
-        found: list[tuple[str, Head, float]] = [("distance", DistanceAttention(), 0.0)]
-        if not scores:
-            found.append(("projection", ProjectionAttention(), linear * n_columns))
+        if scores:
+            return [(CLASS_SCORES, ClassScoreAttention(), 0.0)]
+        found: list[tuple[str, Head, float]] = [
+            ("distance", DistanceAttention(), 0.0),
+            ("projection", ProjectionAttention(), linear * n_columns),
+        ]
         return [*found, *(_forests(n_rows, n_columns) if self.has_trees else [])]
 
     def learned_candidate(self) -> tuple[str, str, Head]:
         """Name of the learned attention, of the distance attention beside it, and the attention."""
         blocks = [b for b in self.problem.blocks if b not in self.problem.score_blocks]
         if len(self.problem.blocks) == 1 or not blocks:
-            return "learned", "distance", LearnedAttention()
+            beside = "distance" if blocks else CLASS_SCORES
+            return "learned", beside, LearnedAttention()
         name = blocks[0]
         head = BlockAttention(name, LearnedAttention())
         return f"learned of {name}", f"distance of {name}", head

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from attnknn.attention import (
     Attention,
+    ClassScoreAttention,
     DirectAttention,
     DistanceAttention,
     LearnedAttention,
@@ -592,6 +593,9 @@ class DirectFitting:
             settings = fitting.settings
             if are_scores and settings.n_neighbors_of_scores is not None:
                 settings = replace(settings, n_neighbors=settings.n_neighbors_of_scores)
+            if settings.calibration and isinstance(head, ClassScoreAttention):
+                # The map would not be kept, and votes that are mixed must be calibrated without it.
+                settings = replace(settings, calibration="scores")
             arguments = fitting.encoder, memory, fitting.classes, settings
             fitting = Fitting(*arguments, fitting.known_held_out)
         if head.fitted_by == "entries":

@@ -451,7 +451,8 @@ class Memory(ABC, BaseEstimator):
         return len(self.entries) if hasattr(self, "entries") else 0
 
     def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = super().__getstate__()
+        # A copy in one step: a reader in another thread may add a cached property meanwhile.
+        state: dict[str, Any] = dict(super().__getstate__())
         return {name: value for name, value in state.items() if name not in self.derived}
 
     def _prepared(self, entries: Entries) -> Entries:

@@ -152,7 +152,8 @@ class ValueHead:
         return known[1]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k in ("net", "temperature", "places")}
+        kept = ("net", "temperature", "places")
+        return {name: value for name, value in dict(self.__dict__).items() if name in kept}
 
 
 def head_input(

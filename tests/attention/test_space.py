@@ -39,6 +39,7 @@ PARTS = {
     "projection": PROJECTION,
     "mlp": MLP,
     "distance in a block": BlockAttention(),
+    "class scores in a block": BlockAttention(attention="class-scores"),
     "projection in a block": BlockAttention(attention=PROJECTION),
     "boosting in a block": BlockAttention(attention=BOOSTING),
     "forest in a block": BlockAttention(attention=ForestAttention(6)),

@@ -262,7 +262,7 @@ def test_words_and_sentences_are_candidates_of_their_own(
         *("--text-model", plain_folder, "--budget", "5"),
     )
     assert result.exit_code == 0, result.output
-    for name in ("distance of words", "distance of sentence", "projection of sentence"):
+    for name in ("class-scores of words", "distance of sentence", "projection of sentence"):
         assert f"{name}: " in result.stdout
     loaded = AttnKNNClassifier.load(tmp_path / "model")
     assert set(loaded.encoder_.blocks_) == {"words", "sentence"}

@@ -288,7 +288,7 @@ def test_class_scores_are_not_projected_once_more():
     labels = np.repeat([0, 0, 1, 1], 15)
     encoder = UnionEncoder([("words", "ngrams"), ("parts", "tfidf")])
     found = candidates(fitted(texts, labels, encoder=encoder))
-    assert {"distance of words", "distance of parts", "projection of parts"} <= set(found)
+    assert {"class-scores of words", "distance of parts", "projection of parts"} <= set(found)
     assert "projection of words" not in found
     assert not {"forest", "extra trees", "boosting"} & set(found)
 
