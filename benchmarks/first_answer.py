@@ -75,7 +75,8 @@ print(seconds_of_one_row(clf, table.iloc[[0]]))
 """,
     "predict_proba of one row, 15 columns of numbers and texts, default attention": """
 table, y = mixed_table()
-print(seconds_of_one_row(AttnKNNClassifier(random_state=0).fit(table, y), table.iloc[[0]]))
+clf = AttnKNNClassifier(encoder="tabular", random_state=0).fit(table, y)
+print(seconds_of_one_row(clf, table.iloc[[0]]))
 """,
     "predict_proba of one row, 15 columns of numbers, default attention": """
 X, y = make_classification(500, 15, n_informative=8, n_classes=3, random_state=0)

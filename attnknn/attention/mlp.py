@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from attnknn.attention.distance import DistanceAttention
 from attnknn.attention.space import SpaceAttention, Vectors, folds_of
 from attnknn.errors import ModelFolderError
 from attnknn.memory.entries import Entries
+from attnknn.records import Floats
 from attnknn.registry import register
 
 if TYPE_CHECKING:
@@ -57,15 +59,19 @@ class Inputs:
         parts = (values[order].astype(np.float32) for values in (center, scale))
         return cls(order, *parts), int(has_many.sum())
 
-    def __call__(self, X: Vectors) -> Vectors:
+    def __call__(self, X: Vectors) -> Floats:
         """The inputs (B, D): standardized, and bounded by a smooth function."""
-        scaled = (X[:, self.order] - self.center) / self.scale
-        return np.asarray(scaled / np.sqrt(1.0 + (scaled / LARGE) ** 2), dtype=np.float32)
+        scaled = (X[:, self.order].astype(np.float64) - self.center) / self.scale
+        return np.asarray(scaled / np.sqrt(1.0 + (scaled / LARGE) ** 2))
 
 
 @dataclass(frozen=True, eq=False)
 class MLPMaps:
-    """Scores by networks of F folds, computed with NumPy."""
+    """Predictions by networks of F folds, computed with NumPy.
+
+    In float64: float32 products of one row and of many are rounded differently, and after an edit
+    the same entries would have other vectors.
+    """
 
     inputs: Inputs
     arrays: Arrays  # the state of `FoldMLPs`
@@ -76,33 +82,39 @@ class MLPMaps:
         return len(self.arrays["phase"])
 
     def of_queries(self, queries: Vectors) -> Vectors:
-        """Scores (B, C) by the mean of all networks."""
+        """Roots of probabilities (B, C) by the mean scores of all networks."""
         rows = self.inputs(queries)
         found = [self._scores(fold, rows) for fold in range(self.n_folds)]
-        return compressed(np.mean(found, axis=0, dtype=np.float32))
+        return compressed(np.mean(found, axis=0))
 
     def of_entries(self, entries: Entries) -> Vectors:
-        """Scores (N, C), each by the network that was trained without the entry's fold."""
+        """Those of entries (N, C), by the network that was trained without the entry's fold."""
         folds, rows = folds_of(entries, self.n_folds), self.inputs(entries.embeddings)
-        n_scores = self._layers(0)[-1][1].shape[-1]
-        scores = np.empty((len(entries), n_scores), dtype=np.float32)
+        scores = np.empty((len(entries), self._layers(0)[-1][1].shape[-1]))
         for fold in range(self.n_folds):
             of_fold = folds == fold
             scores[of_fold] = self._scores(fold, rows[of_fold])
         return compressed(scores)
 
-    def _layers(self, fold: int) -> list[tuple[Vectors, Vectors]]:
+    @cached_property
+    def _doubled(self) -> dict[str, Floats]:
+        return {name: array.astype(np.float64) for name, array in self.arrays.items()}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"inputs": self.inputs, "arrays": self.arrays}
+
+    def _layers(self, fold: int) -> list[tuple[Floats, Floats]]:
         names = sorted(name for name in self.arrays if name.startswith("weights."))
-        weights = [self.arrays[name][fold] for name in names]
-        biases = [self.arrays[name.replace("weights", "biases")][fold] for name in names]
+        weights = [self._doubled[name][fold] for name in names]
+        biases = [self._doubled[name.replace("weights", "biases")][fold] for name in names]
         return list(zip(weights, biases, strict=True))
 
-    def _scores(self, fold: int, rows: Vectors) -> Vectors:
+    def _scores(self, fold: int, rows: Floats) -> Floats:
         frequency, phase, column = (
-            self.arrays[name][fold] for name in ("frequency", "phase", "column")
+            self._doubled[name][fold] for name in ("frequency", "phase", "column")
         )
         layers = self._layers(fold)
-        scores = np.empty((len(rows), layers[-1][1].shape[-1]), dtype=np.float32)
+        scores = np.empty((len(rows), layers[-1][1].shape[-1]))
         for part in _blocks(len(rows), frequency.size + layers[0][0].size // 16):
             periodic = rows[part, : len(phase), None]  # (B, P, 1)
             waves = np.cos(periodic * frequency + phase).transpose(1, 0, 2)  # (P, B, Q)
@@ -116,7 +128,7 @@ class MLPMaps:
         return scores
 
 
-def compressed(scores: Vectors) -> Vectors:
+def compressed(scores: Floats) -> Vectors:
     """The fourth roots (B, C) of the probabilities that scores stand for.
 
     The scores of improbable classes differ a lot between the networks. In this space their
@@ -204,7 +216,7 @@ class MLPAttention(SpaceAttention):
         inputs, n_periodic = Inputs.fitted(entries.embeddings)
         _, codes = np.unique(entries.labels, return_inverse=True)
         arrays = train_fold_mlps(
-            inputs(entries.embeddings),
+            inputs(entries.embeddings).astype(np.float32),
             n_periodic,
             codes,
             entries.effective_weight,

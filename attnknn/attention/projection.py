@@ -137,7 +137,8 @@ class LinearMaps:
         scores = np.empty((len(entries), self.maps.shape[2]), dtype=np.float32)
         for fold, weights in enumerate(self.maps):
             rows = folds == fold
-            scores[rows] = entries.embeddings[rows] @ weights[:-1] + weights[-1]
+            doubled = weights.astype(np.float64)  # as for queries
+            scores[rows] = entries.embeddings[rows].astype(np.float64) @ doubled[:-1] + doubled[-1]
         return scores
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import softmax
-from sklearn.datasets import load_wine, make_moons
+from sklearn.datasets import load_digits, load_wine, make_moons
 
 from attnknn import AttnKNNClassifier, MLPAttention
 from attnknn.attention.mlp import LARGE, MIN_VALUES, ROOT, Inputs, MLPMaps, compressed
@@ -31,7 +31,7 @@ def fitted() -> AttnKNNClassifier:
 def trained(labels, folds, weights=None, settings=SETTINGS, n_folds=2):
     inputs, n_periodic = Inputs.fitted(TRAIN)
     weights = np.ones(len(labels)) if weights is None else weights
-    rows = inputs(TRAIN)
+    rows = inputs(TRAIN).astype(np.float32)
     arguments = rows, n_periodic, labels, weights, folds, n_folds, settings
     return MLPMaps(inputs, train_fold_mlps(*arguments, random_state=5)), n_periodic
 
@@ -44,7 +44,8 @@ def by_torch(maps, X):
     networks = FoldMLPs(n_folds, n_periodic, X.shape[1], n_classes, hidden_size)
     networks.load_state_dict({name: torch.from_numpy(a) for name, a in maps.arrays.items()})
     with torch.no_grad():
-        return networks(torch.from_numpy(maps.inputs(X)).expand(n_folds, -1, -1)).numpy()
+        rows = torch.from_numpy(maps.inputs(X)).float()
+        return networks(rows.expand(n_folds, -1, -1)).numpy()
 
 
 def test_numpy_and_torch_compute_the_same_scores():
@@ -137,6 +138,19 @@ def test_a_seed_fixes_the_training():
     )
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize("attention", [MLPAttention(max_epochs=1), "projection"], ids=str)
+def test_an_entry_has_the_same_vector_among_few_and_among_many(attention):
+    X, y = load_digits(return_X_y=True)
+    clf = AttnKNNClassifier(attention=attention, random_state=0).fit(X[:900], y[:900])
+    maps, entries = clf.attention_.map_, clf.memory_.entries
+    vectors = maps.of_entries(entries)
+    for kept in (np.arange(899), np.arange(0, 900, 7), np.array([5])):
+        found = maps.of_entries(entries.take(kept))
+        np.testing.assert_array_equal(found, vectors[kept])
+    queries = maps.of_queries(entries.embeddings)
+    np.testing.assert_array_equal(maps.of_queries(entries.embeddings[3:4]), queries[3:4])
 
 
 @pytest.mark.parametrize("n_groups", [1, 2])
