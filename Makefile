@@ -48,7 +48,7 @@ docs: .venv/docs
 
 # The wheel, in an environment that has nothing else, away from the checkout.
 wheel-test:
-	rm -rf build && mkdir -p build/wheel
+	rm -rf build/wheel build/lib build/bdist.* && mkdir -p build/wheel  # not the rows of experiments
 	$(PYTHON) -m venv build/wheel/env
 	build/wheel/env/bin/pip wheel --quiet --no-deps -w build/wheel/dist .
 	build/wheel/env/bin/pip install --quiet -c constraints.txt build/wheel/dist/attnknn-*.whl
