@@ -19,6 +19,7 @@ from attnknn.errors import ModelFolderError
 from attnknn.memory.entries import Entries
 from attnknn.records import Booleans, Floats, Integers
 from attnknn.registry import register
+from attnknn.training.threads import SMALL_TABLE, one_openmp_thread_if
 
 if TYPE_CHECKING:
     from attnknn._stored import Arrays
@@ -203,10 +204,12 @@ def cross_fit(
         _Fold(entries, codes, len(classes), folds == fold, settings) for fold in range(n_folds)
     ]
     best, losses = 0, [np.inf]
-    while len(losses) <= max_iterations and len(losses) - best <= 2 * STEP:
-        n_iterations = min(max_iterations, len(losses) - 1 + STEP)
-        losses = [*losses, *np.sum([fold.grow(n_iterations) for fold in grown], axis=0).tolist()]
-        best = int(np.argmin(losses))
+    with one_openmp_thread_if(entries.embeddings.size < SMALL_TABLE):
+        while len(losses) <= max_iterations and len(losses) - best <= 2 * STEP:
+            n_iterations = min(max_iterations, len(losses) - 1 + STEP)
+            of_folds = [fold.grow(n_iterations) for fold in grown]
+            losses = [*losses, *np.sum(of_folds, axis=0).tolist()]
+            best = int(np.argmin(losses))
     nodes = [tree for fold in grown for tree in fold.trees(best)]
     values = np.concatenate([tree.values for tree in nodes]).astype(np.float32)
     offset = np.stack([fold.offset for fold in grown]).astype(np.float32)

@@ -101,6 +101,23 @@ def one_blas_thread_if(is_small: bool) -> AbstractContextManager[None]:
     return _one_blas_thread if is_small else nullcontext()
 
 
+def one_openmp_thread_if(is_small: bool) -> AbstractContextManager[object]:
+    """A context in which OpenMP of loaded libraries runs on one core in this thread, if `is_small`.
+
+    For scikit-learn's boosted trees: their threads spin while they wait for each other, which on
+    small tables takes several times as long as the work. `one_thread_if` is the same for torch.
+
+    >>> with one_openmp_thread_if(True):
+    ...     pass
+    """
+    if not is_small:
+        return nullcontext()
+    from threadpoolctl import threadpool_limits
+
+    limits: AbstractContextManager[object] = threadpool_limits(limits=1, user_api="openmp")
+    return limits
+
+
 def in_shares(work: Callable[..., Output], *tensors: Tensor) -> list[Output]:
     """Apply `work` to each thread's share of the rows of `tensors`, without gradients.
 
