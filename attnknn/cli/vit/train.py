@@ -92,7 +92,8 @@ def _train(folder: Path, options: dict[str, Any], given: set[str]) -> bool:
 
     options = vit_options.with_dependent_defaults(options, given)
     training = vit_options.training_settings(options)
-    check_free(folder, resume=options["resume"], force=options["force"])
+    if _is_first_process():  # the others may start when it has written its files already
+        check_free(folder, resume=options["resume"], force=options["force"])
     data = read_data(
         options["dataset"],
         options["data_path"],
@@ -211,7 +212,7 @@ class _Reporter:
 
     def __init__(self, folder: Path, options: dict[str, Any], n_epochs: int) -> None:
         self.folder, self.options, self.n_epochs = folder, options, n_epochs
-        self.is_first = os.environ.get("RANK", "0") == "0"
+        self.is_first = _is_first_process()
         self.about: dict[str, Any] = {}
         self.args: dict[str, Any] = {}
         self.operations: OperationCount
@@ -268,6 +269,11 @@ class _Reporter:
         if not self.has_model:
             with (self.folder / RESULTS).open("a") as file:
                 file.write(f"{line}\n")
+
+
+def _is_first_process() -> bool:
+    """Whether this process is the only one, or the first of those that torchrun started."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def check_free(folder: Path, *, resume: bool, force: bool) -> None:
