@@ -116,8 +116,9 @@ class LearnedTableEncoder(Encoder):
         quickly with a number, and one hidden layer. "deep" has low frequencies and a residual
         block, for smoother dependencies. "sparing" is "deep" with column dropout: each row loses
         20 % of its columns in each training step (as in "waves"). With up to 20,000 training rows,
-        "auto" trains each network for a quarter of the epochs and chooses the one with the lowest
-        validation loss. With more rows it chooses "waves".
+        "auto" trains each network for a fifth of the epochs with at most 256 candidates, trains the
+        one with the lowest validation loss again for all epochs, and keeps the better of these two
+        trainings. With more rows it chooses "waves".
     width : int, default=256
         Width of the network; larger values fit more and take longer.
     dropout : float, default=0.2
@@ -138,7 +139,7 @@ class LearnedTableEncoder(Encoder):
         Settings of the training. Defaults: batches of 256 rows, weight decay of 1e-4, a learning
         rate of 8e-3 ("waves") or 4e-3 that rises in the first 5 % of the steps (warmup), a moving
         average of the weights with a decay of 0.99 per step, the number of epochs that gives about
-        1,200 steps (at least 12, at most 60), and a patience of a fifth of the epochs (at least 3).
+        1,200 steps (at least 12, at most 30), and a patience of a fifth of the epochs (at least 3).
     holdout : float, default=0.15
         Share of the rows that are not trained on.
 

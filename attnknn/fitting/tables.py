@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnknn.encoders.learned_table import ROWS_AT_ONCE, LearnedTableEncoder, NetworkName
+from attnknn.encoders.table_net import TableNet
 from attnknn.fitting.objective import log_losses, log_of, smoothed_loss, softmax_with_prior
 from attnknn.memory.entries import NO_GROUP
 from attnknn.records import Booleans, Integers
@@ -21,13 +22,13 @@ from attnknn.training.optimizers import Group, parameter_groups
 from attnknn.training.threads import one_thread_if
 from attnknn.vote import class_prior, vote_in_torch
 
-N_STEPS, EPOCHS = 1200, (12, 60)  # as many epochs as make so many steps, within bounds
+N_STEPS, EPOCHS = 1200, (12, 30)  # as many epochs as make so many steps, within bounds
 SCALAR_LR_SCALE = 10.0  # temperature and prior score may move faster than weights
 PRIOR_SCORE = -3.0
 SHARPNESS = 4.0  # embeddings start at squared distances of about 2
 MAX_ROWS_FOR_TRIALS = 20_000
 FEW_CORES = 2  # a second thread gains little, and costs much when another program has its core
-TRIAL = 0.25  # share of the epochs of a trial
+TRIAL, TRIAL_CANDIDATES = 0.2, 256  # share of the epochs of a trial, and candidates at most
 MAX_VALIDATION_ROWS = 4_000
 PAIRS_AT_ONCE = 1 << 23
 
@@ -57,7 +58,7 @@ def train_table(
     """Train the network of `encoder` on the rows marked `is_trained_on`; the others validate it.
 
     Where several networks may be tried, the one with the lowest validation loss in short trials is
-    trained.
+    trained for longer, and whichever of its two trainings has the lower validation loss is kept.
 
     `inputs`: rows as `encoder.inputs` returns them; `codes` (n,): label codes; `groups` (n,): rows
     of one group never vote for each other; -1 is no group.
@@ -66,18 +67,26 @@ def train_table(
     validation = np.random.default_rng(random_state).permutation(validation)[:MAX_VALIDATION_ROWS]
     rows = np.concatenate([trained, validation])
     data = TrainingData(inputs[rows], codes[rows], groups[rows], len(trained), n_classes)
-    losses: dict[NetworkName, float] = {}
     networks = encoder.networks()
-    if len(networks) > 1 and data.n_trained <= MAX_ROWS_FOR_TRIALS:
-        for network in networks:
-            encoder.build(random_state, network)
-            result = _train_network(encoder, data, random_state, verbose, share=TRIAL)
-            if result.was_interrupted:
-                return result
-            losses[network] = min(result.validation_losses)
-    best = min(losses, key=losses.__getitem__) if losses else networks[0]
+    if len(networks) == 1 or data.n_trained > MAX_ROWS_FOR_TRIALS:
+        encoder.build(random_state, networks[0])
+        return _train_network(encoder, data, random_state, verbose)
+    trials: dict[NetworkName, TrainResult] = {}
+    modules: dict[NetworkName, TableNet] = {}
+    for network in networks:
+        encoder.build(random_state, network)
+        trials[network] = _train_network(encoder, data, random_state, verbose, share=TRIAL)
+        modules[network] = encoder.module_
+        if trials[network].was_interrupted:
+            return trials[network]
+    best = min(trials, key=lambda network: min(trials[network].validation_losses))
     encoder.build(random_state, best)
-    return _train_network(encoder, data, random_state, verbose)
+    result = _train_network(encoder, data, random_state, verbose)
+    # With few rows, the long schedule overfits before its learning rate has fallen.
+    if min(trials[best].validation_losses) < min(result.validation_losses):
+        encoder.module_ = modules[best]
+        return replace(trials[best], was_interrupted=result.was_interrupted)
+    return result
 
 
 def _train_network(
@@ -94,6 +103,8 @@ def _train_network(
     epochs = max(1, round(share * epochs))
     config = replace(config, epochs=epochs, patience=config.patience or max(3, epochs // 5))
     objective = TableObjective(encoder, data, generator)
+    if share < 1.0:
+        objective.n_candidates = min(objective.n_candidates, TRIAL_CANDIDATES)
     note = "" if share == 1.0 else ", a trial"
     with one_thread_if((os.cpu_count() or 1) <= FEW_CORES):
         result = train(
@@ -137,6 +148,7 @@ class TableObjective(nn.Module):
         self.has_groups = bool((data.groups != NO_GROUP).any())
         self.n_trained, self.n_classes = data.n_trained, data.n_classes
         self.counts = np.bincount(data.codes[: data.n_trained], minlength=data.n_classes)
+        self.n_candidates = encoder.n_candidates
         self.nearest: Tensor | None = None
 
     def loss(self, rows: Tensor) -> Tensor:
@@ -167,7 +179,7 @@ class TableObjective(nn.Module):
         if self.settings.candidates != "nearest" or epoch % self.settings.refresh:
             return
         self.net.eval()
-        k = max(1, min(self.settings.n_candidates, self.n_trained - 1))
+        k = max(1, min(self.n_candidates, self.n_trained - 1))
         rows = torch.arange(self.n_trained)
         with torch.no_grad():
             entries = self._embed(rows)
@@ -179,7 +191,7 @@ class TableObjective(nn.Module):
 
     def _vote_of_sample(self, rows: Tensor, prior: Tensor) -> Tensor:
         """Shares (B, C) by the vote of the batch and of rows drawn at random."""
-        n_drawn = min(self.settings.n_candidates, self.n_trained)
+        n_drawn = min(self.n_candidates, self.n_trained)
         drawn = torch.randint(self.n_trained, (n_drawn,), generator=self.generator)
         both = torch.cat([rows, drawn])
         embedded = self.net(self.inputs[both])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from attnknn import AttnKNNClassifier
 from attnknn.encoders import LearnedTableEncoder
 from attnknn.encoders.learned_table import NETWORKS, TableLayers
 from attnknn.errors import InvalidInputError
+from attnknn.fitting import tables
 from attnknn.fitting.encoders import train_encoder
 from attnknn.fitting.tables import TableObjective, TrainingData, train_table
 from attnknn.training import TrainConfig
@@ -67,7 +68,7 @@ def test_it_finds_the_column_that_matters(candidates, accuracy_untrained):
 def test_the_network_is_trained_that_held_out_rows_like_best_in_trials():
     X, y = spiral(200)
     losses, kept = {}, {}
-    for network, epochs in (*((name, 3) for name in NETWORKS), ("auto", 12)):
+    for network, epochs in (*((name, 3) for name in NETWORKS), ("auto", 15)):
         encoder = small(network=network, epochs=epochs).fit(X)
         outcome = train_table(
             encoder,
@@ -81,6 +82,27 @@ def test_the_network_is_trained_that_held_out_rows_like_best_in_trials():
         losses[network], kept[network] = min(outcome.validation_losses), encoder.network_
     assert kept["auto"] == min(NETWORKS, key=losses.__getitem__)
     assert losses["auto"] < losses[kept["auto"]]  # trained longer than its trial
+
+
+def test_a_trial_is_kept_that_is_better_than_the_long_training(monkeypatch):
+    X, y = spiral(200)
+    modules, trials, train_network = [], {}, tables._train_network
+
+    def worse_when_long(encoder, *arguments, share=1.0):
+        result = train_network(encoder, *arguments, share=share)
+        if share == 1.0:
+            return replace(result, validation_losses=[9.0] * len(result.validation_losses))
+        modules.append(encoder.module_)
+        trials[encoder.network_] = result
+        return result
+
+    monkeypatch.setattr(tables, "_train_network", worse_when_long)
+    encoder = small(network="auto", epochs=3)
+    result = trained(X, y, encoder).result
+    best = min(trials, key=lambda name: min(trials[name].validation_losses))
+    assert encoder.network_ == best
+    assert encoder.module_ is modules[list(NETWORKS).index(best)]
+    assert result == trials[best]
 
 
 def test_random_labels_are_not_learned():
