@@ -34,12 +34,14 @@ from attnknn.memory.table_rows import ids_of_table, payloads_of_table
 from attnknn.records import Booleans, Floats
 
 if TYPE_CHECKING:
-    from attnknn.attention import Attention
+    from attnknn.attention import Attention, LearnedAttention
+    from attnknn.attention.scores import NeighborScores
     from attnknn.calibration import Calibration
     from attnknn.conformal import PredictionSets, SetScore
     from attnknn.conformal.decisions import Decisions
     from attnknn.encoders import Encoder
     from attnknn.evidence import Evidence
+    from attnknn.fitting.encoders import FittedEncoder
     from attnknn.fitting.report import FitReport
     from attnknn.memory import Memory
     from attnknn.model import FittedModel, Queries
@@ -835,7 +837,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     def _fit(
         self, X: Any, labels: NDArray[Any], classes: NDArray[Any], metadata: RowMetadata
     ) -> None:
-        from attnknn.memory import make_memory
+        from attnknn.fitting.encoders import better_way, ways_to_train
 
         if len(classes) == 1:
             warnings.warn(
@@ -843,7 +845,29 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
                 "row until rows of another class are added.",
                 stacklevel=3,
             )
-        encoder, embeddings, held_out = self._fit_encoder(X, labels, classes, metadata.groups)
+        models: dict[str, FittedModel] = {}
+        trainings: dict[str, Any] = {}
+        for way, joint in ways_to_train(self.attention, self._new_encoder(X)).items():
+            fitted = self._fit_encoder(X, labels, classes, metadata.groups, joint)
+            models[way] = self._fit_model(fitted, labels, classes, metadata)
+            trainings[way] = fitted.training
+        way, model = better_way(models)
+        self.__dict__.pop("encoder_training_", None)
+        if model.has_trained_encoder:
+            self.encoder_training_ = trainings[way]
+        self.model_ = self._with_view_calibration(model, X)
+
+    def _fit_model(
+        self,
+        fitted: FittedEncoder,
+        labels: NDArray[Any],
+        classes: NDArray[Any],
+        metadata: RowMetadata,
+    ) -> FittedModel:
+        """The model of rows that are encoded."""
+        from attnknn.memory import make_memory
+
+        encoder, embeddings = fitted.encoder, fitted.embeddings
         if len(embeddings) != len(labels):
             raise InvalidInputError(
                 "Found input variables with inconsistent numbers of samples: "
@@ -853,18 +877,14 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         memory = make_memory(self.memory, device=self.device)
         entries = make_entries(embeddings, np.searchsorted(classes, labels), **vars(metadata))
         memory.remember(entries, self.metric)
-        model = self._fit_parts(encoder, memory, classes, held_out)
-        self.model_ = self._with_view_calibration(model, X)
+        return self._fit_parts(encoder, memory, classes, fitted.held_out, fitted.scores)
 
-    def _fit_encoder(
-        self, X: Any, labels: NDArray[Any], classes: NDArray[Any], groups: ArrayLike | None
-    ) -> tuple[Encoder, NDArray[Any], Booleans | None]:
-        """A fitted encoder, the embeddings and, if it was trained, the held-out rows."""
-        from attnknn.encoders import IdentityEncoder, NumericEncoder, SvdEncoder, make_encoder
+    def _new_encoder(self, X: Any) -> Any:
+        """An unfitted encoder: the one that was asked for, or what fits the rows."""
+        from attnknn.encoders import IdentityEncoder, SvdEncoder, make_encoder
         from attnknn.encoders.base import refuse_sparse
         from attnknn.fitting.encoders import default_encoder
 
-        self.__dict__.pop("encoder_training_", None)
         encoder: Any = self.encoder
         self._encoder_words = "requested"
         if _is_auto(encoder):
@@ -873,14 +893,29 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         refuse_sparse(X, encoder)
         if isinstance(encoder, IdentityEncoder) and issparse(X) and X.shape[1] > MAX_DENSE_COLUMNS:
             encoder = SvdEncoder()
+        return encoder
+
+    def _fit_encoder(
+        self,
+        X: Any,
+        labels: NDArray[Any],
+        classes: NDArray[Any],
+        groups: ArrayLike | None,
+        joint: LearnedAttention | None,
+    ) -> FittedEncoder:
+        """A fitted encoder with the embeddings; `joint` is attention that is trained with it."""
+        from attnknn.encoders import NumericEncoder
+        from attnknn.fitting.encoders import FittedEncoder
+
+        encoder = self._new_encoder(X)
         if encoder.is_trained:
-            return self._train_encoder(encoder, X, labels, classes, groups)
+            return self._train_encoder(encoder, X, labels, classes, groups, joint)
         if isinstance(encoder, NumericEncoder):
             rows = encoder.validated(X, self, reset=True)
             if _is_auto(self.encoder):
                 encoder = self._choose_scale(rows, labels, classes, groups)
             encoder.fit_rows(rows, getattr(self, "feature_names_in_", None))
-            return encoder, encoder.encode_rows(rows), None
+            return FittedEncoder(encoder, encoder.encode_rows(rows))
         validate_data(self, X, reset=True, skip_check_array=True)
         if encoder.is_cross_fitted:
             codes = group_codes(groups, len(labels))
@@ -889,7 +924,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             embeddings = encoder.fit(X, labels).transform(X)
         if hasattr(encoder, "n_features_in_"):  # a list of texts has no width of its own
             self.n_features_in_ = encoder.n_features_in_
-        return encoder, embeddings, None
+        return FittedEncoder(encoder, embeddings)
 
     def _choose_scale(
         self,
@@ -917,7 +952,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         labels: NDArray[Any],
         classes: NDArray[Any],
         groups: ArrayLike | None,
-    ) -> tuple[Encoder, NDArray[Any], Booleans]:
+        joint: LearnedAttention | None,
+    ) -> FittedEncoder:
         from attnknn.fitting.encoders import train_encoder
 
         validate_data(self, X, reset=True, skip_check_array=True)
@@ -928,13 +964,13 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             n_classes=len(classes),
             groups=group_codes(groups, len(labels)),
             random_state=self._seed(),
+            joint=joint,
             verbose=self.verbose,
         )
-        self.encoder_training_ = trained.result
         self.n_features_in_ = encoder.n_features_in_
         if hasattr(self, "feature_names_in_") and not hasattr(encoder, "feature_names_in_"):
             del self.feature_names_in_  # a column of paths names no feature
-        return encoder, trained.embeddings, trained.held_out
+        return trained
 
     def _warn_of_outliers(
         self, encoder: Encoder, embeddings: NDArray[Any], ids: ArrayLike | None
@@ -954,7 +990,12 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             warn_of_outliers(embeddings, names, rows.tolist(), stacklevel=4)
 
     def _fit_parts(
-        self, encoder: Encoder, memory: Memory, classes: NDArray[Any], held_out: Booleans | None
+        self,
+        encoder: Encoder,
+        memory: Memory,
+        classes: NDArray[Any],
+        held_out: Booleans | None,
+        start: NeighborScores | None = None,
     ) -> FittedModel:
         from attnknn.fitting.fitting import FitSettings, fit_model
 
@@ -973,6 +1014,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             verbose=self.verbose,
             value_head=self.value_head,
             budget=self.budget,
+            start=start,
         )
         model = fit_model(encoder, memory, classes, self.attention, settings, held_out)
         words = self.__dict__.pop("_encoder_words", "kept")  # by `refit`

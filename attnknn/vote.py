@@ -35,10 +35,12 @@ def vote(labels: Integers, weights: Weights, prior: Floats) -> Floats:
 def vote_in_torch(labels: Tensor, neighbors: Tensor, prior_weight: Tensor, prior: Tensor) -> Tensor:
     """`vote` with a gradient: weights (B, K) and (B,) and a prior (B, C) or (C,) give (B, C).
 
-    Labels are codes (B, K); or class probabilities (K, C), where all queries have the same
-    neighbors.
+    Labels are codes (B, K); or class probabilities, (B, K, C) or, where all queries have the same
+    neighbors, (K, C).
     """
     by_prior = prior_weight[:, None] * prior
+    if labels.ndim == 3:
+        return (neighbors[:, None] @ labels)[:, 0] + by_prior
     if labels.is_floating_point():
         return neighbors @ labels + by_prior
     return by_prior.scatter_add(1, labels, neighbors)

@@ -76,6 +76,12 @@ class LearnedAttention(Attention):
         others afterward.
     max_rows : int, default=50_000
         Maximum number of rows to train on; all entries vote.
+    joint : bool or "auto", default=False
+        Whether an encoder that learns ("image", "learned-tabular") is trained through this
+        attention: the gradient of the vote passes through all heads and terms into the encoder, and
+        attention is then trained further on the final embeddings. False trains the encoder by the
+        vote of its own distances first (staged). "auto" trains both ways and keeps the one with the
+        lower log-loss of held-out rows.
     training : TrainConfig, optional
         Defaults: 16 epochs, batches of 512, a learning rate of 6e-3 and no weight decay.
 
@@ -107,6 +113,7 @@ class LearnedAttention(Attention):
         entropy_weight: float = 0.0,
         holdout: float = 0.15,
         max_rows: int = 50_000,
+        joint: bool | str = False,
         training: TrainConfig | None = None,
     ) -> None:
         self.n_heads = n_heads
@@ -119,6 +126,7 @@ class LearnedAttention(Attention):
         self.entropy_weight = entropy_weight
         self.holdout = holdout
         self.max_rows = max_rows
+        self.joint = joint
         self.training = training
 
     fitted_by: ClassVar[Literal["nothing", "scalars", "training"]] = "training"
@@ -137,10 +145,12 @@ class LearnedAttention(Attention):
 
     def prepare_fit(self, n_neighbors: int) -> None:  # noqa: ARG002
         check_limits(self, LIMITS)
-        if not isinstance(self.trust, bool | np.bool_) and self.trust != "auto":
-            raise InvalidSettingError(
-                f"`trust` must be one of True, False, 'auto', got {self.trust!r}."
-            )
+        for name in ("trust", "joint"):
+            value = getattr(self, name)
+            if not isinstance(value, bool | np.bool_) and value != "auto":
+                raise InvalidSettingError(
+                    f"`{name}` must be one of True, False, 'auto', got {value!r}."
+                )
         if isinstance(self.terms, str) or not set(self.terms) <= set(TERMS):
             raise InvalidSettingError(
                 f"`terms` must be a tuple of {', '.join(TERMS)}, got {self.terms!r}."

@@ -46,6 +46,8 @@ class Encoder(ABC, TransformerMixin, BaseEstimator):
         Whether values of the rows may be missing.
     is_trained : bool
         Whether the encoder is trained on labels: the classifier calls `train` after `fit`.
+    is_trained_jointly : bool
+        Whether `train` can train attention with the encoder (`LearnedAttention(joint=True)`).
     is_cross_fitted : bool
         Whether `fit_transform(X, y, groups)` returns embeddings of the training rows that are held
         out, each made without the labels of its own row and of the rows of its group (-1 is no
@@ -78,6 +80,7 @@ class Encoder(ABC, TransformerMixin, BaseEstimator):
     accepts: ClassVar[frozenset[str]] = frozenset({"table", "vectors"})
     allows_missing: ClassVar[bool] = False
     is_trained: ClassVar[bool] = False
+    is_trained_jointly: ClassVar[bool] = False
     is_cross_fitted: ClassVar[bool] = False
     options: ClassVar[tuple[Option, ...]] = ()
     n_features_in_: int
@@ -178,7 +181,8 @@ class Encoder(ABC, TransformerMixin, BaseEstimator):
             `n_classes` (int); `groups` (ndarray of shape (n_rows,): rows of one group must not
             vote for each other, -1 is no group); `is_trained_on` (ndarray of shape (n_rows,):
             False marks held-out rows, which may be used for validation only); `random_state`
-            (int); `verbose` (int).
+            (int); `verbose` (int); `joint` (`attnknn.fitting.joint.JointVote`), only if
+            `is_trained_jointly` and the user asks for it.
 
         Returns
         -------

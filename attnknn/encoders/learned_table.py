@@ -165,6 +165,7 @@ class LearnedTableEncoder(Encoder):
 
     allows_missing: ClassVar[bool] = True
     is_trained: ClassVar[bool] = True
+    is_trained_jointly: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (EMBED_DIM, EPOCHS, BATCH_SIZE)
 
     def __init__(
@@ -239,6 +240,7 @@ class LearnedTableEncoder(Encoder):
             column_dropout=layers.column_dropout,
         )
         generator = torch.Generator().manual_seed(random_state)
+        self.width_ = self.embed_dim
         net = TableNet(shape, generator, frequency_scale=layers.frequency_scale)
         self.module_: TableNet = net.eval()
 

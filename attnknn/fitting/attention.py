@@ -43,18 +43,22 @@ def train_attention(
     noise: Calibration,
     is_trained_on: NDArray[np.bool_],
     random_state: int,
+    start: NeighborScores | None = None,
     verbose: int = 0,
 ) -> TrainResult:
     """Train `attention` on the rows marked `is_trained_on`; the others validate it.
 
     `first_look`: fitted distance attention: the starting point, and what support is weighted by;
-    `noise`: exponent and label noise under distance attention: where training starts.
+    `noise`: exponent and label noise under distance attention: where training starts; `start`: a
+    module that was trained with the encoder, to go on from.
     """
     generator = torch.Generator().manual_seed(random_state)
     attention.first_look_ = first_look
     attention.temperature_, attention.prior_score_ = 1.0, 0.0
     labeled = left_out.part(is_trained_on)
     attention.module_ = _new_module(attention, left_out, labeled, first_look, generator)
+    if start is not None:  # it knows all but the trust
+        attention.module_.load_state_dict(start.state_dict(), strict=False)
     config = train_config(attention)
     objective = AttentionObjective(attention, left_out, noise, generator)
     trained = torch.from_numpy(np.flatnonzero(is_trained_on))
@@ -94,7 +98,9 @@ def _new_module(
 ) -> NeighborScores:
     """An initialized module; it sees the labels of the `labeled` rows only."""
     entries = left_out.batch.entries
-    module = NeighborScores(_shape(attention, left_out))
+    has_trust = left_out.batch.trust is not None
+    shape = shape_of(attention, entries.shape[1], len(left_out.counts), has_trust=has_trust)
+    module = NeighborScores(shape)
     unit = typical_squared(left_out.batch)
     start = attention.temperature or first_look.temperature_ / unit
     with torch.no_grad():
@@ -108,16 +114,16 @@ def _new_module(
     return module
 
 
-def _shape(attention: LearnedAttention, left_out: LeaveOneOutBatch) -> Shape:
-    dim = left_out.batch.entries.shape[1]
+def shape_of(attention: LearnedAttention, dim: int, n_classes: int, *, has_trust: bool) -> Shape:
+    """What the module of `attention` is built of, for embeddings of size `dim`."""
     low, high = attention.temperature_bounds
     return Shape(
         dim=dim,
-        n_classes=len(left_out.counts),
+        n_classes=n_classes,
         n_heads=attention.n_heads,
         head_dim=min(dim, attention.head_dim or MAX_HEAD_DIM),
         temperature_bounds=(float(low), float(high)),
-        trust=left_out.batch.trust is not None,
+        trust=has_trust,
         **{term: term in attention.terms for term in TERMS},
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,28 +14,34 @@ from scipy.sparse import issparse
 from attnknn.encoders import Encoder, IdentityEncoder, NumericEncoder, ScaledEncoder
 from attnknn.encoders.identity import mean_and_deviation
 from attnknn.encoders.string_kinds import string_kind
-from attnknn.errors import InvalidInputError
+from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.fitting.holdout import trained_rows
 from attnknn.memory import make_entries, make_memory
 from attnknn.records import Booleans, Integers
 
 if TYPE_CHECKING:
+    from attnknn.attention import LearnedAttention
+    from attnknn.attention.scores import NeighborScores
+    from attnknn.model import FittedModel
     from attnknn.training.config import TrainResult
 
 MIN_ROWS = 4  # two to train on, two for validation
 DEFAULT_HOLDOUT = 0.15
 TEXT_ENCODER = "ngrams"
+STAGED, JOINT = "in stages", "jointly"  # ways to train an encoder and its attention
 MIN_ROWS_TO_COMPARE, MAX_ROWS_TO_COMPARE = 20, 5_000
 MAX_NEIGHBORS_TO_COMPARE = 64
 
 
 @dataclass(frozen=True)
-class EncodedRows:
-    """Embeddings of the rows, which of them were held out, and the losses of the training."""
+class FittedEncoder:
+    """A fitted encoder, embeddings of the rows, and what its training left, if it was trained."""
 
-    embeddings: NDArray[np.float32]
-    held_out: Booleans
-    result: TrainResult
+    encoder: Encoder
+    embeddings: NDArray[Any]
+    held_out: Booleans | None = None  # (n,)
+    training: TrainResult | None = None
+    scores: NeighborScores | None = None  # of learned attention that was trained with the encoder
 
 
 def train_encoder(
@@ -46,12 +52,13 @@ def train_encoder(
     n_classes: int,
     groups: Integers,
     random_state: int,
+    joint: LearnedAttention | None = None,
     verbose: int = 0,
-) -> EncodedRows:
+) -> FittedEncoder:
     """Fit `encoder` to the rows of `X`, train it on most of them, and embed all.
 
     `codes` (n,): label codes; `groups` (n,): rows of one group never vote for each other; -1 is no
-    group.
+    group; `joint`: attention that is trained with the encoder.
     """
     rows = X if hasattr(X, "__len__") else list(X)
     encoder.fit(rows)
@@ -66,6 +73,12 @@ def train_encoder(
     generator = np.random.default_rng(random_state)
     holdout = getattr(encoder, "holdout", DEFAULT_HOLDOUT)
     is_trained_on = trained_rows(codes, groups, holdout, sys.maxsize, generator)
+    further: dict[str, Any] = {}
+    if joint is not None:
+        from attnknn.fitting.joint import JointVote
+
+        joint.prepare_fit(1)  # checks its settings
+        vote = further["joint"] = JointVote(joint, encoder.width_, n_classes, random_state)
     result = encoder.train(
         rows,
         codes,
@@ -74,10 +87,37 @@ def train_encoder(
         is_trained_on=is_trained_on,
         random_state=random_state,
         verbose=verbose,
+        **further,
     )
     if result is not None and result.was_interrupted:
         warnings.warn("Training was interrupted; the best state so far was kept.", stacklevel=2)
-    return EncodedRows(encoder.transform(rows), ~is_trained_on, result)
+    scores = None if joint is None else vote.scores.eval()
+    return FittedEncoder(encoder, encoder.transform(rows), ~is_trained_on, result, scores)
+
+
+def ways_to_train(attention: Any, encoder: Encoder) -> dict[str, LearnedAttention | None]:
+    """How encoder and attention are trained: for each way, the attention that joins the encoder."""
+    joint = getattr(attention, "joint", False)
+    if joint is True and not encoder.is_trained_jointly:
+        raise InvalidSettingError(
+            "`joint=True` needs an encoder that is trained through the vote, 'image' or "
+            f"'learned-tabular', got {encoder.name!r}."
+        )
+    if not joint or not encoder.is_trained_jointly:
+        return {STAGED: None}
+    return {JOINT: attention} if joint is True else {STAGED: None, JOINT: attention}
+
+
+def better_way(models: dict[str, FittedModel]) -> tuple[str, FittedModel]:
+    """The way with the lowest log-loss of held-out rows, and its model, which says so."""
+    if len(models) == 1:
+        return next(iter(models.items()))
+    losses = {way: model.report.log_loss for way, model in models.items()}
+    best = min(losses, key=losses.__getitem__)
+    told = " and ".join(f"{loss:.4f} {way}" for way, loss in losses.items())
+    report = models[best].report
+    reason = f"{report.reason}; trained {best}: log-loss of held-out rows is {told}"
+    return best, replace(models[best], report=replace(report, reason=reason))
 
 
 def default_encoder(X: Any) -> tuple[str, str]:

@@ -6,7 +6,7 @@ import warnings
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,9 @@ from attnknn.records import Booleans, Floats, Integers
 from attnknn.training.terminal import show_progress, track
 from attnknn.training.threads import SMALL_TABLE, one_blas_thread_if
 
+if TYPE_CHECKING:
+    from attnknn.attention.scores import NeighborScores
+
 ALL = "all"  # the name of the only block
 MIN_ROWS_TO_MIX = 40
 MIN_ROWS_TO_LEARN = 300  # below, held-out rows are too few to tell whether learning helped
@@ -74,6 +77,8 @@ class FitSettings:
     budget: float | None = None  # seconds for the choice of an attention
     # the largest K in the space of a classifier's scores; None is `n_neighbors`
     n_neighbors_of_scores: int | None = None
+    # scores that were trained with the encoder, from which learned attention goes on
+    start: NeighborScores | None = None
 
 
 def fit_model(
@@ -509,6 +514,7 @@ class Fitting:
             noise=by_distance.calibration,
             is_trained_on=is_trained_on,
             random_state=int(self.generator.integers(2**31)),
+            start=self.settings.start,
             verbose=self.settings.verbose,
         )
         if outcome.was_interrupted:

@@ -1,10 +1,10 @@
-"""The objective of an image encoder: the vote of the batch, a linear head and further terms."""
+"""The objective of an image encoder: the vote of other images, a linear head, further terms."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +16,15 @@ from torch.nn import functional as F
 from attnknn.encoders.image.networks import ResNet9
 from attnknn.encoders.image.rows import ImageRows
 from attnknn.encoders.image.training import ImageTraining
-from attnknn.fitting.image_voters import HardNegatives, Queue, Voters, share_source
+from attnknn.fitting.image_voters import (
+    Bank,
+    HardNegatives,
+    MomentumEncoder,
+    Queue,
+    Voters,
+    share_source,
+)
+from attnknn.fitting.joint import N_NEIGHBORS, JointVote, nearest
 from attnknn.fitting.objective import log_of, softmax_with_prior
 from attnknn.records import Integers
 from attnknn.training.augmentation import augment, mix
@@ -42,6 +50,16 @@ class Batch:
     labels: Tensor  # (V · B, C) class probabilities
     sources: Tensor  # (V · B, S) what the images were made of, see `Voters`
     n_views: int
+
+
+@dataclass(frozen=True)
+class Negatives:
+    """The hard negatives of each of B images."""
+
+    embeddings: Tensor  # (B, M, D)
+    labels: Tensor  # (B, M, C)
+    mask: Tensor  # (B, M)
+    log_weight: float  # added to their scores
 
 
 @dataclass(frozen=True)
@@ -73,9 +91,10 @@ class ImageObjective(nn.Module):
         config: TrainConfig,
         generator: torch.Generator,
         processes: Processes,
+        joint: JointVote | None = None,
     ) -> None:
         super().__init__()
-        self.network = encoder.module_
+        self.network, self.joint = encoder.module_, joint
         self.head: nn.Linear | None = None
         if settings.loss.head_weight:
             self.head = _new_head(encoder.module_.features_width, data.n_classes, generator)
@@ -83,7 +102,14 @@ class ImageObjective(nn.Module):
         self.prior_score = nn.Parameter(torch.tensor(float(settings.loss.prior_score)))
         self.encoder, self.data, self.settings, self.config = encoder, data, settings, config
         self.generator, self.processes = generator, processes
-        self.queue = Queue(settings.voters.queue_size)
+        if joint is not None:
+            joint.generator = generator  # which is a part of checkpoints
+        voters = settings.voters
+        self.k_train = voters.k_train
+        if voters.k_train is None and (voters.bank or joint is not None):
+            self.k_train = N_NEIGHBORS
+        self.queue = Queue(0 if voters.bank else voters.queue_size)
+        self.momentum = MomentumEncoder(self.network, voters.momentum) if voters.momentum else None
         self.hard = HardNegatives(settings.voters.n_negatives)
         self.epoch, self.seed = 0, int(generator.initial_seed()) % (1 << 31)
         self.drawn = torch.arange(self.rows_per_epoch)
@@ -93,6 +119,11 @@ class ImageObjective(nn.Module):
         self.trained = torch.from_numpy(data.trained)
         counts = np.bincount(data.codes[data.trained], minlength=data.n_classes)
         self.counts = torch.from_numpy(counts).float()
+        self.bank: Bank | None = None
+        if voters.bank:
+            labels = one_hot(self.codes[self.trained], data.n_classes)
+            sources = self.sources[self.trained][:, None]
+            self.bank = Bank(labels, sources, voters.refresh_steps)
         self._train_whitening(settings.whitening_epochs > 0)
 
     @property
@@ -122,6 +153,8 @@ class ImageObjective(nn.Module):
             labels, groups = data.codes[data.trained], data.groups[data.trained]
             self.hard.refresh(embeddings, labels, groups, data.n_classes)
         self.drawn = self.processes.from_first(self._draw())
+        if self.bank is not None and self.bank.refresh_steps is None:
+            self.bank.refresh(self.embeddings_of(data.trained))
 
     def read_ahead(self, batches: Sequence[Tensor]) -> None:
         """Begin to read the images of these batches, where the encoder has workers for it."""
@@ -142,6 +175,10 @@ class ImageObjective(nn.Module):
     def loss(self, positions: Tensor) -> Tensor:
         """Mean loss of the rows drawn at these positions, all terms, with a gradient."""
         terms = self.settings.loss
+        if self.momentum is not None:
+            self.momentum.follow(self.network)
+        if self.bank is not None and self.bank.is_due:
+            self.bank.refresh(self.embeddings_of(self.data.trained))
         self.train()
         batch = self._batch(self.drawn[positions])
         features = self.network.features(batch.images)
@@ -164,30 +201,42 @@ class ImageObjective(nn.Module):
         voters, data = self.settings.voters, self.data
         n_entries = min(voters.validation_entries, len(data.trained))
         chosen = data.trained[np.linspace(0, len(data.trained) - 1, n_entries).astype(int)]
-        entries = self.embeddings_of(chosen)
-        labels = one_hot(self.codes[chosen], data.n_classes).to(self.device)
+        entries = self._voters_of(chosen)
         # The prior weighs against as many voters as in training.
         log_ratio = math.log((self.config.batch_size + voters.queue_size) / n_entries)
         prior = class_prior_in_torch(self.counts).to(self.device)
         total = 0.0
         for part in np.array_split(data.validation, -(-len(data.validation) // ROWS_AT_ONCE)):
             with torch.no_grad():
-                scores = self._scores(self.embeddings_of(part), entries) + log_ratio
-                is_out = share_source(self.sources[part][:, None], self.sources[chosen][:, None])
-                scores = scores.masked_fill(is_out.to(self.device), -torch.inf)
-                weights = softmax_with_prior(scores, self.prior_score)
-                shares = vote_in_torch(labels, weights[:, :-1], weights[:, -1], prior)
-                own = one_hot(self.codes[part], data.n_classes).to(self.device)
-                total -= (own * log_of(shares)).sum(dim=1).sum().item()
+                own = self._voters_of(part)
+                if self.k_train is None:
+                    scores = self._scores(own, entries) + log_ratio
+                    weights = softmax_with_prior(scores, self.prior_score)
+                    shares = vote_in_torch(entries.labels, weights[:, :-1], weights[:, -1], prior)
+                else:
+                    _, shares = self._vote_of_nearest(own, entries, prior)
+                total -= (own.labels * log_of(shares)).sum(dim=1).sum().item()
         return total / len(data.validation)
 
-    def embeddings_of(self, rows: Integers) -> Tensor:
-        """Embeddings (n, D) of rows, without augmentation and gradient."""
+    def _voters_of(self, rows: Integers) -> Voters:
+        """Rows as voters, without augmentation and gradient."""
+        labels = one_hot(self.codes[rows], self.data.n_classes).to(self.device)
+        sources = self.sources[rows][:, None].to(self.device)
+        return Voters(self.embeddings_of(rows, self.network), labels, sources)
+
+    def embeddings_of(
+        self, rows: Integers, network: Callable[[Tensor], Tensor] | None = None
+    ) -> Tensor:
+        """Embeddings (n, D) of rows, without augmentation and gradient.
+
+        `network` is by default the momentum encoder, if there is one.
+        """
         self.eval()
+        network = network or (self.network if self.momentum is None else self.momentum.network)
         size = self.encoder.computing.batch_size
         with torch.no_grad():
             parts = [
-                self.network(self._images(rows[start : start + size]))
+                network(self._images(rows[start : start + size]))
                 for start in range(0, len(rows), size)
             ]
         return torch.cat(parts)
@@ -237,51 +286,107 @@ class ImageObjective(nn.Module):
         """The terms of the loss that come from the vote, by their weights."""
         terms, gather = self.settings.loss, self.processes.gather
         own = Voters(embeddings, batch.labels, batch.sources)
-        everyone = Voters(gather(own.embeddings), gather(own.labels), gather(own.sources))
-        weights, shares = self._vote(batch, own, self.queue.beside(everyone))
-        self.queue.push(everyone)
+        if self.bank is not None:
+            weights, shares = self._vote(batch, own, self.bank.voters)
+            self._update_bank(batch, embeddings)
+        else:
+            everyone = Voters(gather(own.embeddings), gather(own.labels), gather(own.sources))
+            weights, shares = self._vote(batch, own, self.queue.beside(everyone))
+            self.queue.push(replace(everyone, embeddings=gather(self._keys(batch, embeddings))))
         loss = -terms.vote_weight * (batch.labels * log_of(shares)).sum(dim=1).mean()
-        if terms.entropy_weight:
-            loss = loss - terms.entropy_weight * entropy(weights)
+        entropy_weight = terms.entropy_weight + (self.joint.entropy_weight if self.joint else 0.0)
+        if entropy_weight:
+            loss = loss - entropy_weight * entropy(weights)
         if terms.calibration_weight:
             error = soft_calibration_error(shares, batch.labels)
             loss = loss + terms.calibration_weight * error
         return loss
 
+    def _keys(self, batch: Batch, embeddings: Tensor) -> Tensor:
+        """The embeddings (V · B, D) of the batch that queue and bank keep."""
+        if self.momentum is None:
+            return embeddings
+        with torch.no_grad():
+            return self.momentum.network(batch.images).float()
+
+    def _update_bank(self, batch: Batch, embeddings: Tensor) -> None:
+        """Replace the embeddings of the batch, by its first view, unless images are mixed."""
+        assert self.bank is not None
+        self.bank.n_steps += 1
+        if batch.sources.shape[1] > 1:
+            return
+        n_rows, gather = len(batch.places), self.processes.gather
+        keys = self._keys(batch, embeddings)[:n_rows]
+        self.bank.replace(gather(batch.places.to(self.device)), gather(keys.detach()))
+
     def _vote(self, batch: Batch, own: Voters, voters: Voters) -> tuple[Tensor, Tensor]:
-        """Weights (B, M + 1) and shares (B, C) by all voters that share no source with a row."""
-        scores = self._scores(own.embeddings, voters.embeddings)
-        scores = scores.masked_fill(share_source(own.sources, voters.sources), -torch.inf)
+        """Weights (B, K + 1) and shares (B, C) by voters that share no source with a row.
+
+        All of them vote or the `k_train` nearest, and hard negatives in addition.
+        """
         prior = class_prior_in_torch(self.counts.to(self.device), batch.labels)
-        if not self.settings.voters.negatives_weight:
+        negatives = None
+        if self.settings.voters.negatives_weight:
+            negatives = self._negatives(batch, own)
+        if self.k_train is not None:
+            return self._vote_of_nearest(own, voters, prior, negatives)
+        scores = self._scores(own, voters)
+        if negatives is None:
             weights = softmax_with_prior(scores, self.prior_score)
             return weights, vote_in_torch(voters.labels, weights[:, :-1], weights[:, -1], prior)
-        hard, labels = self._negatives(batch, own)
+        cosines = torch.einsum("bd,bmd->bm", own.embeddings, negatives.embeddings)
+        hard = (2 * cosines - 2) / self.temperature + negatives.log_weight
+        hard = hard.masked_fill(~negatives.mask, -torch.inf)
         weights = softmax_with_prior(torch.cat([scores, hard], dim=1), self.prior_score)
         padded = F.pad(voters.labels, (0, 0, 0, hard.shape[1]))  # negatives differ by query
         shares = vote_in_torch(padded, weights[:, :-1], weights[:, -1], prior)
         by_hard = weights[:, scores.shape[1] : -1]
-        return weights, shares + torch.einsum("bm,bmc->bc", by_hard, labels)
+        return weights, shares + torch.einsum("bm,bmc->bc", by_hard, negatives.labels)
 
-    def _scores(self, queries: Tensor, entries: Tensor) -> Tensor:
-        """−d²/temperature (B, M) of unit vectors (B, D) and (M, D)."""
-        return (2 * (queries @ entries.T) - 2) / self.temperature
+    def _vote_of_nearest(
+        self, own: Voters, voters: Voters, prior: Tensor, negatives: Negatives | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The same by the nearest voters, and by joint attention if there is one."""
+        assert self.k_train is not None
+        with torch.no_grad():
+            places, mask = nearest(self._scores(own, voters), self.k_train)
+        entries, labels = voters.embeddings, voters.labels
+        log_weight = torch.zeros(mask.shape, device=self.device)
+        if negatives is not None:
+            n_queries, n_more = negatives.mask.shape
+            more = len(entries) + torch.arange(n_queries * n_more, device=self.device)
+            places = torch.cat([places, more.view(n_queries, n_more)], dim=1)
+            mask = torch.cat([mask, negatives.mask], dim=1)
+            log_weight = F.pad(log_weight, (0, n_more), value=negatives.log_weight)
+            entries = torch.cat([entries, negatives.embeddings.flatten(0, 1)])
+            labels = torch.cat([labels, negatives.labels.flatten(0, 1)])
+        if self.joint is None:
+            cosines = torch.einsum("bd,bkd->bk", own.embeddings, entries[places])
+            scores = (2 * cosines - 2) / self.temperature + log_weight
+            weights = softmax_with_prior(scores.masked_fill(~mask, -torch.inf), self.prior_score)
+        else:
+            codes = labels.argmax(dim=1)  # an image mixed of two counts for the larger part
+            weights = self.joint.weigh(own.embeddings, entries, places, mask, codes, log_weight)
+        return weights, vote_in_torch(labels[places], weights[:, :-1], weights[:, -1], prior)
 
-    def _negatives(self, batch: Batch, own: Voters) -> tuple[Tensor, Tensor]:
-        """Scores (B, M) and labels (B, M, C) of the hard negatives of each image."""
+    def _scores(self, own: Voters, voters: Voters) -> Tensor:
+        """−d²/temperature (B, M) of unit vectors; −inf for voters that share a source."""
+        scores = (2 * (own.embeddings @ voters.embeddings.T) - 2) / self.temperature
+        return scores.masked_fill(share_source(own.sources, voters.sources), -torch.inf)
+
+    def _negatives(self, batch: Batch, own: Voters) -> Negatives:
+        """The hard negatives of each image."""
         hard, n_views = self.hard, batch.n_views
         assert hard.embeddings is not None
         places = hard.negatives[batch.places]  # (B, M)
         rows = self.trained[places]
         entries = hard.embeddings[places].to(self.device).repeat(n_views, 1, 1)
-        cosines = torch.einsum("bd,bmd->bm", own.embeddings, entries)
-        log_weight = math.log(self.settings.voters.negatives_weight)
-        scores = (2 * cosines - 2) / self.temperature + log_weight
         sources = self.sources[rows].repeat(n_views, 1).to(self.device)
         is_out = (sources[:, :, None] == own.sources[:, None]).any(dim=2)
         is_out |= ~hard.is_negative[batch.places].repeat(n_views, 1).to(self.device)
         labels = one_hot(self.codes[rows], self.data.n_classes).to(self.device)
-        return scores.masked_fill(is_out, -torch.inf), labels.repeat(n_views, 1, 1)
+        log_weight = math.log(self.settings.voters.negatives_weight)
+        return Negatives(entries, labels.repeat(n_views, 1, 1), ~is_out, log_weight)
 
     def _contrast(self, batch: Batch, embeddings: Tensor) -> Tensor:
         terms, gather = self.settings.loss, self.processes.gather

@@ -1,14 +1,15 @@
-"""Which images vote in a training step: the batch, a queue of the last ones, hard negatives."""
+"""Which images vote in a training step: the batch and a queue, or a bank; hard negatives."""
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnknn.leave_one_out import leave_one_out_batch
 from attnknn.memory import TorchMemory, make_entries
@@ -86,6 +87,68 @@ class Queue:
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         self.voters = Voters(**saved) if saved else None
+
+
+class Bank:
+    """A memory bank: the embeddings of all n training rows, without a gradient.
+
+    `refresh_steps` are the steps between two encodings of all rows; None encodes them once per
+    epoch.
+    """
+
+    def __init__(self, labels: Tensor, sources: Tensor, refresh_steps: int | None) -> None:
+        self.labels, self.sources = labels, sources  # (n, C) and (n, 1)
+        self.refresh_steps = refresh_steps
+        self.embeddings: Tensor | None = None
+        self.n_steps = 0  # since all rows were encoded
+
+    @property
+    def is_due(self) -> bool:
+        """Whether all rows must be encoded before the next step."""
+        return self.embeddings is None or self.n_steps == self.refresh_steps
+
+    def refresh(self, embeddings: Tensor) -> None:
+        """Replace all embeddings."""
+        self.embeddings, self.n_steps = embeddings, 0
+
+    def replace(self, places: Tensor, embeddings: Tensor) -> None:
+        """Replace the embeddings of the rows at these places, those of a batch."""
+        assert self.embeddings is not None
+        self.embeddings[places.to(self.embeddings.device)] = embeddings.detach()
+
+    @property
+    def voters(self) -> Voters:
+        """All rows, as they were last encoded."""
+        assert self.embeddings is not None
+        device = self.embeddings.device
+        return Voters(self.embeddings, self.labels.to(device), self.sources.to(device))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"embeddings": self.embeddings, "n_steps": self.n_steps}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        self.embeddings, self.n_steps = saved["embeddings"], saved["n_steps"]
+
+
+class MomentumEncoder:
+    """A second encoder whose weights are a moving average of those of the trained one."""
+
+    def __init__(self, network: nn.Module, decay: float) -> None:
+        self.network, self.decay = deepcopy(network).eval().requires_grad_(False), decay
+
+    def follow(self, network: nn.Module) -> None:
+        """Move the weights a step towards those of `network`; statistics of norms are copied."""
+        with torch.no_grad():
+            for mine, theirs in zip(self.network.parameters(), network.parameters(), strict=True):
+                mine.lerp_(theirs, 1 - self.decay)
+            for copied, known in zip(self.network.buffers(), network.buffers(), strict=True):
+                copied.copy_(known)
+
+    def state_dict(self) -> dict[str, Any]:
+        return dict(self.network.state_dict())
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        self.network.load_state_dict(saved)
 
 
 class HardNegatives:

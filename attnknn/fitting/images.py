@@ -18,8 +18,9 @@ from attnknn.encoders.image.rows import ArrayRows, ImageRows
 from attnknn.encoders.image.training import ImageTraining
 from attnknn.errors import InvalidInputError
 from attnknn.fitting.image_objective import ImageData, ImageObjective
+from attnknn.fitting.joint import JointVote
 from attnknn.records import Booleans, Floats, Integers
-from attnknn.training.checkpoints import checksum
+from attnknn.training.checkpoints import Stateful, checksum
 from attnknn.training.config import TrainConfig, TrainResult
 from attnknn.training.devices import check_compiler, device_of, prepare, seeded
 from attnknn.training.loop import train
@@ -55,6 +56,7 @@ def train_images(
     groups: Integers,
     is_trained_on: Booleans,
     random_state: int,
+    joint: JointVote | None = None,
     verbose: int = 0,
 ) -> ImageTrainResult:
     """Train `encoder.module_` on the rows marked `is_trained_on`; the others validate it.
@@ -64,6 +66,7 @@ def train_images(
     encoder : fitted; its `training` says how, and its module is left in the best state
     codes : (n,) label codes
     groups : (n,) rows of one group do not vote on each other; -1 is no group
+    joint : learned attention that is trained with the encoder
     """
     n_trained, n_validation = int(is_trained_on.sum()), int((~is_trained_on).sum())
     if n_trained < 2 or n_validation < 1:
@@ -86,10 +89,13 @@ def train_images(
             np.flatnonzero(~is_trained_on),
             n_classes,
         )
-        objective = ImageObjective(encoder, data, training, config, generator, processes).to(device)
+        arguments = encoder, data, training, config, generator, processes
+        objective = ImageObjective(*arguments, joint).to(device)
         with seeded(random_state + processes.rank):  # a network's own dropout
             result = _train(objective, config, processes, random_state, verbose)
     encoder.module_.eval()
+    if joint is not None:
+        joint.cpu()
     if objective.head is None:
         return ImageTrainResult(result, None)
     weight = objective.head.weight.detach().cpu().numpy().astype(np.float64)
@@ -121,7 +127,7 @@ def _train(
             title="Learning images",
             verbose=verbose,
             checkpoint=training.checkpoint,
-            extra_state={"queue": objective.queue, "hard negatives": objective.hard},
+            extra_state=_extra_state(objective),
             fingerprint=_fingerprint(objective, random_state) if training.checkpoint else None,
             before_epoch=objective.begin,
             on_batches=objective.read_ahead,
@@ -129,6 +135,16 @@ def _train(
         )
     finally:
         network._compiled_call_impl = None  # compiled for one batch size; predictions have others
+
+
+def _extra_state(objective: ImageObjective) -> dict[str, Stateful]:
+    """What a checkpoint holds beside the weights."""
+    state: dict[str, Stateful] = {"queue": objective.queue, "hard negatives": objective.hard}
+    if objective.bank is not None:
+        state["bank"] = objective.bank
+    if objective.momentum is not None:
+        state["momentum encoder"] = objective.momentum
+    return state
 
 
 def _fingerprint(objective: ImageObjective, random_state: int) -> dict[str, Any]:
@@ -145,6 +161,8 @@ def _groups(objective: ImageObjective, config: TrainConfig) -> list[Group]:
     """Parameter groups: scalars, pretrained networks and biases of ResNet9 have their own rate."""
     scalars = SCALAR_LR_SCALES[config.optimizer]
     lr_scales = {"temperature_odds": scalars, "prior_score": scalars}
+    if objective.joint is not None:
+        lr_scales["joint"] = scalars
     network, training = objective.network.network, objective.settings
     if isinstance(network, Backbone) and not objective.network.is_frozen:
         lr_scales["network.network"] = training.backbone_lr_scale

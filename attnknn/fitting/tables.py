@@ -12,12 +12,13 @@ from torch import Tensor, nn
 
 from attnknn.encoders.learned_table import ROWS_AT_ONCE, LearnedTableEncoder, NetworkName
 from attnknn.encoders.table_net import TableNet
+from attnknn.fitting.joint import N_NEIGHBORS, JointVote, nearest
 from attnknn.fitting.objective import log_losses, log_of, smoothed_loss, softmax_with_prior
 from attnknn.memory.entries import NO_GROUP
 from attnknn.records import Booleans, Integers
 from attnknn.training.config import TrainConfig, TrainResult, epochs_for
 from attnknn.training.loop import train
-from attnknn.training.losses import one_hot
+from attnknn.training.losses import entropy, one_hot
 from attnknn.training.optimizers import Group, parameter_groups
 from attnknn.training.threads import one_thread_if
 from attnknn.vote import class_prior, vote_in_torch
@@ -53,6 +54,7 @@ def train_table(
     groups: Integers,
     is_trained_on: Booleans,
     random_state: int,
+    joint: JointVote | None = None,
     verbose: int = 0,
 ) -> TrainResult:
     """Train the network of `encoder` on the rows marked `is_trained_on`; the others validate it.
@@ -61,7 +63,8 @@ def train_table(
     trained for longer, and whichever of its two trainings has the lower validation loss is kept.
 
     `inputs`: rows as `encoder.inputs` returns them; `codes` (n,): label codes; `groups` (n,): rows
-    of one group never vote for each other; -1 is no group.
+    of one group never vote for each other; -1 is no group; `joint`: learned attention that is
+    trained with the network that was chosen.
     """
     trained, validation = np.flatnonzero(is_trained_on), np.flatnonzero(~is_trained_on)
     validation = np.random.default_rng(random_state).permutation(validation)[:MAX_VALIDATION_ROWS]
@@ -70,7 +73,7 @@ def train_table(
     networks = encoder.networks()
     if len(networks) == 1 or data.n_trained > MAX_ROWS_FOR_TRIALS:
         encoder.build(random_state, networks[0])
-        return _train_network(encoder, data, random_state, verbose)
+        return _train_network(encoder, data, random_state, verbose, joint=joint)
     trials: dict[NetworkName, TrainResult] = {}
     modules: dict[NetworkName, TableNet] = {}
     for network in networks:
@@ -81,9 +84,9 @@ def train_table(
             return trials[network]
     best = min(trials, key=lambda network: min(trials[network].validation_losses))
     encoder.build(random_state, best)
-    result = _train_network(encoder, data, random_state, verbose)
+    result = _train_network(encoder, data, random_state, verbose, joint=joint)
     # With few rows, the long schedule overfits before its learning rate has fallen.
-    if min(trials[best].validation_losses) < min(result.validation_losses):
+    if joint is None and min(trials[best].validation_losses) < min(result.validation_losses):
         encoder.module_ = modules[best]
         return replace(trials[best], was_interrupted=result.was_interrupted)
     return result
@@ -95,6 +98,7 @@ def _train_network(
     random_state: int,
     verbose: int,
     share: float = 1.0,
+    joint: JointVote | None = None,
 ) -> TrainResult:
     """Train the network in place for a `share` of the epochs, with a schedule of that length."""
     generator = torch.Generator().manual_seed(random_state)
@@ -102,7 +106,7 @@ def _train_network(
     epochs = config.epochs or epochs_for(data.n_trained, config.batch_size, N_STEPS, EPOCHS)
     epochs = max(1, round(share * epochs))
     config = replace(config, epochs=epochs, patience=config.patience or max(3, epochs // 5))
-    objective = TableObjective(encoder, data, generator)
+    objective = TableObjective(encoder, data, generator, joint)
     if share < 1.0:
         objective.n_candidates = min(objective.n_candidates, TRIAL_CANDIDATES)
     note = "" if share == 1.0 else ", a trial"
@@ -128,18 +132,29 @@ def _groups(objective: TableObjective, config: TrainConfig) -> list[Group]:
     rate = config.learning_rate
     groups = parameter_groups(objective.net, learning_rate=rate, weight_decay=config.weight_decay)
     scalars = [objective.log_sharpness, objective.prior_score]
+    if objective.joint is not None:
+        scalars = [p for p in objective.joint.parameters() if p.ndim <= 1]
+        matrices = [p for p in objective.joint.parameters() if p.ndim > 1]
+        groups.append({"params": matrices, "lr": rate, "weight_decay": 0.0})
     return [*groups, {"params": scalars, "lr": rate * SCALAR_LR_SCALE, "weight_decay": 0.0}]
 
 
 class TableObjective(nn.Module):
-    """Log-loss of the vote over the embeddings, with a temperature and a prior score."""
+    """Log-loss of the vote over the embeddings, by a temperature and a prior score, or `joint`."""
 
     def __init__(
-        self, encoder: LearnedTableEncoder, data: TrainingData, generator: torch.Generator
+        self,
+        encoder: LearnedTableEncoder,
+        data: TrainingData,
+        generator: torch.Generator,
+        joint: JointVote | None = None,
     ) -> None:
         super().__init__()
         self.net, self.settings, self.generator = encoder.module_, encoder, generator
         self.net.seeded_dropout.generator = generator
+        self.joint = joint
+        if joint is not None:
+            joint.generator = generator
         self.label_smoothing = encoder.train_config().label_smoothing
         self.log_sharpness = nn.Parameter(torch.tensor(SHARPNESS).log())
         self.prior_score = nn.Parameter(torch.tensor(PRIOR_SCORE))
@@ -153,24 +168,27 @@ class TableObjective(nn.Module):
 
     def loss(self, rows: Tensor) -> Tensor:
         """Mean log-loss of the labels of these rows by the vote of others, with a gradient."""
-        self.net.train()
+        self.train()
         prior = torch.from_numpy(class_prior(self.counts, self.codes[rows].numpy())).float()
         voted = self._vote_of_sample if self.nearest is None else self._vote_of_nearest
-        logs = log_of(voted(rows, prior))
-        return smoothed_loss(log_losses(logs, self.codes[rows]), logs, self.label_smoothing)
+        weights, shares = voted(rows, prior)
+        logs = log_of(shares)
+        loss = smoothed_loss(log_losses(logs, self.codes[rows]), logs, self.label_smoothing)
+        if self.joint is not None and self.joint.entropy_weight:
+            loss = loss - self.joint.entropy_weight * entropy(weights)
+        return loss
 
     def validate(self) -> float:
         """Log-loss of the validation rows by the vote of all training rows."""
-        self.net.eval()
+        self.eval()
         prior = torch.from_numpy(class_prior(self.counts)).float()
-        labels = one_hot(self.codes[: self.n_trained], self.n_classes)
+        everyone = torch.arange(self.n_trained)
         total = 0.0
         with torch.no_grad():
-            entries = self._embed(torch.arange(self.n_trained))
+            entries = self._embed(everyone)
             rows = torch.arange(self.n_trained, len(self.codes))
             for part in self._split(rows):
-                weights = self._weights(self._embed(part), part, entries)
-                shares = vote_in_torch(labels, weights[:, :-1], weights[:, -1], prior)
+                _, shares = self._vote(self._embed(part), part, entries, everyone, prior)
                 total += log_losses(log_of(shares), self.codes[part]).sum().item()
         return total / max(1, len(rows))
 
@@ -178,49 +196,65 @@ class TableObjective(nn.Module):
         """Search the nearest other rows of each training row again, where these vote."""
         if self.settings.candidates != "nearest" or epoch % self.settings.refresh:
             return
-        self.net.eval()
+        self.eval()
         k = max(1, min(self.n_candidates, self.n_trained - 1))
         rows = torch.arange(self.n_trained)
         with torch.no_grad():
             entries = self._embed(rows)
             parts = [
-                self._weights(entries[part], part, entries)[:, :-1].topk(k, dim=1).indices
+                self._scores(entries[part], part, entries, rows).topk(k, dim=1).indices
                 for part in self._split(rows)
             ]
         self.nearest = torch.cat(parts)
 
-    def _vote_of_sample(self, rows: Tensor, prior: Tensor) -> Tensor:
-        """Shares (B, C) by the vote of the batch and of rows drawn at random."""
+    def _vote_of_sample(self, rows: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights and shares (B, C) by the vote of the batch and of rows drawn at random."""
         n_drawn = min(self.n_candidates, self.n_trained)
         drawn = torch.randint(self.n_trained, (n_drawn,), generator=self.generator)
         both = torch.cat([rows, drawn])
         embedded = self.net(self.inputs[both])
-        weights = self._weights(embedded[: len(rows)], rows, embedded, both)
-        labels = one_hot(self.codes[both], self.n_classes)
-        return vote_in_torch(labels, weights[:, :-1], weights[:, -1], prior)
+        return self._vote(embedded[: len(rows)], rows, embedded, both, prior)
 
-    def _vote_of_nearest(self, rows: Tensor, prior: Tensor) -> Tensor:
-        """Shares (B, C) by the vote of the nearest other rows, encoded again."""
+    def _vote(
+        self, queries: Tensor, rows: Tensor, entries: Tensor, others: Tensor, prior: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Weights (B, K + 1) and shares (B, C) of queries by entries, which are the rows `others`.
+
+        All entries vote, or by joint attention the nearest ones.
+        """
+        scores, codes = self._scores(queries, rows, entries, others), self.codes[others]
+        if self.joint is None:
+            weights = softmax_with_prior(scores, self.prior_score)
+            labels = one_hot(codes, self.n_classes)
+        else:
+            places, mask = nearest(scores, N_NEIGHBORS)
+            weights = self.joint.weigh(queries, entries, places, mask, codes)
+            labels = codes[places]
+        return weights, vote_in_torch(labels, weights[:, :-1], weights[:, -1], prior)
+
+    def _vote_of_nearest(self, rows: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights and shares (B, C) by the vote of the nearest other rows, encoded again."""
         assert self.nearest is not None
         places = self.nearest[rows]  # (B, K)
         used, where = torch.cat([rows[:, None], places], dim=1).unique(return_inverse=True)
         embedded = self.net(self.inputs[used])
-        queries, others = embedded[where[:, :1]], embedded[where[:, 1:]]  # (B, 1, D), (B, K, D)
-        scores = -(queries - others).square().sum(-1) * self.log_sharpness.exp()
-        scores = scores.masked_fill(~self._may_vote(rows, places), -torch.inf)
-        weights = softmax_with_prior(scores, self.prior_score)
-        return vote_in_torch(self.codes[places], weights[:, :-1], weights[:, -1], prior)
+        mask = self._may_vote(rows, places)
+        if self.joint is None:
+            queries, others = embedded[where[:, :1]], embedded[where[:, 1:]]  # (B, 1, D), (B, K, D)
+            scores = -(queries - others).square().sum(-1) * self.log_sharpness.exp()
+            weights = softmax_with_prior(scores.masked_fill(~mask, -torch.inf), self.prior_score)
+        else:
+            queries, own = embedded[where[:, 0]], self.codes[used]
+            weights = self.joint.weigh(queries, embedded, where[:, 1:], mask, own)
+        shares = vote_in_torch(self.codes[places], weights[:, :-1], weights[:, -1], prior)
+        return weights, shares
 
-    def _weights(
-        self, queries: Tensor, rows: Tensor, entries: Tensor, others: Tensor | None = None
-    ) -> Tensor:
-        """Weights (B, M + 1) of entries, by default all training rows, and of the prior."""
+    def _scores(self, queries: Tensor, rows: Tensor, entries: Tensor, others: Tensor) -> Tensor:
+        """Scores (B, M) of entries by distance; −inf for the row itself and its group."""
         lengths = queries.square().sum(1)[:, None] + entries.square().sum(1)
         squared = torch.addmm(lengths, queries, entries.T, alpha=-2.0).clamp_min(0.0)
-        others = torch.arange(self.n_trained) if others is None else others
         scores = -squared * self.log_sharpness.exp()
-        scores = scores.masked_fill(~self._may_vote(rows, others), -torch.inf)
-        return softmax_with_prior(scores, self.prior_score)
+        return scores.masked_fill(~self._may_vote(rows, others), -torch.inf)
 
     def _split(self, rows: Tensor) -> tuple[Tensor, ...]:
         return rows.split(max(1, PAIRS_AT_ONCE // self.n_trained))

@@ -135,11 +135,14 @@ ALL_AT_ONCE = changed(
 )
 
 
-@pytest.fixture(scope="module")
-def whole_training():
-    """An encoder whose training was not killed, and the result."""
-    whole = encoder_of(ALL_AT_ONCE)
-    return whole, trained_on(whole).result
+WITH_BANK = changed(epochs=4, bank=True, k_train=5, refresh_steps=3, momentum=0.9)
+
+
+@pytest.fixture(scope="module", params=[ALL_AT_ONCE, WITH_BANK], ids=["queue", "bank"])
+def whole_training(request):
+    """A training that was not killed: its settings, encoder and result."""
+    whole = encoder_of(request.param)
+    return request.param, whole, trained_on(whole).result
 
 
 @pytest.mark.parametrize("killed_in", [1, 3])
@@ -148,8 +151,8 @@ def test_a_killed_training_goes_on_as_if_nothing_had_happened(
 ):
     from attnknn.fitting.image_objective import ImageObjective
 
-    whole, expected = whole_training
-    training = replace(ALL_AT_ONCE, checkpoint=str(tmp_path / "checkpoint"))
+    settings, whole, expected = whole_training
+    training = replace(settings, checkpoint=str(tmp_path / "checkpoint"))
     begin = ImageObjective.begin
 
     def killed(objective, epoch):
@@ -183,6 +186,9 @@ CHANGES = {
     "temperature": 0.5,
     "prior_score": 0.0,
     "queue_size": 0,
+    "bank": True,
+    "k_train": 3,
+    "momentum": 0.9,
     "head_weight": 0.2,
     "label_smoothing": 0.0,
     "head_scale": 1.0,
@@ -203,6 +209,7 @@ WITH = {
     "contrastive_margin": (0.3, {"contrastive_weight": 1.0}),
     "n_negatives": (1, {"negatives_weight": 2.0}),
     "refresh_every": (2, {"negatives_weight": 2.0}),
+    "refresh_steps": (1, {"bank": True}),
 }
 ELSEWHERE = {"patience", "validation_entries", "backbone_lr_scale", "checkpoint", "device"}
 RECORDS = (ImageTraining, TrainConfig, ImageLoss, ImageVoters)

@@ -97,6 +97,7 @@ class ImageEncoder(Encoder):
     accepts: ClassVar[frozenset[str]] = frozenset({"images"})
     allows_missing: ClassVar[bool] = True  # an image has no cells that could be missing
     is_trained: ClassVar[bool] = True
+    is_trained_jointly: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("--network", "network", "Image network: resnet9, resnet18, resnet50 or timm:NAME."),
         Option(

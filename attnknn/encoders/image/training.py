@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self
 
-from attnknn._validation import Limits, check_choice, check_limits
+from attnknn._validation import Limits, check_choice, check_flag, check_limits
 from attnknn.errors import InvalidSettingError, unknown_name
 from attnknn.training.config import TrainConfig, epochs_for
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 POSITIVE, NOT_NEGATIVE = Limits(above=0), Limits(least=0)
 WHOLE, COUNT = Limits(least=1, is_whole=True), Limits(least=0, is_whole=True)
+OPTIONAL = Limits(least=1, is_whole=True, may_be_none=True)
 MAX_BATCH, MIN_BATCH = 256, 16
 N_STEPS, EPOCHS = 200, (10, 40)  # as many epochs as make so many steps, within bounds
 DEFAULTS = TrainConfig(
@@ -115,6 +116,17 @@ class ImageVoters:
     ----------
     queue_size : int, default=2048
         Embeddings of the last batches that vote.
+    bank : bool, default=False
+        Whether all training rows vote, by a memory bank of their embeddings, instead of the batch
+        and the queue. A step replaces those of its batch.
+    k_train : int, default=None
+        Number of nearest voters that vote on an image. None takes all; for the bank and for an
+        attention that is trained with the encoder 64.
+    refresh_steps : int, default=None
+        Steps after which all rows of the bank are encoded again; None does so once per epoch.
+    momentum : float, default=0.0
+        Above 0, queue and bank hold embeddings by a second encoder, whose weights are a moving
+        average of the trained ones with this decay per step (a momentum encoder).
     negatives_weight : float, default=0.0
         Weight of a hard negative in the vote, a near row of another class found by a search of all
         training rows; 2 counts as two rows, 0 switches the search off.
@@ -134,6 +146,10 @@ class ImageVoters:
     """
 
     queue_size: int = 2048
+    bank: bool = False
+    k_train: int | None = None
+    refresh_steps: int | None = None
+    momentum: float = 0.0
     negatives_weight: float = 0.0
     n_negatives: int = 8
     boundary_share: float = 0.0
@@ -143,6 +159,11 @@ class ImageVoters:
     def __post_init__(self) -> None:
         limits = dict.fromkeys(("n_negatives", "refresh_every", "validation_entries"), WHOLE)
         limits |= {"queue_size": COUNT, "negatives_weight": NOT_NEGATIVE}
+        limits |= dict.fromkeys(("k_train", "refresh_steps"), OPTIONAL)
+        limits["momentum"] = Limits(least=0, below=1)
+        if self.refresh_steps is not None and not self.bank:
+            raise InvalidSettingError("`refresh_steps` needs `bank=True`: only a bank is encoded.")
+        check_flag("bank", self.bank)
         check_limits(self, {**limits, "boundary_share": Limits(least=0, below=1)})
 
 
@@ -150,9 +171,9 @@ class ImageVoters:
 class ImageTraining:
     """How an image encoder learns from labels.
 
-    The other images of a batch and a queue of recent ones vote on the label of each image; the
-    image itself, its other view and its group are left out. The loss is the log-loss of the vote
-    plus further terms.
+    The other images of a batch and a queue of recent ones, or the nearest of all images, vote on
+    the label of each image; the image itself, its other view and its group are left out. The loss
+    is the log-loss of the vote plus further terms.
 
     Parameters
     ----------
