@@ -81,7 +81,9 @@ class PatchEmbedding(nn.Module):
             )
         if tuple(images.shape[2:]) != self.img_size:
             raise InvalidSettingError(
-                f"Images must have {_times(self.img_size)} pixels, got {_times(images.shape[2:])}."
+                f"Images must have {_times(self.img_size)} pixels, got {_times(images.shape[2:])}. "
+                "Resize them (an `ImageEncoder` does with `image_size`), or build the model with "
+                "their `image_size`."
             )
         return self.proj(images).flatten(2).mT
 

@@ -68,6 +68,20 @@ def test_autocast_trains(layer, randn):
     assert x.grad.isfinite().all()
 
 
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("n_images", [1, 2, 5])
+def test_inference_mode_gives_the_same_outputs(layer, randn, n_images, request):
+    x = randn(n_images, N, DIM)
+    expected = layer.eval()(x).detach()
+    with torch.inference_mode():
+        out = layer(x)
+    assert out.is_inference()
+    if "legacy_random" in request.node.callspec.id:  # draws again in evaluation
+        assert out.isfinite().all()
+    else:
+        torch.testing.assert_close(out, expected)
+
+
 def test_the_constructor_accepts_timms_arguments():
     for make in LAYERS.values():
         known = set()
