@@ -218,6 +218,35 @@ def test_samples_without_effect_are_reported(data: Path, tmp_path: Path) -> None
     assert "--num-samples has no effect with --sampling-type all." in words(done)
 
 
+@pytest.mark.parametrize(
+    ("options", "n_neighbors"),
+    [
+        ("--sampling_type random --num_samples 4", 6),  # as in the note of the research's README
+        ("--sampling_type random --num_samples 4 --K 9 --pool mean", 5),
+        ("--sampling_type spatial --num_samples 2 --layer BranchAttention", 6),
+        ("--sampling_type random --num_samples 4 --K 6", None),
+        ("--sampling_type random --layer KvtAttention --num_samples 4", None),
+    ],
+)
+def test_k_is_reduced_to_what_the_samples_allow(
+    data: Path, tmp_path: Path, options: str, n_neighbors: int | None
+) -> None:
+    folder = tmp_path / "out"
+    base = f"train {SMALL} --num_epochs 1 --data_path {data} --layer ConvNNAttention"
+    done = vit(f"{base} {options} --output_dir {folder}")
+    assert done.exit_code == 0, words(done)
+    report = json.loads((folder / "report.json").read_text())
+    if n_neighbors is None:
+        assert "allows at most" not in words(done)
+        return
+    assert report["args"]["K"] == 9
+    assert report["model"]["layer_settings"]["n_neighbors"] == n_neighbors
+    assert f"allows at most {n_neighbors} neighbors" in words(done)
+    assert f"K is {n_neighbors}, not 9." in words(done)
+    again = vit(f"{base} {options} --output_dir {folder} --test_only")
+    assert again.exit_code == 0, words(again)
+
+
 def test_only_the_settings_that_differ_are_named_when_resuming(begun: tuple[str, Path]) -> None:
     command, folder = begun
     said = words(vit(f"{command} --seed 5 --lr 0.5 --output_dir {folder} --resume"))

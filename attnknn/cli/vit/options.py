@@ -297,7 +297,7 @@ def layer_settings(name: str, options: dict[str, Any]) -> dict[str, Any]:
     n_neighbors = options["K"]
     same = sorted(NEAREST - {"K", "softmax_topk_val"})
     nearest = {
-        "n_neighbors": n_neighbors,
+        "n_neighbors": min(n_neighbors, _most_neighbors(options) or n_neighbors),
         "weights": "softmax" if options["softmax_topk_val"] else "raw",
         **{key: options[key] for key in same},
     }
@@ -320,6 +320,36 @@ def layer_settings(name: str, options: dict[str, Any]) -> dict[str, Any]:
         "BranchConv": {**branch, **conv},
         "BranchAttention": branch,
     }[name]
+
+
+def _most_neighbors(options: dict[str, Any]) -> int | None:
+    """The largest K that the samples allow, if it is limited."""
+    from attnknn.vit.layers.convnn import max_neighbors
+
+    if options["num_samples"] < 1:  # -1 is all; others are refused by the layer
+        return None
+    n_prefix = int(options["pool"] == "token")
+    return max_neighbors(options["sampling_type"], options["num_samples"], n_prefix)
+
+
+def reduced_neighbors(options: dict[str, Any]) -> list[str]:
+    """A message if samples allow fewer neighbors than --K, which the layers then have.
+
+    >>> few = {"layer": ["ConvNNAttention"], "K": 9, "num_samples": 4, "pool": "token"}
+    >>> reduced_neighbors({**few, "sampling_type": "random"})
+    ['--num-samples 4 allows at most 6 neighbors, with the token itself ...: K is 6, not 9.']
+    """
+    most = _most_neighbors(options)
+    is_sampled = any("num_samples" in READ[name] for name in options["layer"])
+    if not is_sampled or most is None or options["K"] <= most:
+        return []
+    others = (
+        "the token itself and the class token" if options["pool"] == "token" else "the token itself"
+    )
+    return [
+        f"--num-samples {options['num_samples']} allows at most {most} neighbors, with {others}: "
+        f"K is {most}, not {options['K']}."
+    ]
 
 
 def unread_options(names: Sequence[str], given: Collection[str]) -> list[str]:
