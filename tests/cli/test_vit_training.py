@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from PIL import Image
+from torch import nn
 
 from attnknn.cli import main
 from attnknn.cli.vit.options import READ, layer_options
 from attnknn.training.checkpoints import write_checkpoint
+from attnknn.vit.training import load_vit
 
 from .vit_samples import write_cifar10
 
@@ -257,12 +259,31 @@ def test_only_the_settings_that_differ_are_named_when_resuming(begun: tuple[str,
 
 def test_defaults_that_depend_on_others_stand_in_the_report(data: Path, tmp_path: Path) -> None:
     folder = tmp_path / "out"
-    layer = "--layer BranchConv --conv_axes 2 --pool mean --K 3"
+    layer = "--layer BranchConv --K 3"
     done = vit(f"train {SMALL} --num_epochs 1 --data_path {data} {layer} --output_dir {folder}")
     assert done.exit_code == 0, words(done)
     report = json.loads((folder / "report.json").read_text())
     assert report["args"]["kernel_size"] == 3
     assert report["model"]["layer_settings"]["kernel_size"] == 3
+
+
+def test_branch_ratio_zero_is_conv2d_alone(data: Path, tmp_path: Path) -> None:
+    """As the notes of the research's README say."""
+    folder = tmp_path / "out"
+    layer = "--layer BranchConv --branch_ratio 0.0"
+    base = f"train {SMALL} --num_epochs 1 --data_path {data} {layer}"
+    done = vit(f"{base} --output_dir {folder}")
+    assert done.exit_code == 0, words(done)
+    assert "--pool is mean: a class token would not see the patches" in words(done)
+    model = load_vit(folder / "model.safetensors").model
+    (conv,) = (m for m in model.blocks.modules() if isinstance(m, nn.Conv2d))
+    assert (conv.in_channels, conv.out_channels, conv.kernel_size) == (12, 12, (3, 3))
+    assert {n for n, _ in model.blocks[0].attn.named_parameters()} == {
+        *("other.conv.weight", "other.conv.bias"),
+    }
+    refused = vit(f"{base} --pool token --output_dir {tmp_path / 'token'}")
+    assert refused.exit_code != 0
+    assert "class token does not attend to any patch" in words(refused)
 
 
 @pytest.fixture(scope="module")

@@ -162,6 +162,8 @@ def _report_options(options: dict[str, Any], given: set[str]) -> None:
         echo(f"{vit_options.flag_of(name)} is not used by {', '.join(options['layer'])}.", err=True)
     for line in vit_options.options_without_effect(options):
         echo(line, err=True)
+    if vit_options.is_conv2d_alone(options) and "pool" not in given:
+        echo("--pool is mean: a class token would not see the patches in Conv2d alone.", err=True)
     for line in vit_options.reduced_neighbors(options):
         echo(line, err=True)
 

@@ -152,7 +152,7 @@ def test_heads_that_do_not_divide_the_width_are_refused():
 @pytest.mark.parametrize("name", LAYERS)
 def test_dropout_only_acts_in_training(name, randn):
     drops = {"proj_drop": 0.5} if name in ("conv_1d", "conv_2d") else {"attn_drop": 0.5}
-    if name == "branching_conv_0":
+    if name in ("branching_conv_1d_0", "branching_conv_2d_0"):
         drops = {"proj_drop": 0.5}
     layer, x = LAYERS[name](dtype=torch.float64, **drops), randn(2, N, DIM)
     assert not torch.equal(layer(x), layer(x))
