@@ -347,7 +347,8 @@ class TokenConv2d(nn.Module):
         grid = infer_grid(x.shape[1], self.grid_size, n_prefix)
         patches = x[:, n_prefix:].mT.unflatten(-1, (grid.height, grid.width))
         mixed = self.conv(F.pad(patches, _same_padding(self.conv))).flatten(2).mT  # (B, N, dim)
-        return self.proj_drop(torch.cat([x[:, :n_prefix], mixed], 1) if n_prefix else mixed)
+        prefix = x[:, :n_prefix].to(mixed.dtype)  # which autocast changes
+        return self.proj_drop(torch.cat([prefix, mixed], 1) if n_prefix else mixed)
 
 
 def _same_padding(conv: nn.Conv1d | nn.Conv2d) -> tuple[int, ...]:
