@@ -1167,7 +1167,7 @@ VIT_LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
     "conv_1d": ("TokenConv1d", {"kernel_size": 3}),
     "conv_2d": ("TokenConv2d", PLACES),
     "branching_attention": ("BranchingAttention", {"n_neighbors": 4}),
-    "branching_conv_1d": ("BranchingConv", {"n_neighbors": 4, "kernel_size": 3}),
+    "branching_conv_1d": ("BranchingConv", {"n_neighbors": 4, "n_axes": 1, "kernel_size": 3}),
     "branching_conv_2d": ("BranchingConv", {"n_neighbors": 4, "n_axes": 2, **PLACES}),
     **{
         f"convnn{name}": ("ConvNNAttention", {"n_neighbors": 4, **PLACES, **settings})

@@ -121,6 +121,9 @@ def one_openmp_thread_if(is_small: bool) -> AbstractContextManager[object]:
 def in_shares(work: Callable[..., Output], *tensors: Tensor) -> list[Output]:
     """Apply `work` to each thread's share of the rows of `tensors`, without gradients.
 
+    Under `torch.inference_mode()` all threads work in inference mode: outside of it, they could not
+    write into the tensors that the caller made.
+
     These threads synchronize once, at the end. Torch's own threads synchronize after every
     operation, which is slow when another process occupies one of their cores.
 
@@ -135,13 +138,26 @@ def in_shares(work: Callable[..., Output], *tensors: Tensor) -> list[Output]:
         return [work(*tensors)]
 
     shares = list(zip(*(tensor.tensor_split(n_threads) for tensor in tensors), strict=True))
-    others = [_helpers(n_threads - 1).submit(work, *share) for share in shares[1:]]
+    is_inference = torch.is_inference_mode_enabled()
+    help_with = _in_inference_mode(work) if is_inference else work
+    others = [_helpers(n_threads - 1).submit(help_with, *share) for share in shares[1:]]
     try:
         with one_thread_if(True), torch.no_grad():
             first = work(*shares[0])
     finally:
         wait(others)
     return [first, *(other.result() for other in others)]
+
+
+def _in_inference_mode(work: Callable[..., Output]) -> Callable[..., Output]:
+    """`work` in the inference mode of torch, which is a state of each thread."""
+    import torch
+
+    def run(*tensors: Tensor) -> Output:
+        with torch.inference_mode():
+            return work(*tensors)
+
+    return run
 
 
 def read_ahead(

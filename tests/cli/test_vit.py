@@ -132,6 +132,33 @@ def test_defaults_are_those_of_the_research_except_the_device():
     assert {name: context.params[name] for name in known} == known
 
 
+def test_choices_are_those_of_the_research_and_those_that_the_page_lists():
+    research = {
+        "layer": "Attention ConvNNAttention KvtAttention LocalAttention NeighborhoodAttention "
+        "BranchConv BranchAttention",
+        "convolution_type": "standard depthwise depthwise-separable",
+        "sampling_type": "all random spatial",
+        "magnitude_type": "cosine euclidean matmul",
+        "dataset": "cifar10 cifar100 imagenet",
+        "compile_mode": "default reduce-overhead reduce-memory max-autotune",
+        "criterion": "CrossEntropy MSE",
+        "optimizer": "adam sgd adamw",
+        "scheduler": "step cosine plateau none",
+        "device": "cpu cuda mps",
+    }
+    added = {
+        *("NeighborhoodAttention2D", "SparseAttention", "mnist", "fashion-mnist", "auto"),
+        "max-autotune-no-cudagraphs",
+    }
+    types = {parameter.name: parameter.type for parameter in train_command.params}
+    for name, choices in research.items():
+        known = set(LAYERS if name == "layer" else types[name].choices)
+        assert set(choices.split()) - known <= {"reduce-memory"}, name
+        assert known - set(choices.split()) <= added, name
+    page = (Path(__file__).parents[2] / "docs" / "vit.md").read_text()
+    assert all(f"`{name}`" in page for name in added)
+
+
 def test_blocks_may_have_layers_of_their_own(data, tmp_path):
     asked = "--layer Attention,KvtAttention --num_layers 2 --num_epochs 1"
     good(f"train {SMALL} {asked} --data_path {data} --output_dir {tmp_path / 'o'}")

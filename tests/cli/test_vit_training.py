@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from PIL import Image
+from torch import nn
 
 from attnknn.cli import main
 from attnknn.cli.vit.options import READ, layer_options
 from attnknn.training.checkpoints import write_checkpoint
+from attnknn.vit.training import load_vit
 
 from .vit_samples import write_cifar10
 
@@ -218,6 +220,35 @@ def test_samples_without_effect_are_reported(data: Path, tmp_path: Path) -> None
     assert "--num-samples has no effect with --sampling-type all." in words(done)
 
 
+@pytest.mark.parametrize(
+    ("options", "n_neighbors"),
+    [
+        ("--sampling_type random --num_samples 4", 6),  # as in the note of the research's README
+        ("--sampling_type random --num_samples 4 --K 9 --pool mean", 5),
+        ("--sampling_type spatial --num_samples 2 --layer BranchAttention", 6),
+        ("--sampling_type random --num_samples 4 --K 6", None),
+        ("--sampling_type random --layer KvtAttention --num_samples 4", None),
+    ],
+)
+def test_k_is_reduced_to_what_the_samples_allow(
+    data: Path, tmp_path: Path, options: str, n_neighbors: int | None
+) -> None:
+    folder = tmp_path / "out"
+    base = f"train {SMALL} --num_epochs 1 --data_path {data} --layer ConvNNAttention"
+    done = vit(f"{base} {options} --output_dir {folder}")
+    assert done.exit_code == 0, words(done)
+    report = json.loads((folder / "report.json").read_text())
+    if n_neighbors is None:
+        assert "allows at most" not in words(done)
+        return
+    assert report["args"]["K"] == 9
+    assert report["model"]["layer_settings"]["n_neighbors"] == n_neighbors
+    assert f"allows at most {n_neighbors} neighbors" in words(done)
+    assert f"K is {n_neighbors}, not 9." in words(done)
+    again = vit(f"{base} {options} --output_dir {folder} --test_only")
+    assert again.exit_code == 0, words(again)
+
+
 def test_only_the_settings_that_differ_are_named_when_resuming(begun: tuple[str, Path]) -> None:
     command, folder = begun
     said = words(vit(f"{command} --seed 5 --lr 0.5 --output_dir {folder} --resume"))
@@ -228,12 +259,31 @@ def test_only_the_settings_that_differ_are_named_when_resuming(begun: tuple[str,
 
 def test_defaults_that_depend_on_others_stand_in_the_report(data: Path, tmp_path: Path) -> None:
     folder = tmp_path / "out"
-    layer = "--layer BranchConv --conv_axes 2 --pool mean --K 3"
+    layer = "--layer BranchConv --K 3"
     done = vit(f"train {SMALL} --num_epochs 1 --data_path {data} {layer} --output_dir {folder}")
     assert done.exit_code == 0, words(done)
     report = json.loads((folder / "report.json").read_text())
     assert report["args"]["kernel_size"] == 3
     assert report["model"]["layer_settings"]["kernel_size"] == 3
+
+
+def test_branch_ratio_zero_is_conv2d_alone(data: Path, tmp_path: Path) -> None:
+    """As the notes of the research's README say."""
+    folder = tmp_path / "out"
+    layer = "--layer BranchConv --branch_ratio 0.0"
+    base = f"train {SMALL} --num_epochs 1 --data_path {data} {layer}"
+    done = vit(f"{base} --output_dir {folder}")
+    assert done.exit_code == 0, words(done)
+    assert "--pool is mean: a class token would not see the patches" in words(done)
+    model = load_vit(folder / "model.safetensors").model
+    (conv,) = (m for m in model.blocks.modules() if isinstance(m, nn.Conv2d))
+    assert (conv.in_channels, conv.out_channels, conv.kernel_size) == (12, 12, (3, 3))
+    assert {n for n, _ in model.blocks[0].attn.named_parameters()} == {
+        *("other.conv.weight", "other.conv.bias"),
+    }
+    refused = vit(f"{base} --pool token --output_dir {tmp_path / 'token'}")
+    assert refused.exit_code != 0
+    assert "class token does not attend to any patch" in words(refused)
 
 
 @pytest.fixture(scope="module")

@@ -53,6 +53,19 @@ def test_an_error_in_one_share_waits_for_the_others():
     assert written.tolist() == [0, 1, 1]
 
 
+@pytest.mark.usefixtures("three")
+@pytest.mark.parametrize("is_inference", [False, True])
+def test_all_shares_have_the_inference_mode_of_the_caller(is_inference):
+    with torch.inference_mode(is_inference):
+        written = torch.zeros(6)
+        modes = in_shares(
+            lambda rows: (rows.add_(1), torch.is_inference_mode_enabled())[1], written
+        )
+    assert modes == [is_inference] * 3
+    assert written.tolist() == [1.0] * 6
+    assert in_shares(lambda _: torch.is_grad_enabled(), written) == [False] * 3
+
+
 def test_each_helper_has_one_core_and_no_gradients():
     with ThreadPoolExecutor(1, initializer=threads._work_alone) as pool:
         assert pool.submit(torch.get_num_threads).result() == 1

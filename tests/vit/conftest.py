@@ -21,6 +21,12 @@ def randn() -> Callable[..., Tensor]:
     return make
 
 
+@pytest.fixture
+def two_threads(monkeypatch) -> None:
+    """Images are shared between two threads, as without a limit by the environment."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+
+
 @pytest.fixture(autouse=True)
 def _seeded():
     """Layers draw initial weights from torch's generator."""

@@ -60,7 +60,8 @@ def test_weights_and_values_give_the_layers_own_output(layer):
 
 
 def test_convolutions_have_no_attention_map():
-    model = VisionTransformer(**SMALL, layer="branching_conv", layer_settings={"branch_ratio": 0.0})
+    settings = {"branch_ratio": 0.0}
+    model = VisionTransformer(**SMALL, layer="branching_conv", layer_settings=settings, pool="mean")
     assert extract_attention_maps(model, torch.zeros(1, 3, 8, 8)) == []
 
 

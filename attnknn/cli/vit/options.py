@@ -130,7 +130,12 @@ model_options = section(
     option(
         "attention_dropout", 0.1, "Dropout of attention weights.", type=SHARE, parameter="attn_drop"
     ),
-    choice("pool", ("token", "mean"), "token", "Classify by a class token or the mean of patches."),
+    choice(
+        "pool",
+        ("token", "mean"),
+        "token",
+        "Classify by a class token or the mean of patches; mean for Conv2d alone.",
+    ),
     choice("positions", ("learned", "fixed"), "learned", "Positional embeddings."),
 )
 layer_options = section(
@@ -169,15 +174,26 @@ layer_options = section(
     choice("similarity_type", FEATURES, "Col", "Compare features, positions, or both."),
     choice("aggregation_type", FEATURES, "Col", "Aggregate features, positions, or both."),
     option("coordinate_encoding", False, "Add coordinates to both.", type=bool),
-    option("kernel_size", 9, "Kernel of BranchConv; 3 with two axes.", type=WHOLE),
+    option(
+        "kernel_size",
+        9,
+        "Kernel of BranchConv with --conv-axes 1; with 2 axes, 3 by default.",
+        type=WHOLE,
+    ),
     option(
         "conv_axes",
-        1,
-        "Axes of BranchConv: 1 along tokens, 2 over the grid.",
+        2,
+        "Convolution of BranchConv: 2 is Conv2d over the grid of patches, 1 is Conv1d along "
+        "tokens, between projections.",
         type=click.IntRange(1, 2),
         parameter="n_axes",
     ),
-    option("branch_ratio", 0.5, "Share of channels with neighbor attention.", type=SHARE),
+    option(
+        "branch_ratio",
+        0.5,
+        "Share of channels with neighbor attention; BranchConv with 0 is Conv2d alone.",
+        type=SHARE,
+    ),
     choice("sparse_mode", ("all", "local", "strided"), "all", "Pattern of SparseAttention."),
     option(
         "sparse_context_window",
@@ -255,12 +271,20 @@ READ: dict[str, frozenset[str]] = {  # options of each layer
 
 def with_dependent_defaults(options: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
     """Options with defaults that depend on others; `given` are those on the command line."""
-    defaults = {}
+    defaults: dict[str, Any] = {}
     if set(options["layer"]) == {"ConvNNAttention"}:
         defaults["num_heads"] = 1  # the research's "no head splitting"
     if options["conv_axes"] == 2:
         defaults["kernel_size"] = 3  # along each axis
+    if is_conv2d_alone(options):
+        defaults["pool"] = "mean"
     return {**options, **{name: value for name, value in defaults.items() if name not in given}}
+
+
+def is_conv2d_alone(options: dict[str, Any]) -> bool:
+    """Whether all blocks are convolutions over the grid, which a class token has no place on."""
+    is_conv2d = options["conv_axes"] == 2 and options["branch_ratio"] == 0
+    return is_conv2d and set(options["layer"]) == {"BranchConv"}
 
 
 def model_settings(options: dict[str, Any], *, in_chans: int, num_classes: int) -> dict[str, Any]:
@@ -297,7 +321,7 @@ def layer_settings(name: str, options: dict[str, Any]) -> dict[str, Any]:
     n_neighbors = options["K"]
     same = sorted(NEAREST - {"K", "softmax_topk_val"})
     nearest = {
-        "n_neighbors": n_neighbors,
+        "n_neighbors": min(n_neighbors, _most_neighbors(options) or n_neighbors),
         "weights": "softmax" if options["softmax_topk_val"] else "raw",
         **{key: options[key] for key in same},
     }
@@ -320,6 +344,36 @@ def layer_settings(name: str, options: dict[str, Any]) -> dict[str, Any]:
         "BranchConv": {**branch, **conv},
         "BranchAttention": branch,
     }[name]
+
+
+def _most_neighbors(options: dict[str, Any]) -> int | None:
+    """The largest K that the samples allow, if it is limited."""
+    from attnknn.vit.layers.convnn import max_neighbors
+
+    if options["num_samples"] < 1:  # -1 is all; others are refused by the layer
+        return None
+    n_prefix = int(options["pool"] == "token")
+    return max_neighbors(options["sampling_type"], options["num_samples"], n_prefix)
+
+
+def reduced_neighbors(options: dict[str, Any]) -> list[str]:
+    """A message if samples allow fewer neighbors than --K, which the layers then have.
+
+    >>> few = {"layer": ["ConvNNAttention"], "K": 9, "num_samples": 4, "pool": "token"}
+    >>> reduced_neighbors({**few, "sampling_type": "random"})
+    ['--num-samples 4 allows at most 6 neighbors, with the token itself ...: K is 6, not 9.']
+    """
+    most = _most_neighbors(options)
+    is_sampled = any("num_samples" in READ[name] for name in options["layer"])
+    if not is_sampled or most is None or options["K"] <= most:
+        return []
+    others = (
+        "the token itself and the class token" if options["pool"] == "token" else "the token itself"
+    )
+    return [
+        f"--num-samples {options['num_samples']} allows at most {most} neighbors, with {others}: "
+        f"K is {most}, not {options['K']}."
+    ]
 
 
 def unread_options(names: Sequence[str], given: Collection[str]) -> list[str]:

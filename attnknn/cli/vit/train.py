@@ -105,7 +105,7 @@ def _train(folder: Path, options: dict[str, Any], given: set[str]) -> bool:
     settings = vit_options.model_settings(
         options, in_chans=data.in_chans, num_classes=len(data.classes)
     )
-    _report_unused_options(options, given)
+    _report_options(options, given)
     known = torch.as_tensor(data.train.classes)
     split_validation(known, training.validation, training.seed)  # or an error
     reporter = _Reporter(folder, options, training.epochs)
@@ -156,10 +156,15 @@ def _layer_errors(layers: Sequence[str]) -> Iterator[None]:
         raise InvalidSettingError(message, parameter=error.parameter) from error
 
 
-def _report_unused_options(options: dict[str, Any], given: set[str]) -> None:
+def _report_options(options: dict[str, Any], given: set[str]) -> None:
+    """Print which options are not used, or not as they were given."""
     for name in vit_options.unread_options(options["layer"], given):
         echo(f"{vit_options.flag_of(name)} is not used by {', '.join(options['layer'])}.", err=True)
     for line in vit_options.options_without_effect(options):
+        echo(line, err=True)
+    if vit_options.is_conv2d_alone(options) and "pool" not in given:
+        echo("--pool is mean: a class token would not see the patches in Conv2d alone.", err=True)
+    for line in vit_options.reduced_neighbors(options):
         echo(line, err=True)
 
 

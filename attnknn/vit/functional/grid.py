@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -178,12 +180,30 @@ def random_candidates(
     return torch.cat([prefix, n_prefix + drawn.sort().values])
 
 
-# Generators cannot be traced, and the draw never changes. A list, since a graph allows only one
-# such tensor, and a model has many layers.
+# The draw never changes, and the cache cannot be traced. A list, since a graph allows only one such
+# tensor, and a model has many layers.
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _draw(n_others: int, n_samples: int, seed: int) -> list[int]:
-    drawn = torch.randperm(n_others, generator=torch.Generator().manual_seed(seed))[:n_samples]
-    return list(map(int, drawn))
+    return list(_shuffle(n_others, n_samples, seed))
+
+
+@lru_cache(maxsize=256)
+def _shuffle(n_others: int, n_samples: int, seed: int) -> tuple[int, ...]:
+    """The first samples of `torch.randperm(n_others)` with a CPU generator of this seed.
+
+    `torch.export` cannot trace generators of torch. NumPy's is the same Mersenne Twister, and the
+    permutation is a Fisher–Yates shuffle.
+
+    >>> generator = torch.Generator().manual_seed(3)
+    >>> _shuffle(9, 4, 3) == tuple(torch.randperm(9, generator=generator)[:4].tolist())
+    True
+    """
+    numbers = np.random.RandomState(seed % 2**32).randint(0, 2**32, n_samples, np.uint32)
+    tokens = list(range(n_others))
+    for place, number in enumerate(numbers.tolist()):
+        other = place + number % (n_others - place)
+        tokens[place], tokens[other] = tokens[other], tokens[place]
+    return tuple(tokens[:n_samples])
 
 
 def spatial_candidates(

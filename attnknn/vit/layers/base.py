@@ -96,7 +96,7 @@ class AttentionLayer(nn.Module):
             Updated tokens.
         """
         check_tokens(x, self.qkv.in_features)
-        mask = check_mask(attn_mask, len(x), self.num_heads, x.shape[1])
+        mask = check_mask(attn_mask, x.shape[0], self.num_heads, x.shape[1])
         mask = add_causal_mask(mask, x) if is_causal else mask
         query, key, value = self.project(x)
         attended = self.attend(query, key, value, mask)

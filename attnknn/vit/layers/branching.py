@@ -81,7 +81,7 @@ class BranchingLayer(nn.Module):
         parts = []
         if self.near is not None:
             parts.append(self.near(x[..., : self.n_near], attn_mask, is_causal))
-        if isinstance(self.other, TokenConv1d):
+        if isinstance(self.other, TokenConv1d | TokenConv2d):
             if attn_mask is not None or is_causal:
                 raise InvalidSettingError("A convolution cannot take an attention mask.")
             parts.append(self.other(x[..., self.n_near :]))
@@ -127,16 +127,20 @@ class BranchingAttention(BranchingLayer):
 class BranchingConv(BranchingLayer):
     """`ConvNNAttention` for some channels and a convolution for the others.
 
+    With a `branch_ratio` of 0 and two axes, the layer is exactly a `torch.nn.Conv2d` over the patch
+    grid.
+
     Parameters
     ----------
     dim : int
         Width of the tokens.
     *args : Any
         Further arguments of `AttentionLayer`.
-    n_axes : {1, 2}, default=1
-        Convolve along the sequence of tokens (1) or over the patch grid (2).
+    n_axes : {2, 1}, default=2
+        Convolve over the patch grid (`TokenConv2d`), or along the sequence of tokens between two
+        projections (`TokenConv1d`).
     kernel_size : int, default=None
-        Size of the convolution along each axis; None is 9 for one axis, 3 for two.
+        Size of the convolution along each axis; None is 3 for two axes, 9 for one.
     grid_size : int or (int, int), default=None
         (height, width) of the patch grid; None infers a square.
     num_prefix_tokens : int, default=0
@@ -146,7 +150,7 @@ class BranchingConv(BranchingLayer):
 
     Examples
     --------
-    >>> layer = BranchingConv(12, 3, n_axes=2, grid_size=(2, 3), n_neighbors=2)
+    >>> layer = BranchingConv(12, 3, grid_size=(2, 3), n_neighbors=2)
     >>> layer(torch.zeros(2, 6, 12)).shape
     torch.Size([2, 6, 12])
     """
@@ -155,7 +159,7 @@ class BranchingConv(BranchingLayer):
         self,
         dim: int,
         *args: Any,
-        n_axes: int = 1,
+        n_axes: int = 2,
         kernel_size: int | None = None,
         grid_size: int | tuple[int, int] | None = None,
         num_prefix_tokens: int = 0,
@@ -224,7 +228,6 @@ class TokenConv1d(nn.Module):
     torch.Size([2, 5, 12])
     """
 
-    n_axes = 1
     prefix_attends_patches = True
 
     def __init__(
@@ -245,7 +248,7 @@ class TokenConv1d(nn.Module):
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         self.num_heads = num_heads
         self.value = nn.Linear(dim, dim, bias=qkv_bias, **factory)
-        self.conv = (nn.Conv1d, nn.Conv2d)[self.n_axes - 1](width, width, size, **factory)
+        self.conv = nn.Conv1d(width, width, size, **factory)
         self.proj = nn.Linear(dim, dim, bias=proj_bias, **factory)
         self.proj_drop = nn.Dropout(check_fraction("proj_drop", proj_drop))
 
@@ -264,32 +267,36 @@ class TokenConv1d(nn.Module):
         """
         check_tokens(x, self.value.in_features)
         heads = self.value(x).unflatten(-1, (self.num_heads, -1)).permute(0, 2, 3, 1)
-        mixed = self._mix(heads.flatten(0, 1)).unflatten(0, (-1, self.num_heads))  # (B, H, d, N)
+        padded = F.pad(heads.flatten(0, 1), _same_padding(self.conv))
+        mixed = self.conv(padded).unflatten(0, (-1, self.num_heads))  # (B, H, d, N)
         return self.proj_drop(self.proj(mixed.permute(0, 3, 1, 2).flatten(2)))
 
-    def _mix(self, tokens: Tensor) -> Tensor:
-        """Convolve features (B · H, d, N), or those on a grid, and keep their size."""
-        size = self.conv.kernel_size[0]
-        return self.conv(F.pad(tokens, ((size - 1) // 2, size // 2) * self.n_axes))
 
+class TokenConv2d(nn.Module):
+    """`torch.nn.Conv2d` over the patch grid, from all channels to all channels.
 
-class TokenConv2d(TokenConv1d):
-    """Convolution over the patch grid; prefix tokens pass through unchanged.
+    The grid is padded with zeros, as by `padding='same'`. Prefix tokens have no position on the
+    grid and pass through unchanged.
 
     Parameters
     ----------
     dim : int
         Width of the tokens.
-    *args : Any
-        Further arguments of `TokenConv1d`.
+    num_heads, qkv_bias : int, bool
+        Accepted because other layers have them, but without effect: a convolution has neither
+        heads nor projections.
+    proj_drop : float, default=0.0
+        Dropout of outputs, in training.
     kernel_size : int, default=3
         Size of the convolution along both axes.
     grid_size : int or (int, int), default=None
         (height, width) of the patch grid; None infers a square.
     num_prefix_tokens : int, default=0
         Class and register tokens before the patches.
-    **kwargs : Any
-        Further arguments of `TokenConv1d`.
+    proj_bias : bool, default=True
+        Whether the convolution has a bias.
+    device, dtype : default=None
+        Device and type of the parameters.
 
     Examples
     --------
@@ -297,24 +304,54 @@ class TokenConv2d(TokenConv1d):
     torch.Size([2, 6, 12])
     """
 
-    n_axes = 2
-    prefix_attends_patches = False  # prefix tokens have no position on the grid
+    prefix_attends_patches = False
 
     def __init__(
         self,
         dim: int,
-        *args: Any,
+        num_heads: int = 1,
+        qkv_bias: bool = False,
+        proj_drop: float = 0.0,
+        *,
         kernel_size: int = 3,
         grid_size: int | tuple[int, int] | None = None,
         num_prefix_tokens: int = 0,
-        **kwargs: Any,
+        proj_bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(dim, *args, kernel_size=kernel_size, **kwargs)
+        super().__init__()
+        del qkv_bias
+        check_head_dim(dim, num_heads)
+        size = check_at_least("kernel_size", kernel_size, 1)
         self.grid_size = check_grid_size(grid_size)
         self.num_prefix_tokens = check_at_least("num_prefix_tokens", num_prefix_tokens, 0)
+        self.conv = nn.Conv2d(dim, dim, size, bias=proj_bias, device=device, dtype=dtype)
+        self.proj_drop = nn.Dropout(check_fraction("proj_drop", proj_drop))
 
-    def _mix(self, tokens: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
+        """Convolve patches.
+
+        Parameters
+        ----------
+        x : Tensor of shape (B, N, dim)
+            Tokens.
+
+        Returns
+        -------
+        Tensor of shape (B, N, dim)
+            Updated tokens.
+        """
+        check_tokens(x, self.conv.in_channels)
         n_prefix = self.num_prefix_tokens
-        grid = infer_grid(tokens.shape[-1], self.grid_size, n_prefix)
-        patches = tokens[..., n_prefix:].unflatten(-1, (grid.height, grid.width))
-        return torch.cat([tokens[..., :n_prefix], super()._mix(patches).flatten(-2)], -1)
+        grid = infer_grid(x.shape[1], self.grid_size, n_prefix)
+        patches = x[:, n_prefix:].mT.unflatten(-1, (grid.height, grid.width))
+        mixed = self.conv(F.pad(patches, _same_padding(self.conv))).flatten(2).mT  # (B, N, dim)
+        prefix = x[:, :n_prefix].to(mixed.dtype)  # which autocast changes
+        return self.proj_drop(torch.cat([prefix, mixed], 1) if n_prefix else mixed)
+
+
+def _same_padding(conv: nn.Conv1d | nn.Conv2d) -> tuple[int, ...]:
+    """Padding of each side that keeps the size; `padding='same'` warns of even kernels."""
+    size = conv.kernel_size[0]
+    return ((size - 1) // 2, size // 2) * len(conv.kernel_size)

@@ -35,6 +35,7 @@ from attnknn.vit.layers.legacy import (
 
 CONVOLUTIONS = ("standard", "depthwise", "depthwise-separable")
 SAMPLINGS = ("all", "random", "spatial")
+DEFAULT_NEIGHBORS = 9
 
 
 class ConvNNAttention(AttentionLayer):
@@ -55,9 +56,9 @@ class ConvNNAttention(AttentionLayer):
         Whether the input projection has a bias.
     attn_drop, proj_drop : float, default=0.0
         Dropout of attention weights and of outputs, in training.
-    n_neighbors : int, default=9
+    n_neighbors : int, default=None
         Neighbors K of each token. The token itself counts if it is among its nearest; with
-        sampling it is always the first.
+        sampling it is always the first. None is 9, or fewer if there are fewer samples.
     sampling_type : {'all', 'random', 'spatial'}, default='all'
         Tokens that can be neighbors: all; `num_samples` tokens drawn in each training step (in
         evaluation fixed by `seed`); or `num_samples` × `num_samples` patches spread evenly over
@@ -104,7 +105,7 @@ class ConvNNAttention(AttentionLayer):
         attn_drop: float = 0.0,
         proj_drop: float = 0.0,
         *,
-        n_neighbors: int = 9,
+        n_neighbors: int | None = None,
         sampling_type: str = "all",
         num_samples: int = -1,
         sample_padding: int = 0,
@@ -138,9 +139,6 @@ class ConvNNAttention(AttentionLayer):
             n_projections=n_projections,
             **projections,
         )
-        self.config = NeighborConfig(
-            n_neighbors, magnitude_type, similarity_type, weights, feature_weight
-        )
         self.aggregation_type = aggregation_type
         self.convolution_type = check_choice("convolution_type", convolution_type, CONVOLUTIONS)
         self.sampling_type = check_choice("sampling_type", sampling_type, SAMPLINGS)
@@ -149,9 +147,32 @@ class ConvNNAttention(AttentionLayer):
         self.grid_size = check_grid_size(grid_size)
         self.num_prefix_tokens = check_at_least("num_prefix_tokens", num_prefix_tokens, 0)
         self.seed, self.legacy = seed, legacy
+        self.config = NeighborConfig(
+            self._resolve_neighbors(n_neighbors),
+            magnitude_type,
+            similarity_type,
+            weights,
+            feature_weight,
+        )
         if legacy:
             check_legacy(self.config, aggregation_type, convolution_type)
         self._make_kernels()
+
+    def _resolve_neighbors(self, n_neighbors: int | None) -> int:
+        """The number of neighbors, which samples limit."""
+        most = max_neighbors(self.sampling_type, self.num_samples, self.num_prefix_tokens)
+        if self.legacy and self._is_sampled:  # both are samples of the sequence
+            most = self.num_samples + 1
+        if n_neighbors is None:
+            return DEFAULT_NEIGHBORS if most is None else min(DEFAULT_NEIGHBORS, most)
+        check_at_least("n_neighbors", n_neighbors, 1)
+        if most is not None and n_neighbors > most:
+            raise InvalidSettingError(
+                f"`n_neighbors` must be at most {most}, the token itself and the tokens that "
+                f"`sampling_type={self.sampling_type!r}` with `num_samples={self.num_samples}` "
+                f"leaves, got {n_neighbors}. Omit it, or increase `num_samples`."
+            )
+        return n_neighbors
 
     @torch.no_grad()
     def _make_kernels(self) -> None:
@@ -305,6 +326,20 @@ class ConvNNAttention(AttentionLayer):
         neighbors = f"n_neighbors={config.n_neighbors}, magnitude_type={config.similarity!r}"
         sampled = f"sampling_type={self.sampling_type!r}, num_samples={self.num_samples}"
         return f"{super().extra_repr()}, {neighbors}, {sampled}"
+
+
+def max_neighbors(sampling_type: str, num_samples: int, n_prefix: int) -> int | None:
+    """The most neighbors that samples allow: prefix tokens, samples, and the token itself.
+
+    None is no limit but the number of tokens.
+
+    >>> max_neighbors("random", 4, 1), max_neighbors("spatial", 4, 1), max_neighbors("all", 4, 1)
+    (6, 18, None)
+    """
+    if sampling_type == "all" or num_samples == -1:
+        return None
+    n_samples = num_samples**2 if sampling_type == "spatial" else num_samples
+    return n_samples + n_prefix + 1
 
 
 def _resolve(name: str, features: str, coordinate_encoding: bool) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,15 +16,39 @@ from attnknn.vit.layers import AttentionLayer, ConvNNAttention
 from attnknn.vit.layers.branching import BranchingLayer
 from attnknn.vit.model.factory import make_layer
 
-TIMM_PARTS = ("qkv", "proj", "num_heads")
-HUGGING_FACE_PARTS, OUTPUTS = ("q_proj", "k_proj", "v_proj"), ("o_proj", "out_proj")
 NORMS = ("q_norm", "k_norm", "norm", "gate")
+HEADS = ("num_attention_heads", "num_heads")
+DROPOUTS = ("attn_drop", "attention_dropout", "dropout_prob", "dropout")
+WITH_POSITION_BIAS_ONLY = ("resolution",)  # inputs that only relative position biases read
 PATCH_EMBEDDINGS = ("patch_embeddings", "patch_embedding", "patch_embed")
 CLASS_TOKENS = ("cls_token", "class_embedding", "distillation_token", "dist_token")
 REGISTERS = ("register_tokens", "reg_token")
+DETECTION_TOKENS = ("detection_tokens", "det_token")  # after the patches
 POSITION_EMBEDDINGS = ("position_embeddings", "position_embedding", "pos_embed")
 
-Geometry = Mapping[str, Any]  # `grid_size` and `num_prefix_tokens`, each if known
+Geometry = Mapping[str, Any]  # grid size and number of prefix and suffix tokens, each if known
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Names of the parts of an attention module in some library; dots separate submodules."""
+
+    projections: tuple[str, ...]  # queries, keys and values, or all three in one
+    outputs: tuple[str, ...]  # alternatives
+    inner: str = ""  # the submodule that has heads, scale and dropout of the weights
+    dropout: str = ""
+    returns_tuple: bool | None = None  # None is both, depending on the version
+
+
+TIMM = Structure(("qkv",), ("proj",), dropout="proj_drop", returns_tuple=False)
+HUGGING_FACE = Structure(("q_proj", "k_proj", "v_proj"), ("o_proj", "out_proj"), returns_tuple=True)
+NESTED = Structure(  # YOLOS, and DINOv2 and ViT before version 5 of transformers
+    ("attention.query", "attention.key", "attention.value"),
+    ("output.dense",),
+    inner="attention",
+    dropout="output.dropout",
+)
+STRUCTURES = (TIMM, HUGGING_FACE, NESTED)
 
 
 def replace_attention(
@@ -35,6 +59,9 @@ def replace_attention(
     **settings: Any,
 ) -> nn.Module:
     """Replace the attention of a ViT of timm, Hugging Face or this package in place.
+
+    Models whose attention modules have the same structure, such as DINOv2 and YOLOS, are recognized
+    too.
 
     The weights of queries, keys, values and output are kept, and frozen parameters stay frozen.
     Other parameters of the new layer, such as a kernel over ranks, are copied if the old layer had
@@ -52,7 +79,8 @@ def replace_attention(
         blocks for images are counted.
     **settings : Any
         Settings of the layer. `grid_size` and `num_prefix_tokens` override those read from the
-        model, and are required where the model does not state them.
+        model, and are required where the model does not state them. Detection tokens after the
+        patches count as prefix tokens.
 
     Returns
     -------
@@ -78,7 +106,8 @@ def replace_attention(
     made = []
     for number in chosen:
         old, geometry = found[number]
-        made.append((old.name, _make_layer(layer, old, {**geometry, "seed": number}, settings)))
+        made_layer = _make_layer(layer, old, {**geometry, "seed": number}, settings)
+        made.append((old.name, _adapt(made_layer, old, geometry.get("num_suffix_tokens", 0))))
     for name, new in made:  # only after all of them could be made
         if not name:
             return new
@@ -95,6 +124,7 @@ class FoundAttention:
     projections: tuple[nn.Linear, ...]  # queries, keys and values, or all three in one
     output: nn.Linear
     num_heads: int
+    is_timm: bool
     returns_tuple: bool
     extras: Mapping[str, Tensor]
     attn_drop: float = 0.0
@@ -114,12 +144,24 @@ class FoundAttention:
         return [None if part is None else part.detach() for part in parts]
 
 
-class TupleOutput(nn.Module):
-    """A layer for blocks that expect (output, attention weights); the weights are None."""
+class AdaptedLayer(nn.Module):
+    """A layer with the inputs and outputs of the attention module that it replaces.
 
-    def __init__(self, layer: nn.Module, is_causal: bool = False) -> None:
+    Blocks may expect (output, attention weights); the weights are None. Tokens after the patches
+    are moved before them for the layer, for which they are prefix tokens.
+    """
+
+    def __init__(
+        self,
+        layer: nn.Module,
+        *,
+        is_causal: bool = False,
+        returns_tuple: bool = True,
+        num_suffix_tokens: int = 0,
+    ) -> None:
         super().__init__()
-        self.layer, self.is_causal = layer, is_causal
+        self.layer, self.is_causal, self.returns_tuple = layer, is_causal, returns_tuple
+        self.num_suffix_tokens = num_suffix_tokens
 
     def forward(
         self,
@@ -127,38 +169,46 @@ class TupleOutput(nn.Module):
         attention_mask: Tensor | None = None,
         is_causal: bool | None = None,
         **others: Any,
-    ) -> tuple[Tensor, None]:
-        """Tokens (B, N, dim) to tokens of the same shape, and None."""
+    ) -> Tensor | tuple[Tensor, None]:
+        """Tokens (B, N, dim) to tokens of the same shape; with None if a tuple is expected."""
         for name, value in others.items():
-            if not (value is None or isinstance(value, bool)):
+            if name not in WITH_POSITION_BIAS_ONLY and not isinstance(value, bool | None):
                 raise InvalidInputError(
                     f"The model passes {name!r} to its attention, which the new layer cannot use."
                 )
         is_causal = self.is_causal if is_causal is None else is_causal
         is_causal = is_causal and attention_mask is None  # a mask includes it already
-        return self.layer(hidden_states, attention_mask, is_causal=is_causal), None
+        n_moved = self.num_suffix_tokens
+        if n_moved:
+            hidden_states = hidden_states.roll(n_moved, 1)
+            if attention_mask is not None:
+                attention_mask = attention_mask.roll((n_moved, n_moved), (-2, -1))
+        attended = self.layer(hidden_states, attention_mask, is_causal=is_causal)
+        attended = attended.roll(-n_moved, 1) if n_moved else attended
+        return (attended, None) if self.returns_tuple else attended
 
 
 def _find_all(model: nn.Module) -> list[tuple[FoundAttention, Geometry]]:
     """Each attention module with its geometry; only in parts with patches, if there are any."""
-    branches = {
+    inner = {
         f"{name}.{part}" if name else part
         for name, module in model.named_modules()
-        if isinstance(module, BranchingLayer)
-        for part in ("near", "other")
+        if isinstance(module, BranchingLayer | AdaptedLayer)
+        for part in ("near", "other", "layer")
     }
     towers, found = _find_towers(model), []
     for name, module in model.named_modules():
         attention = _find(name, module)
         inside = [tower for tower in towers if not tower or f"{name}.".startswith(f"{tower}.")]
-        if attention is None or name in branches or (towers and not inside):
+        if attention is None or name in inner or (towers and not inside):
             continue
         geometry = towers[max(inside, key=len)] if inside else _own_geometry(module)
         found.append((attention, geometry))
     if not found:
         raise InvalidInputError(
             "No attention was found in the model: a module with `qkv` and `proj`, as timm has, or "
-            "with `q_proj`, `k_proj`, `v_proj` and `o_proj`, as Hugging Face has."
+            "with `q_proj`, `k_proj`, `v_proj` and `o_proj`, or with `attention.query`, "
+            "`attention.key`, `attention.value` and `output.dense`, as Hugging Face has."
         )
     return found
 
@@ -166,31 +216,63 @@ def _find_all(model: nn.Module) -> list[tuple[FoundAttention, Geometry]]:
 def _own_geometry(module: nn.Module) -> Geometry:
     """The settings of one of our layers outside of a model."""
     names = ("num_prefix_tokens", "grid_size")
-    return {name: getattr(module, name) for name in names if hasattr(module, name)}
+    layer = module.layer if isinstance(module, AdaptedLayer) else module
+    known = {name: getattr(layer, name) for name in names if hasattr(layer, name)}
+    return {**known, "num_suffix_tokens": getattr(module, "num_suffix_tokens", 0)}
 
 
 def _find(name: str, module: nn.Module) -> FoundAttention | None:
-    parts: tuple[str, ...] = ("qkv",)
-    output, heads = "proj", getattr(module, "num_heads", None)
-    is_timm = isinstance(getattr(module, "qkv", None), nn.Linear)
-    if not is_timm or not all(hasattr(module, part) for part in TIMM_PARTS):
-        is_timm, parts = False, HUGGING_FACE_PARTS
-        output = next((part for part in OUTPUTS if hasattr(module, part)), "")
-        heads = getattr(module, "num_attention_heads", None) or heads
-        if not output or heads is None or not all(hasattr(module, part) for part in parts):
-            return None
+    if isinstance(module, AdaptedLayer):
+        own = _find(name, module.layer)
+        return own and replace(
+            own, is_timm=False, is_causal=module.is_causal, returns_tuple=module.returns_tuple
+        )
+    found = (_match(name, module, structure) for structure in STRUCTURES)
+    return next((attention for attention in found if attention is not None), None)
+
+
+def _match(name: str, module: nn.Module, structure: Structure) -> FoundAttention | None:
+    linear = {
+        path: part
+        for path in (*structure.projections, *structure.outputs)
+        if isinstance(part := _part(module, path), nn.Linear)
+    }
+    output = next((path for path in structure.outputs if path in linear), None)
+    attention = _part(module, structure.inner) if structure.inner else module
+    heads = next((n for key in HEADS if (n := getattr(attention, key, None))), None)
+    if output is None or heads is None or not {*structure.projections} <= {*linear}:
+        return None
+    is_timm, returns_tuple = structure is TIMM, structure.returns_tuple
+    if returns_tuple is None:
+        returns_tuple = _returns_tuple(module, linear[output])
     return FoundAttention(
         name,
-        tuple(getattr(module, part) for part in parts),
-        getattr(module, output),
-        int(heads),  # type: ignore[arg-type]
-        returns_tuple=not is_timm,
-        extras=_extras(module, (*parts, output)),
-        attn_drop=_rate(getattr(module, "attn_drop" if is_timm else "attention_dropout", 0.0)),
-        proj_drop=_rate(getattr(module, "proj_drop", 0.0)) if is_timm else 0.0,
-        is_causal=not is_timm and getattr(module, "is_causal", False) is True,
-        scale=_scale(module),
+        tuple(linear[path] for path in structure.projections),
+        linear[output],
+        int(heads),
+        is_timm=is_timm,
+        returns_tuple=returns_tuple,
+        extras=_extras(module, attention, (*structure.projections, output)),
+        attn_drop=_rate(attention, DROPOUTS),
+        proj_drop=_rate(module, (structure.dropout,)),
+        is_causal=not is_timm and getattr(attention, "is_causal", False) is True,
+        scale=_scale(attention),
     )
+
+
+def _part(module: nn.Module, path: str) -> Any:
+    """A submodule or attribute, or None."""
+    found: Any = module
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return found
+
+
+@torch.no_grad()
+def _returns_tuple(module: nn.Module, output: nn.Linear) -> bool:
+    """Whether an attention module returns a tuple, which depends on the version of its library."""
+    with torch.random.fork_rng(devices=[]):  # of dropout
+        return isinstance(module(output.weight.new_zeros(1, 1, output.out_features)), tuple)
 
 
 def _scale(module: nn.Module) -> float | None:
@@ -202,26 +284,32 @@ def _scale(module: nn.Module) -> float | None:
     return None
 
 
-def _extras(module: nn.Module, known: Collection[str]) -> dict[str, Tensor]:
+def _extras(module: nn.Module, attention: nn.Module, known: Collection[str]) -> dict[str, Tensor]:
     """Parameters besides the projections, and norms even without parameters."""
     extras: dict[str, Tensor] = {
         name: parameter
         for name, parameter in module.named_parameters()
-        if name.split(".")[0] not in known
+        if name.rpartition(".")[0] not in known
     }
     for name in NORMS:
-        if not isinstance(getattr(module, name, None), nn.Identity | None):
+        if not isinstance(getattr(attention, name, None), nn.Identity | None):
             extras.setdefault(name, torch.empty(0))
     return extras
 
 
-def _rate(dropout: Any) -> float:
-    return float(dropout.p if isinstance(dropout, nn.Dropout) else dropout)
+def _rate(module: nn.Module, names: Iterable[str]) -> float:
+    """The rate of the first dropout that the module has."""
+    for dropout in (_part(module, name) for name in names):
+        if isinstance(dropout, nn.Dropout):
+            return dropout.p
+        if isinstance(dropout, int | float):
+            return float(dropout)
+    return 0.0
 
 
 def _make_layer(
     name: str, old: FoundAttention, from_model: Mapping[str, Any], settings: Mapping[str, Any]
-) -> nn.Module:
+) -> AttentionLayer:
     weights, biases = torch.cat(old.stacked("weight")), old.stacked("bias")  # type: ignore[arg-type]
     made = make_layer(
         name,
@@ -257,7 +345,20 @@ def _make_layer(
     _copy_extras(made, old)
     _copy_requires_grad(made, old)
     made.train(old.output.training)
-    return TupleOutput(made, old.is_causal) if old.returns_tuple else made
+    return made
+
+
+def _adapt(made: AttentionLayer, old: FoundAttention, n_suffix: int) -> nn.Module:
+    """The layer with the inputs and outputs of the module that it replaces."""
+    n_moved = n_suffix if made.uses_prefix_count else 0
+    if old.is_timm and not n_moved:
+        return made
+    return AdaptedLayer(
+        made,
+        is_causal=old.is_causal,
+        returns_tuple=old.returns_tuple,
+        num_suffix_tokens=n_moved,
+    )
 
 
 @torch.no_grad()
@@ -321,18 +422,20 @@ def _find_towers(model: nn.Module) -> dict[str, Geometry]:
         is_tower = isinstance(n_prefix, int) or not name
         tower = name if is_tower else name.rpartition(".")[0]
         grid = _find_grid_size(module, model.get_submodule(tower))
+        n_suffix = _count_tokens(module, DETECTION_TOKENS)
         if not isinstance(n_prefix, int):
-            n_prefix = _count_prefix(module, grid)
-        known = {"grid_size": grid, "num_prefix_tokens": n_prefix}
+            n_prefix = _count_prefix(module, grid, n_suffix)
+        known = {"grid_size": grid, "num_prefix_tokens": n_prefix, "num_suffix_tokens": n_suffix}
         towers.setdefault(tower, {key: value for key, value in known.items() if value is not None})
     return towers
 
 
 def _find_grid_size(embeddings: nn.Module, tower: nn.Module) -> tuple[int, int] | None:
     for part in PATCH_EMBEDDINGS:
-        grid = getattr(getattr(embeddings, part, None), "grid_size", None)
-        if isinstance(grid, tuple):
-            return grid
+        patches = getattr(embeddings, part, None)
+        for name in ("grid_size", "patches_resolution"):  # of timm, and of DINOv2's own code
+            if isinstance(grid := getattr(patches, name, None), tuple):
+                return grid
     for owner in (embeddings, tower):
         config = getattr(owner, "config", None)
         sides = [_pair(getattr(config, name, None)) for name in ("image_size", "patch_size")]
@@ -342,10 +445,13 @@ def _find_grid_size(embeddings: nn.Module, tower: nn.Module) -> tuple[int, int] 
     return None
 
 
-def _count_prefix(embeddings: nn.Module, grid: tuple[int, int] | None) -> int | None:
-    """Class and register tokens; None if they do not match the number of positions."""
+def _count_prefix(embeddings: nn.Module, grid: tuple[int, int] | None, n_suffix: int) -> int | None:
+    """Tokens besides patches, which a layer sees before them.
+
+    None if they do not match the number of positions.
+    """
     n_registers = _count_tokens(embeddings, REGISTERS)
-    n_prefix = _count_tokens(embeddings, CLASS_TOKENS) + n_registers
+    n_prefix = _count_tokens(embeddings, CLASS_TOKENS) + n_registers + n_suffix
     n_positions = _count_positions(embeddings)
     if n_positions is None or grid is None:
         return n_prefix or None

@@ -81,7 +81,9 @@ class PatchEmbedding(nn.Module):
             )
         if tuple(images.shape[2:]) != self.img_size:
             raise InvalidSettingError(
-                f"Images must have {_times(self.img_size)} pixels, got {_times(images.shape[2:])}."
+                f"Images must have {_times(self.img_size)} pixels, got {_times(images.shape[2:])}. "
+                "Resize them (an `ImageEncoder` does with `image_size`), or build the model with "
+                "their `image_size`."
             )
         return self.proj(images).flatten(2).mT
 
@@ -233,7 +235,7 @@ class VisionTransformer(nn.Module):
         """
         x = self.patch_embed(images)
         if self.cls_token is not None:
-            x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], 1)
+            x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], 1)
         x = self.norm(self.blocks(self.pos_drop(x + self.pos_embed)))
         return self.head(x[:, 0] if self.pool == "token" else x.mean(1))
 

@@ -104,3 +104,12 @@ def test_too_many_samples_are_refused():
         random_candidates(10, 10, 1, seed=0)
     with pytest.raises(InvalidSettingError, match=r"at most 2, the rows or columns.*padding=1"):
         spatial_candidates(Grid(4, 4), 3, padding=1)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 11, 2**32 - 1, 2**40 + 5])
+@pytest.mark.parametrize(("n_tokens", "n_samples"), [(1, 1), (5, 0), (12, 5), (196, 196)])
+def test_seeded_samples_are_those_of_a_generator_of_torch(n_tokens, n_samples, seed):
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randperm(n_tokens, generator=generator)[:n_samples]
+    found = random_candidates(n_tokens, n_samples, seed=seed)
+    assert torch.equal(found, drawn.sort().values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from attnknn.errors import InvalidSettingError
 from attnknn.vit.layers import (
@@ -66,13 +67,34 @@ def test_convolution_along_the_sequence_equals_torchs_and_is_local(randn):
     assert moved.nonzero().flatten().tolist() == [0, 1, 2]
 
 
-def test_convolution_over_the_grid_equals_torchs_and_keeps_prefix_tokens(randn):
-    layer = TokenConv2d(4, 1, kernel_size=3, grid_size=(3, 5), num_prefix_tokens=1).double()
-    x = randn(2, 16, 4)
-    value = layer.value(x)
-    images = value[:, 1:].mT.unflatten(-1, (3, 5))
-    expected = F.conv2d(images, layer.conv.weight, layer.conv.bias, padding=1).flatten(2).mT
-    torch.testing.assert_close(layer(x), layer.proj(torch.cat([value[:, :1], expected], 1)))
+@pytest.mark.parametrize("n_prefix", [0, 1, 3])
+@pytest.mark.parametrize("heads", [1, 3])
+@pytest.mark.parametrize("size", [1, 3, 5])
+def test_at_zero_the_layer_is_exactly_a_conv2d_over_the_grid(randn, size, heads, n_prefix):
+    layer = BranchingConv(
+        12, heads, branch_ratio=0.0, kernel_size=size, grid_size=(3, 5), num_prefix_tokens=n_prefix
+    ).double()
+    conv = nn.Conv2d(12, 12, size, padding="same").double()
+    conv.load_state_dict(
+        {key.removeprefix("other.conv."): value for key, value in layer.state_dict().items()}
+    )
+    x, other = randn(2, n_prefix + 15, 12, grad=True), randn(2, 12, 3, 5)
+    images = x[:, n_prefix:].mT.unflatten(-1, (3, 5))
+    out, expected = layer(x), conv(images)
+    assert torch.equal(out[:, :n_prefix], x[:, :n_prefix])
+    torch.testing.assert_close(out[:, n_prefix:].mT.unflatten(-1, (3, 5)), expected)
+    (layer(x)[:, n_prefix:] * other.flatten(2).mT).sum().backward()
+    (expected * other).sum().backward()
+    torch.testing.assert_close(layer.other.conv.weight.grad, conv.weight.grad)
+
+
+def test_between_zero_and_one_the_other_channels_go_through_a_conv2d(randn):
+    layer = BranchingConv(12, 3, branch_ratio=0.25, grid_size=(3, 5), n_neighbors=4).double()
+    x = randn(2, 15, 12)
+    near, images = layer.near(x[..., :3]), x[..., 3:].mT.unflatten(-1, (3, 5))
+    conv = layer.other.conv
+    others = F.conv2d(images, conv.weight, conv.bias, padding=1).flatten(2).mT
+    torch.testing.assert_close(layer(x), layer.proj(torch.cat([near, others], -1)))
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
@@ -84,7 +106,9 @@ def test_even_kernels_keep_the_number_of_tokens(size, randn):
 
 def test_a_convolution_takes_no_mask():
     with pytest.raises(InvalidSettingError, match="cannot take an attention mask"):
-        BranchingConv(12, 3, n_neighbors=2)(torch.zeros(1, 5, 12), is_causal=True)
+        BranchingConv(12, 3, n_neighbors=2)(torch.zeros(1, 4, 12), is_causal=True)
+    with pytest.raises(InvalidSettingError, match="cannot take an attention mask"):
+        BranchingConv(12, 3, n_neighbors=2, n_axes=1)(torch.zeros(1, 5, 12), is_causal=True)
     with pytest.raises(InvalidSettingError, match="`n_axes` must be 1 or 2"):
         BranchingConv(12, 3, n_axes=3)
 

@@ -51,21 +51,18 @@ def test_activation_checkpointing_gives_the_same_gradients(layer, randn):
     torch.testing.assert_close(*gradients)
 
 
-def test_the_dtype_is_kept(layer, randn):
-    for dtype in (torch.bfloat16, torch.float32):
-        x = randn(2, N, DIM).to(dtype).requires_grad_()
-        out = layer.to(dtype)(x)
-        assert out.dtype == dtype
-        out.sum().backward()
-        assert x.grad.isfinite().all()
-
-
-def test_autocast_trains(layer, randn):
-    x = randn(2, N, DIM).float().requires_grad_()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        out = layer.float()(x)
-        out.float().sum().backward()
-    assert x.grad.isfinite().all()
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("n_images", [1, 2, 5])
+def test_inference_mode_gives_the_same_outputs(layer, randn, n_images, request):
+    x = randn(n_images, N, DIM)
+    expected = layer.eval()(x).detach()
+    with torch.inference_mode():
+        out = layer(x)
+    assert out.is_inference()
+    if "legacy_random" in request.node.callspec.id:  # draws again in evaluation
+        assert out.isfinite().all()
+    else:
+        torch.testing.assert_close(out, expected)
 
 
 def test_the_constructor_accepts_timms_arguments():
@@ -138,7 +135,7 @@ def test_heads_that_do_not_divide_the_width_are_refused():
 @pytest.mark.parametrize("name", LAYERS)
 def test_dropout_only_acts_in_training(name, randn):
     drops = {"proj_drop": 0.5} if name in ("conv_1d", "conv_2d") else {"attn_drop": 0.5}
-    if name == "branching_conv_0":
+    if name in ("branching_conv_1d_0", "branching_conv_2d_0"):
         drops = {"proj_drop": 0.5}
     layer, x = LAYERS[name](dtype=torch.float64, **drops), randn(2, N, DIM)
     assert not torch.equal(layer(x), layer(x))
@@ -185,17 +182,3 @@ def test_a_single_token_is_enough(name, randn):
     settings = {} if name in ("attention", "sparse_local") else {"n_neighbors": 1}
     layer = LAYERS[name](dtype=torch.float64, **settings)
     assert layer(randn(2, 1, DIM)).shape == (2, 1, DIM)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in LAYERS if "legacy" not in name])
-@pytest.mark.parametrize("is_training", [False, True])
-@pytest.mark.filterwarnings("ignore")
-def test_layers_compile_without_graph_breaks(name, is_training, randn):
-    torch.compiler.reset()
-    layer, x = LAYERS[name]().train(is_training), randn(2, N, DIM).float().requires_grad_()
-    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
-    out = compiled(x)
-    out.sum().backward()
-    if not (is_training and "random" in name):
-        torch.testing.assert_close(out, layer(x))

@@ -89,6 +89,15 @@ def test_selected_tokens_can_be_inspected(randn):
         ({"legacy": True, "weights": "ones"}, "and no weights of one"),
         ({"legacy": True, "coordinate_encoding": True}, "must be 'standard' or 'depthwise-sep"),
         ({"sample_padding": -1}, "`sample_padding` must be"),
+        ({"n_neighbors": "9"}, "`n_neighbors` must be"),
+        (
+            {"n_neighbors": 9, "sampling_type": "random", "num_samples": 4},
+            r"`n_neighbors` must be at most 5, .* got 9. Omit it, or increase `num_samples`",
+        ),
+        (
+            {"n_neighbors": 4, "sampling_type": "spatial", "num_samples": 2, "legacy": True},
+            "`n_neighbors` must be at most 3",
+        ),
     ],
 )
 def test_invalid_settings_are_refused_by_the_constructor(settings, message):
@@ -102,6 +111,29 @@ def test_too_many_neighbors_or_a_wrong_grid_are_refused_by_forward(randn):
     layer = ConvNNAttention(12, n_neighbors=2, sampling_type="spatial", num_samples=2)
     with pytest.raises(InvalidSettingError, match="do not fill a square grid"):
         layer(torch.zeros(1, 5, 12))
+
+
+@pytest.mark.parametrize(
+    ("settings", "n_neighbors"),
+    [
+        ({}, 9),
+        ({"sampling_type": "random", "num_samples": 4}, 6),
+        ({"sampling_type": "random", "num_samples": 4, "num_prefix_tokens": 0}, 5),
+        ({"sampling_type": "random", "num_samples": 4, "legacy": True}, 5),
+        ({"sampling_type": "spatial", "num_samples": 2}, 6),
+        ({"sampling_type": "spatial", "num_samples": 3}, 9),
+        ({"sampling_type": "spatial", "num_samples": 3, "legacy": True}, 4),
+        ({"sampling_type": "spatial"}, 9),
+        ({"sampling_type": "random", "num_samples": 4, "similarity_type": "Loc"}, 6),
+    ],
+)
+def test_the_default_number_of_neighbors_fits_the_samples(settings, n_neighbors, randn):
+    layer = ConvNNAttention(12, **{"num_prefix_tokens": 1, "grid_size": (3, 4), **settings})
+    assert layer.config.n_neighbors == n_neighbors
+    n_tokens = 12 + layer.num_prefix_tokens
+    for is_training in (True, False):
+        out = layer.double().train(is_training)(randn(2, n_tokens, 12))
+        assert out.isfinite().all()
 
 
 def test_the_extra_parameters_are_one_tap_per_channel_and_rank():

@@ -12,9 +12,16 @@ import torch
 from torch import nn
 
 from attnknn.errors import InvalidInputError, InvalidSettingError
-from attnknn.vit.layers import Attention, ConvNNAttention, KvtAttention, LocalAttention
+from attnknn.vit.layers import (
+    Attention,
+    ConvNNAttention,
+    KvtAttention,
+    LocalAttention,
+    NeighborhoodAttention2D,
+)
 from attnknn.vit.layers.base import merge_heads, split_heads
 from attnknn.vit.model import VisionTransformer, replace_attention
+from attnknn.vit.model.replacement import AdaptedLayer
 
 SMALL = {"image_size": 16, "dim": 24, "depth": 2, "num_heads": 3, "num_classes": 5}
 N = 17
@@ -119,13 +126,148 @@ def local_layers(model):
         ("SiglipVisionModel", "SiglipVisionConfig", 0),
         ("CLIPVisionModel", "CLIPVisionConfig", 1),
         ("IJepaModel", "IJepaConfig", 0),
+        ("Dinov2Model", "Dinov2Config", 1),
+        ("YolosModel", "YolosConfig", 6),
+        ("Data2VecVisionModel", "Data2VecVisionConfig", 1),
     ],
 )
 def test_prefix_tokens_are_counted(images, name, config, n_prefix):
-    model = from_hugging_face(name, config)
+    detection = {"image_size": [16, 16], "num_detection_tokens": 5} if "Yolos" in name else {}
+    model = from_hugging_face(name, config, **detection)
     n_tokens = model(images).last_hidden_state.shape[1]
     replace_attention(model, "local", window_size=1)
     assert set(local_layers(model).values()) == {n_prefix} == {n_tokens - 16}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "config", "settings"),
+    [
+        ("Dinov2Model", "Dinov2Config", {"use_swiglu_ffn": True}),
+        ("Dinov2ForImageClassification", "Dinov2Config", {}),
+        ("Dinov2WithRegistersModel", "Dinov2WithRegistersConfig", {}),
+        ("YolosModel", "YolosConfig", {"image_size": [16, 16], "num_detection_tokens": 5}),
+        ("YolosModel", "YolosConfig", {"image_size": [16, 16], "qkv_bias": False}),
+        ("YolosForObjectDetection", "YolosConfig", {"image_size": [16, 16]}),
+        ("Data2VecVisionModel", "Data2VecVisionConfig", {}),
+    ],
+)
+def test_dinov2_yolos_and_similar_models_keep_their_outputs(images, name, config, settings):
+    model = from_hugging_face(name, config, num_hidden_layers=2, **settings)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    key = "last_hidden_state" if name.endswith("Model") else "logits"
+    before = model(images)[key]
+    replace_attention(model, "attention")
+    torch.testing.assert_close(model(images)[key], before, atol=1e-5, rtol=0)
+    replace_attention(model, "local", window_size=999, is_rotary=False)  # an adapted layer again
+    torch.testing.assert_close(model(images)[key], before, atol=1e-5, rtol=0)
+    assert len(local_layers(model)) == 2
+    replace_attention(model, "convnn", n_neighbors=3)
+    assert sum(isinstance(module, ConvNNAttention) for module in model.modules()) == 2
+    assert not torch.allclose(model(images)[key], before)
+
+
+class SelfAttention(nn.Module):
+    """The inner part of an attention module as in YOLOS."""
+
+    def __init__(self, dim, num_heads):
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(dim, dim) for _ in range(3))
+        self.num_attention_heads, self.dropout_prob = num_heads, 0.25
+
+    def forward(self, x):
+        parts = [part(x) for part in (self.query, self.key, self.value)]
+        query, key, value = split_heads(torch.cat(parts, -1), self.num_attention_heads, 4)
+        return merge_heads(nn.functional.scaled_dot_product_attention(query, key, value))
+
+
+class Nested(nn.Module):
+    """An attention module as in YOLOS, or with a tuple as in older versions of DINOv2."""
+
+    def __init__(self, returns_tuple):
+        super().__init__()
+        self.attention, self.output = SelfAttention(12, 3), nn.Module()
+        self.output.dense, self.output.dropout = nn.Linear(12, 12), nn.Dropout(0.5)
+        self.returns_tuple = returns_tuple
+
+    def forward(self, hidden_states, head_mask=None, output_attentions=False):
+        attended = self.output.dropout(self.output.dense(self.attention(hidden_states)))
+        return (attended,) if self.returns_tuple else attended
+
+
+@pytest.mark.parametrize("returns_tuple", [False, True])
+def test_nested_attention_modules_keep_what_they_return(randn, returns_tuple):
+    old, x = Nested(returns_tuple).double().eval(), randn(2, 7, 12)
+    new = replace_attention(old, "convnn", n_neighbors=7)
+    assert isinstance(new(x), tuple) == returns_tuple
+    out, expected = (m(x)[0] if returns_tuple else m(x) for m in (new, old))
+    torch.testing.assert_close(out, expected)
+    assert (new.layer.attn_drop, new.layer.proj_drop.p) == (0.25, 0.5)
+    old.output.norm = nn.LayerNorm(12)
+    with pytest.raises(InvalidInputError, match=r"has a 'output\.norm\.weight'"):
+        replace_attention(old, "convnn", n_neighbors=7)
+
+
+@pytest.mark.parametrize("n_suffix", [1, 3])
+def test_tokens_after_the_patches_attend_to_all_and_all_to_them(randn, n_suffix):
+    plain = Attention(12, 3).double()
+    moved = replace_attention(
+        plain, "local", window_size=1, is_rotary=False, num_prefix_tokens=1 + n_suffix
+    )
+    n_tokens = 7 + n_suffix
+    at = torch.arange(n_tokens)
+    is_patch = (at >= 1) & (at < 7)
+    allowed = (at[:, None] - at).abs() <= 1
+    allowed |= ~(is_patch[:, None] & is_patch)
+    x, mask = randn(2, n_tokens, 12), randn(2, 1, n_tokens, n_tokens)
+    layer = AdaptedLayer(moved, num_suffix_tokens=n_suffix)
+    torch.testing.assert_close(layer(x)[0], plain(x, allowed))
+    both = mask.masked_fill(~allowed, float("-inf"))
+    torch.testing.assert_close(layer(x, mask)[0], plain(x, both))
+    again = replace_attention(layer, "local", window_size=1, is_rotary=False)
+    torch.testing.assert_close(again(x)[0], layer(x)[0])
+
+
+class OtherVit(VisionTransformer):
+    """Token names of DINOv2's and YOLOS' own code, which do not count their prefix tokens."""
+
+    def __init__(self, registers=0, detection=0):
+        super().__init__(**SMALL)
+        del self.num_prefix_tokens
+        self.patch_embed.patches_resolution = self.patch_embed.grid_size
+        del self.patch_embed.grid_size
+        self.register_tokens = nn.Parameter(torch.randn(1, registers, 24)) if registers else None
+        self.det_token = nn.Parameter(torch.randn(1, detection, 24)) if detection else None
+        self.pos_embed = nn.Parameter(torch.randn(1, 17 + detection, 24))
+
+    def forward(self, images):
+        x = self.patch_embed(images)
+        tokens = (self.cls_token, self.register_tokens, self.det_token)
+        first, registers, last = (
+            None if token is None else token.expand(len(x), -1, -1) for token in tokens
+        )
+        x = torch.cat([part for part in (first, x, last) if part is not None], 1) + self.pos_embed
+        if registers is not None:
+            x = torch.cat([x[:, :1], registers, x[:, 1:]], 1)
+        return self.norm(self.blocks(x))
+
+
+@pytest.mark.parametrize(("registers", "detection"), [(0, 0), (4, 0), (0, 5)])
+def test_tokens_are_counted_in_models_with_the_names_of_dinov2_and_yolos(
+    images, registers, detection
+):
+    model = OtherVit(registers, detection).eval()
+    before = model(images)
+    replace_attention(model, "neighborhood_2d", blocks=[0], kernel_size=3)
+    changed = model(images)
+    assert changed.shape == before.shape == (2, 17 + registers + detection, 24)
+    assert not torch.allclose(changed, before)
+    (found,) = (m for m in model.modules() if isinstance(m, NeighborhoodAttention2D))
+    assert (found.grid_size, found.num_prefix_tokens) == ((4, 4), 1 + registers + detection)
+    replace_attention(model, "attention")
+    torch.testing.assert_close(model(images), before, atol=1e-5, rtol=0)
 
 
 @pytest.mark.slow

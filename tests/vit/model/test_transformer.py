@@ -151,7 +151,7 @@ def test_models_compile_without_graph_breaks(sampling, is_training):
 @pytest.mark.parametrize(
     ("layer", "settings"),
     [
-        ("branching_conv", {"branch_ratio": 0.0, "n_axes": 2}),
+        ("branching_conv", {"branch_ratio": 0.0}),
         ("convnn", {"n_neighbors": 1, "sampling_type": "random", "num_samples": 3}),
     ],
 )
