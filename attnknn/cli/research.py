@@ -215,7 +215,7 @@ def _lines(outcome: Outcome) -> list[str]:
     for place, table in outcome.tables.items():
         if place is not None:
             lines.append(f"{outcome.study.claim} {place:g}\n")
-        lines.append(table.markdown(("accuracy", "nll", "ece")))
+        lines.append(table.markdown(("accuracy", "macro_f1", "nll", "ece")))
     return lines
 
 

@@ -35,6 +35,7 @@ def test_a_claim_leaves_reports_and_a_page(tmp_path, few):
     )
     assert done.exit_code == 0, done.output
     assert "Which votes are best on the same embeddings: iris" in done.output
+    assert "| method | accuracy | macro_f1 | nll | ece |" in done.output
     assert "| distance | 0.9" in done.output
     assert "iris: distance, seed 1" in done.output
     table = json.loads((out / "main" / "iris" / "report.json").read_text())["tables"][""]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from attnknn.errors import InvalidInputError, InvalidSettingError
-from attnknn.metrics import ReliabilityBins, RiskCoverage
+from attnknn.metrics import HIGHER_IS_BETTER, ReliabilityBins, RiskCoverage
 from attnknn.metrics.calibration import bins_of_confidence
 from attnknn.metrics.selective import curve_of
 from attnknn.research.evaluation.intervals import Interval
@@ -26,10 +26,12 @@ from attnknn.research.reports.sentences import (
 
 WORDS = {
     "accuracy": "accuracy (higher is better)",
+    "macro_f1": "macro F1 (higher is better)",
     "nll": "log-loss (lower is better)",
     "ece": "calibration error in 15 bins (lower is better)",
 }
-SWEPT = ("accuracy", "nll", "ece")
+SWEPT = ("accuracy", "macro_f1", "nll", "ece")
+OF_SEEDS = " In brackets the lowest and the highest of the seeds."
 OF_ERRORS = (
     " In brackets 95 % intervals of the error without its sampling noise, which adds to what is "
     "seen: with few rows it may lie above."
@@ -192,6 +194,9 @@ def _value(table: Table, metric: str, method: str) -> Interval | None:
         return None
     if metric in BY_ROW:
         return table.interval(metric, method)
+    if metric == "macro_f1":  # no mean over rows
+        scores = [run.scores.macro_f1 for run in table.of(method)]
+        return Interval(float(np.mean(scores)), min(scores), max(scores))
     return replace(table.ece_interval(method), mean=table.mean(metric, method))
 
 
@@ -221,7 +226,8 @@ def _grid(
         rows.append([f"{place:g}", *cells])
     seeds = ", ".join(map(str, table.seeds))
     note = f"{table.dataset}: {WORDS[metric]} on {table.n_test:,} test rows, seeds {seeds}."
-    note += f" In brackets 95 % intervals over {table.luck}." if metric in BY_ROW else OF_ERRORS
+    brackets = {"macro_f1": OF_SEEDS, "ece": OF_ERRORS}
+    note += brackets.get(metric, f" In brackets 95 % intervals over {table.luck}.")
     return Grid(name, [across, *values], rows, note=note)
 
 
@@ -235,11 +241,12 @@ def _drawing(
         across=across,
         up=WORDS[metric].split(" (")[0],
         is_log=is_log,
-        from_zero=metric != "accuracy",
+        from_zero=not HIGHER_IS_BETTER[metric],
     )
-    how = "in bands of 95 %"
-    if metric not in BY_ROW:
-        how = "as seen, with bands of 95 % of what it is without its sampling noise"
+    how = {
+        "macro_f1": "in bands from the lowest to the highest seed",
+        "ece": "as seen, with bands of 95 % of what it is without its sampling noise",
+    }.get(metric, "in bands of 95 %")
     return Drawing(name, figure, f"{WORDS[metric]} by {across}, {how}.")
 
 

@@ -75,7 +75,7 @@ def test_a_report_is_whole_and_needs_nothing_else(section, tmp_path):
 def test_every_number_of_the_table_stands_on_the_page(table, section):
     page = html_page("t", [section])
     for method in table.methods:
-        for metric in ("accuracy", "nll", "brier", "ece", "debiased_ece"):
+        for metric in ("accuracy", "macro_f1", "nll", "brier", "ece", "debiased_ece"):
             assert f"{table.mean(metric, method):.4f}" in page
 
 
