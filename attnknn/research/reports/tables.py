@@ -44,7 +44,25 @@ def grid_of(table: Table, name: str, metrics: Sequence[str] = METRICS) -> Grid:
     rows = [
         [method, *(table.cell(metric, method) for metric in metrics)] for method in table.methods
     ]
-    return Grid(name, ["method", *metrics], rows, note=table.caption(metrics))
+    best = [
+        (at, place)
+        for place, metric in enumerate(metrics, start=1)
+        for at in best_places([table.mean(metric, m) for m in table.methods], metric)
+    ]
+    return Grid(name, ["method", *metrics], rows, note=table.caption(metrics), best=best)
+
+
+def best_places(values: Sequence[float | None], metric: str) -> list[int]:
+    """Positions of the best values, equal to four digits; none if there is nothing to compare.
+
+    >>> best_places([0.91, 0.95, None, 0.95], "accuracy"), best_places([0.2, 0.1], "nll")
+    ([1, 3], [1])
+    """
+    found = {at: round(value, 4) for at, value in enumerate(values) if value is not None}
+    if len(found) < 2:
+        return []
+    wanted = max(found.values()) if HIGHER_IS_BETTER[metric] else min(found.values())
+    return [at for at, value in found.items() if value == wanted]
 
 
 def table_section(table: Table, title: str, ours: str, name: str) -> Section:
@@ -219,16 +237,18 @@ def _with_shared_methods(*tables: Table) -> list[Table]:
 def _grid(
     places: Sequence[float], values: Values, metric: str, name: str, across: str, table: Table
 ) -> Grid:
-    rows = []
+    rows, best = [], []
     for at, place in enumerate(places):
         found = [value[at] for value in values.values()]
+        means = [None if value is None else value.mean for value in found]
+        best += [(at, column + 1) for column in best_places(means, metric)]
         cells = ["–" if value is None else f"{value:.4f}" for value in found]
         rows.append([f"{place:g}", *cells])
     seeds = ", ".join(map(str, table.seeds))
     note = f"{table.dataset}: {WORDS[metric]} on {table.n_test:,} test rows, seeds {seeds}."
     brackets = {"macro_f1": OF_SEEDS, "ece": OF_ERRORS}
     note += brackets.get(metric, f" In brackets 95 % intervals over {table.luck}.")
-    return Grid(name, [across, *values], rows, note=note)
+    return Grid(name, [across, *values], rows, note=note, best=best)
 
 
 def _drawing(

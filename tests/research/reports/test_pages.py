@@ -10,13 +10,14 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from attnknn._escape import markdown_text
 from attnknn.errors import InvalidInputError
 from attnknn.research.evaluation.error_analysis import Mistake, worst_mistakes
 from attnknn.research.evaluation.report import add_table
 from attnknn.research.reports.collecting import collected
 from attnknn.research.reports.model import model_sections
 from attnknn.research.reports.page import Drawing, Grid, Section, html_page
-from attnknn.research.reports.tables import bins_of, curve, table_section
+from attnknn.research.reports.tables import best_places, bins_of, curve, table_section
 from attnknn.research.reports.writing import (
     ACROSS,
     _columns,
@@ -92,7 +93,28 @@ def test_tables_for_text_and_for_papers():
     assert r"| a\|b | # |" in markdown(grid)
     assert markdown(grid).endswith("\nwhy\n")
     assert r"x \& y & 5 \% $-$ 1 \\" in latex(grid)
-    assert latex(grid).startswith("% why\n\\begin{tabular}{lr}")
+    assert "\\caption{why}\n\\label{tab:t}\n\\begin{tabular}{lr}" in latex(grid)
+
+
+def test_the_best_of_each_column_is_bold(table, section):
+    (grid,) = section.tables
+    means = [table.mean("nll", method) for method in table.methods]
+    at, place = int(np.argmin(means)), list(grid.head).index("nll")
+    cell = grid.rows[at][place]
+    assert f"<td><b>{cell}</b></td>" in html_page("t", [section])
+    assert f"\\textbf{{{cell}}}" in latex(grid)
+    assert grid.rows[1 - at][place] not in "".join(latex(grid).split("textbf{")[1:]).split("}")
+    assert f"| **{markdown_text(cell)}** |" in markdown(grid)
+    assert "Best values in bold.}" in latex(grid)
+
+
+def test_equal_values_are_all_best_and_a_single_one_is_not():
+    assert best_places([0.5, 0.50001, 0.6], "nll") == [0, 1]
+    assert best_places([0.5, None], "nll") == []
+
+
+def test_labels_have_only_signs_that_latex_takes():
+    assert "\\label{tab:main-a-b-50}" in latex(Grid("main-a_b, {50 %}", ["m"], [["1"]]))
 
 
 def test_names_begin_neither_tags_nor_options():
@@ -128,7 +150,7 @@ def test_every_sign_of_a_paper_is_printed():
         r"\textbackslash{} \{ \} \textasciicircum{} \textasciitilde{} \# \$ \% \& \_ "
         r"$\surd$n $-$ $\times$ $\pm$ \\" in said
     )
-    assert said.startswith("% two lines\n\\begin")
+    assert "\\caption{two lines}\n" in said
     assert "| two lines |" in markdown(Grid("t", ["m"], [["two\nlines"]]))
 
 
