@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ BLUE, GRAY, RED, PALE = "#1f5fa8", "#8a9099", "#b3402a", "#d9dde2"
 COLORS = (BLUE, "#d1811f", "#4a8f4d", RED, "#7a5aa6", GRAY, "#20808d", "#a05a2c", "#c2568f")
 STROKES = ("-", "--", ":", "-.")
 MAX_INSIDE, IN_COLUMN = 9, 26  # names of lines inside a panel, and in a column beside it
+MAX_ACROSS = 4  # panels side by side
 MAX_NAMED = 20  # classes whose names and counts fit into a confusion matrix
 
 
@@ -78,14 +80,61 @@ def reliability(bins: ReliabilityBins, title: str) -> Any:
     return plain(figure)
 
 
-def comparison(values: Mapping[str, Interval], title: str, *, ours: str | None = None) -> Any:
-    """A point and its 95 % interval for each method, the first on top."""
+def reliabilities(
+    bins: Mapping[str, ReliabilityBins], errors: Mapping[str, float], title: str
+) -> Any:
+    """Reliability diagrams of several methods side by side, with their calibration errors."""
+    n_columns = min(len(bins), MAX_ACROSS)
+    n_rows = math.ceil(len(bins) / n_columns)
+    figure = new_figure(0.5 + 2.1 * n_columns, 0.7 + 2.3 * n_rows)
+    panels = figure.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False).ravel()
+    for panel, (name, found) in zip(panels, bins.items(), strict=False):
+        filled = found.nonempty()
+        shares = filled.counts / max(filled.counts.sum(), 1)
+        panel.plot([0, 1], [0, 1], color=GRAY, linewidth=1, linestyle=":")
+        panel.bar(filled.lower, shares, width=filled.upper - filled.lower, align="edge", color=PALE)
+        panel.errorbar(
+            filled.confidence,
+            filled.accuracy,
+            yerr=_inside(filled.accuracy, 2 * filled.noise),
+            fmt="o",
+            color=BLUE,
+            markersize=3,
+            capsize=1.5,
+            linewidth=1,
+            clip_on=False,
+        )
+        panel.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        panel.set_title(f"{textwrap.fill(name, 24)}\nECE {errors[name]:.4f}", fontsize=9)
+        panel.set_xticks([0, 0.5, 1])
+    for place, panel in enumerate(panels):
+        panel.set_visible(place < len(bins))
+        panel.tick_params(labelbottom=place + n_columns >= len(bins))
+    figure.suptitle(title)
+    figure.supxlabel("confidence", fontsize=10)
+    figure.supylabel("accuracy", fontsize=10)
+    return plain(figure)
+
+
+def comparison(
+    values: Mapping[str, Interval],
+    title: str,
+    *,
+    ours: str | None = None,
+    observed: Mapping[str, float] | None = None,
+) -> Any:
+    """A point and its 95 % interval for each method, the first on top.
+
+    `observed`: further values, drawn as hollow points.
+    """
     figure = new_figure(6.4, 1.1 + 0.36 * len(values))
     panel = figure.subplots()
     for place, (name, value) in enumerate(values.items()):
         color = BLUE if name == ours else GRAY
         panel.plot([value.lower, value.upper], [place, place], color=color, linewidth=2)
-        panel.plot(value.mean, place, "o", color=color)
+        panel.plot(value.mean, place, "o", color=color, clip_on=False)
+        if observed is not None:
+            panel.plot(observed[name], place, "o", color=color, markerfacecolor="white")
         panel.annotate(
             f"{value.mean:.4f}",
             (value.mean, place),

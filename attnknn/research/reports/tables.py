@@ -84,6 +84,27 @@ def table_section(table: Table, title: str, ours: str, name: str) -> Section:
     ]
     drawings += [
         Drawing(
+            f"{name}-ece",
+            figures.comparison(
+                {method: table.ece_interval(method) for method in table.methods},
+                "expected calibration error, ECE (lower is better)",
+                ours=ours,
+                observed={method: table.mean("ece", method) for method in table.methods},
+            ),
+            "Expected calibration error in 15 bins: hollow points as in the table; filled points "
+            f"without the sampling noise of the rows, with 95 % intervals over {table.luck}.",
+        ),
+        Drawing(
+            f"{name}-reliabilities",
+            figures.reliabilities(
+                {method: bins_of(table, method) for method in table.methods},
+                {method: table.mean("ece", method) for method in table.methods},
+                "Reliability",
+            ),
+            f"Accuracy by confidence of every method, over {_counted(table)}; whiskers are two "
+            "standard deviations, bars the shares of the predictions.",
+        ),
+        Drawing(
             f"{name}-reliability",
             figures.reliability(bins_of(table, ours), ours),
             f"Accuracy of {ours} by confidence, over {_counted(table)}; whiskers are two standard "

@@ -17,6 +17,8 @@ from attnknn.training.config import TrainResult
 
 Y, P = np.array([0, 1, 1, 0]), np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [1.0, 0.0]])
 
+FIVE = {f"a method of a long name, number {n}": reliability_bins(Y, P) for n in range(5)}
+
 
 def assert_all_inside(figure):
     """Everything that is drawn lies on the figure."""
@@ -28,7 +30,16 @@ def assert_all_inside(figure):
     assert box.y1 <= height + 0.02
 
 
-FIGURES = ["reliability", "comparison", "lines", "training_curves", "risk", "confusions", "many"]
+FIGURES = [
+    "reliability",
+    "reliabilities",
+    "comparison",
+    "lines",
+    "training_curves",
+    "risk",
+    "confusions",
+    "many",
+]
 
 
 @pytest.fixture(params=FIGURES, scope="module")
@@ -36,6 +47,7 @@ def figure(request):
     value = Interval(0.5, 0.4, 0.6)
     return {
         "reliability": lambda: figures.reliability(reliability_bins(Y, P), "title"),
+        "reliabilities": lambda: figures.reliabilities(FIVE, dict.fromkeys(FIVE, 0.1), "title"),
         "comparison": lambda: figures.comparison(
             {"a method of a long name": value, "b": value}, "title", ours="b"
         ),
@@ -66,6 +78,16 @@ def test_figures_become_files_the_same_every_time(figure):
         first = figures.as_bytes(figure, ending)
         assert first.startswith(start)
         assert first == figures.as_bytes(figure, ending)
+
+
+def test_reliability_diagrams_stand_side_by_side_on_the_same_axes():
+    figure = figures.reliabilities(FIVE, dict.fromkeys(FIVE, 0.1), "title")
+    shown = [panel for panel in figure.axes if panel.get_visible()]
+    assert len(shown) == len(FIVE)
+    assert (
+        {panel.get_xlim() for panel in shown} == {panel.get_ylim() for panel in shown} == {(0, 1)}
+    )
+    assert [panel.get_subplotspec().rowspan.start for panel in shown] == [0, 0, 0, 0, 1]
 
 
 def test_axes_start_where_the_quantity_starts():
@@ -158,6 +180,8 @@ ODD = ["$x^{", "a_b$c", r"\frac", "^{", "100 % {#&~}"]
 def odd_figures():
     value = Interval(0.5, 0.4, 0.6)
     yield figures.reliability(reliability_bins(Y, P), ODD[0])
+    bins = dict.fromkeys(ODD, reliability_bins(Y, P))
+    yield figures.reliabilities(bins, dict.fromkeys(ODD, 0.1), ODD[0])
     yield figures.comparison(dict.fromkeys(ODD, value), ODD[0])
     values = {name: [value, value] for name in ODD}
     yield figures.lines([1, 2], values, ODD[0], across=ODD[1], up=ODD[0])

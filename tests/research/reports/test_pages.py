@@ -62,7 +62,7 @@ def test_a_report_is_whole_and_needs_nothing_else(section, tmp_path):
     page = write_report(tmp_path / "out", "A title", [section], ["Where from."])
     content = page.read_text()
     parser = checked(content)
-    assert parser.seen.count("img") == 4
+    assert parser.seen.count("img") == 6
     assert all(link.startswith("data:image/png") for link in parser.links)
     assert "http" not in content
     assert "A title" in content
@@ -78,6 +78,18 @@ def test_every_number_of_the_table_stands_on_the_page(table, section):
     for method in table.methods:
         for metric in ("accuracy", "macro_f1", "nll", "brier", "ece", "debiased_ece"):
             assert f"{table.mean(metric, method):.4f}" in page
+
+
+def test_figures_compare_the_calibration_of_all_methods(table, section):
+    figure_of = {drawing.name: drawing.figure for drawing in section.drawings}
+    (panel,) = figure_of["wine-ece"].axes
+    for place, method in enumerate(table.methods):
+        points = [line for line in panel.lines if line.get_ydata()[0] == place]
+        shown = [float(line.get_xdata()[0]) for line in points[1:]]
+        wanted = [table.ece_interval(method).mean, table.mean("ece", method)]
+        assert shown == pytest.approx(wanted)
+    titles = [panel.get_title() for panel in figure_of["wine-reliabilities"].axes]
+    assert titles == [f"{m}\nECE {table.mean('ece', m):.4f}" for m in table.methods]
 
 
 def test_names_cannot_become_tags():
