@@ -222,7 +222,12 @@ def _lines(outcome: Outcome) -> list[str]:
 @command()
 @click.argument("folder", type=FILE)
 @option("-o", "--out", type=FILE, help="Folder for the page.  [default: FOLDER-report]")
-@option("--reference", "ours", help="Method that the others are compared with.  [default: attnknn]")
+@option(
+    "--reference",
+    "--ours",
+    "ours",
+    help="Method that the page is about, compared with the others.  [default: attnknn]",
+)
 @option("--title", help="Title of the page.  [default: the name of FOLDER]")
 @option("--force", is_flag=True, help="Replace an existing page.")
 def report(
@@ -300,14 +305,28 @@ class _Draft:
                 own = _ours(table.methods, ours)
                 self.sections.append(table_section(table, name, own, file_name))
             with self._noting(f"{name}, close-up"):
-                if name in found.error_analyses:
-                    self.sections += error_sections(found.error_analyses[name], name, file_name)
+                analyses = found.error_analyses.get(name, {})
+                if own is not None and own in analyses:
+                    self.sections += error_sections(analyses[own], name, file_name)
+                elif own is not None and analyses:
+                    self.omitted.append(
+                        f"{name}: the report has no confusions of {own!r}. Remove it and run the "
+                        "experiment again."
+                    )
         for name, tables in found.sweeps.items():
             across, is_log = AXES.get(name.rpartition("/")[2], (name, False))
             file_name = name.replace("/", "-")
             with self._noting(name):
+                methods = next(iter(tables.values())).methods
                 self.sections.append(
-                    sweep_section(tables, name, file_name, across=across, is_log=is_log)
+                    sweep_section(
+                        tables,
+                        name,
+                        file_name,
+                        across=across,
+                        is_log=is_log,
+                        ours=_ours(methods, ours),
+                    )
                 )
         for name, measurements in found.measurements.items():
             with self._noting(name):
@@ -330,16 +349,18 @@ class _Draft:
 
 
 def _check_ours(found: Collected, asked: str | None) -> None:
-    methods = list(dict.fromkeys(m for table in found.tables.values() for m in table.methods))
-    if asked is not None and found.tables and asked not in methods:
+    swept = [table for sweep in found.sweeps.values() for table in sweep.values()]
+    tables = [*found.tables.values(), *swept]
+    methods = list(dict.fromkeys(method for table in tables for method in table.methods))
+    if asked is not None and tables and asked not in methods:
         known = ", ".join(map(repr, methods))
         raise click.UsageError(f"--reference must be one of {known}; got {asked!r}.")
 
 
-def _ours(methods: list[str], asked: str | None) -> str:
-    """The given method if it ran, else the first attnknn method, else the first."""
-    if asked in methods:
-        return str(asked)
+def _ours(methods: list[str], asked: str | None) -> str | None:
+    """The given method, or None if it did not run; by default the first attnknn method, if any."""
+    if asked is not None:
+        return asked if asked in methods else None
     return next((method for method in methods if method.startswith("attnknn")), methods[0])
 
 

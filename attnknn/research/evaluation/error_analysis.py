@@ -74,19 +74,30 @@ class ErrorAnalysis:
     mistakes: tuple[Mistake, ...]  # the most confident ones
 
     def to_dict(self) -> dict[str, Any]:
-        """The analysis as JSON stores it."""
-        return {**asdict(self), "confusions": self.confusions.tolist()}
+        """The analysis as JSON stores it, with the cells of the confusion matrix that have rows."""
+        cells = np.flatnonzero(self.confusions)
+        counts = self.confusions.ravel()[cells]
+        confusions = {"cells": cells.tolist(), "counts": counts.tolist()}
+        return {**asdict(self), "confusions": confusions}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
         """Restore what `to_dict` gave."""
-        confusions = np.array(stored["confusions"])
-        n_classes = len(stored["classes"])
-        if confusions.shape != (n_classes, n_classes):
-            raise InvalidInputError(
-                f"`confusions` must have the shape ({n_classes}, {n_classes}), got "
-                f"{confusions.shape}."
-            )
+        confusions = _matrix(stored["confusions"], len(stored["classes"]))
         mistakes = tuple(Mistake(**mistake) for mistake in stored["mistakes"])
         classes = tuple(stored["classes"])
         return cls(stored["method"], stored["seed"], classes, confusions, mistakes)
+
+
+def _matrix(stored: Any, n_classes: int) -> Integers:
+    """The confusion matrix from its cells, or as earlier versions stored all of them."""
+    if isinstance(stored, Mapping):
+        matrix = np.zeros((n_classes, n_classes), dtype=np.int64)
+        matrix.ravel()[stored["cells"]] = stored["counts"]
+    else:
+        matrix = np.array(stored)
+    if matrix.shape != (n_classes, n_classes):
+        raise InvalidInputError(
+            f"`confusions` must have the shape ({n_classes}, {n_classes}), got {matrix.shape}."
+        )
+    return matrix

@@ -11,7 +11,7 @@ import json
 import lzma
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from io import BytesIO
@@ -51,8 +51,8 @@ class Report:
     tables: Mapping[str, Table] = field(default_factory=dict)
     # how the encoder was trained, by cell and seed
     trainings: Mapping[str, Mapping[int, dict[str, Any]]] = field(default_factory=dict)
-    # confusions and mistakes, by cell and seed
-    error_analyses: Mapping[str, Mapping[int, ErrorAnalysis]] = field(default_factory=dict)
+    # confusions and mistakes of the methods, by cell and seed
+    error_analyses: Mapping[str, Mapping[int, list[ErrorAnalysis]]] = field(default_factory=dict)
     # times, recalls and other numbers that are not predictions, by seed
     measurements: Mapping[int, Measurements] = field(default_factory=dict)
 
@@ -80,7 +80,7 @@ def read_report(path: str | os.PathLike[str]) -> Report:
         return Report(
             tables={cell: _table(stored, rows) for cell, stored in content["tables"].items()},
             trainings=_by_seed(content["trainings"], dict),
-            error_analyses=_by_seed(content["error_analyses"], ErrorAnalysis.from_dict),
+            error_analyses=_by_seed(content["error_analyses"], _analyses),
             measurements={m["seed"]: Measurements.from_dict(m) for m in content["measurements"]},
         )
 
@@ -91,11 +91,11 @@ def add_table(
     cell: str = "",
     *,
     training: Mapping[str, Any] | None = None,
-    error_analysis: ErrorAnalysis | None = None,
+    error_analyses: Sequence[ErrorAnalysis] = (),
 ) -> None:
     """Add the seeds of a table to a cell of a report; seeds that are there are replaced.
 
-    `path`: of the JSON file; the npz file is written beside it; `training`, `error_analysis`: of
+    `path`: of the JSON file; the npz file is written beside it; `training`, `error_analyses`: of
     the first seed of `table`.
     """
     with _editing(Path(path)) as (content, arrays):
@@ -113,9 +113,9 @@ def add_table(
         content["tables"][cell] = {**stored, "runs": runs}
         for name, value in (
             ("trainings", training),
-            ("error_analyses", error_analysis and error_analysis.to_dict()),
+            ("error_analyses", [analysis.to_dict() for analysis in error_analyses]),
         ):
-            if value is not None:
+            if value:
                 content[name].setdefault(cell, {})[str(table.seeds[0])] = value
 
 
@@ -211,6 +211,12 @@ def _by_seed(stored: Mapping[str, Mapping[str, Any]], make: Any) -> dict[str, di
         cell: {int(seed): make(value) for seed, value in by_seed.items()}
         for cell, by_seed in stored.items()
     }
+
+
+def _analyses(stored: Any) -> list[ErrorAnalysis]:
+    """The error analyses of all methods; earlier versions stored that of one method only."""
+    found = stored if isinstance(stored, list) else [stored]
+    return [ErrorAnalysis.from_dict(analysis) for analysis in found]
 
 
 def _record(run: Run) -> dict[str, Any]:

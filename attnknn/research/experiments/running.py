@@ -35,7 +35,7 @@ from attnknn.research.experiments.methods import (
 )
 from attnknn.training.config import TrainResult
 
-ANALYZED, N_MISTAKES = "attnknn", 10
+N_MISTAKES = 10
 HEAD, LOGISTIC = "head", "logistic"
 NEEDS = {
     HEAD: "'head' needs images that a network is trained on",
@@ -99,17 +99,17 @@ def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _run_cell(setup: Setup, claim: str, workspace: Workspace, cell: Cell) -> CellRun:
     embedded = workspace.embedded
-    found, analysis = [], None
+    found, analyses = [], []
     for spec in methods_that_run(setup, cell):
         where = f", {cell.name}" if cell.name else ""
         name = spec.name or spec.method
         setup.progress(f"{embedded.data.name}{where}: {name}, seed {embedded.seed}")
         for predictions in METHODS[spec.method](workspace, spec.options):
-            answer = predictions.answer
-            if predictions.method == ANALYZED and answer is not None and not cell.name:
-                analysis = analyze_errors(embedded, predictions, answer)
-            found.append(_named(spec, predictions))
-    return cell_run(embedded, found, _settings(setup, claim, cell), error_analysis=analysis)
+            named = _named(spec, predictions)
+            if not cell.name:
+                analyses.append(analyze_errors(embedded, named, predictions.answer))
+            found.append(named)
+    return cell_run(embedded, found, _settings(setup, claim, cell), error_analyses=analyses)
 
 
 def cell_run(
@@ -119,7 +119,7 @@ def cell_run(
     *,
     corruption: str | None = None,
     training: Mapping[str, Any] | None = None,
-    error_analysis: ErrorAnalysis | None = None,
+    error_analyses: Sequence[ErrorAnalysis] = (),
 ) -> CellRun:
     """The table of predictions on embedded data, with the training of its encoder.
 
@@ -140,20 +140,16 @@ def cell_run(
         n_train=len(embedded.codes),
         settings=settings,
     )
-    return CellRun(table, record, error_analysis)
+    return CellRun(table, record, error_analyses)
 
 
 def analyze_errors(
-    embedded: EmbeddedDataset, predictions: Predictions, answer: Answer
+    embedded: EmbeddedDataset, predictions: Predictions, answer: Answer | None
 ) -> ErrorAnalysis:
-    """Confusions of a vote, and the neighbors behind its most confident mistakes."""
+    """Confusions of a method, and its most confident mistakes, with the neighbors of a vote."""
     classes, truth = tuple(str(name) for name in embedded.data.classes), embedded.data.y_test
     mistakes = []
     for row in worst_mistakes(truth, predictions.probabilities, N_MISTAKES).tolist():
-        neighbors = answer.neighbors.rows(row)
-        names = [f"row {position}" for position in neighbors.positions[neighbors.mask]]
-        labels = [classes[code] for code in neighbors.labels[neighbors.mask]]
-        weights = answer.weights.neighbors[row][neighbors.mask]
         confidence = predictions.probabilities[row]
         mistakes.append(
             Mistake(
@@ -161,11 +157,19 @@ def analyze_errors(
                 classes[truth[row]],
                 classes[int(confidence.argmax())],
                 float(confidence.max()),
-                describe_neighbors(names, labels, weights.tolist()),
+                "" if answer is None else _evidence(answer, row, classes),
             )
         )
     matrix = confusion_matrix(truth, predictions.probabilities)
     return ErrorAnalysis(predictions.method, embedded.seed, classes, matrix, tuple(mistakes))
+
+
+def _evidence(answer: Answer, row: int, classes: Sequence[str]) -> str:
+    neighbors = answer.neighbors.rows(row)
+    names = [f"row {position}" for position in neighbors.positions[neighbors.mask]]
+    labels = [classes[code] for code in neighbors.labels[neighbors.mask]]
+    weights = answer.weights.neighbors[row][neighbors.mask]
+    return describe_neighbors(names, labels, weights.tolist())
 
 
 def _named(spec: MethodSpec, found: Predictions) -> Predictions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,8 +29,8 @@ class Collected:
     measurements: Mapping[str, MeasurementSet] = field(default_factory=dict)
     # of the tables whose encoders were trained, by path and seed
     trainings: Mapping[str, TrainResult] = field(default_factory=dict)
-    # of the tables that have them, one for each seed
-    error_analyses: Mapping[str, list[ErrorAnalysis]] = field(default_factory=dict)
+    # of the tables that have them, by method, one for each seed
+    error_analyses: Mapping[str, Mapping[str, list[ErrorAnalysis]]] = field(default_factory=dict)
     unread: Sequence[str] = ()  # what could not be read, and why
 
     def __len__(self) -> int:
@@ -52,7 +53,7 @@ def collected(folder: str | Path) -> Collected:
     tables: dict[str, Table] = {}
     measurements: dict[str, MeasurementSet] = {}
     trainings: dict[str, TrainResult] = {}
-    error_analyses: dict[str, list[ErrorAnalysis]] = {}
+    error_analyses: dict[str, dict[str, list[ErrorAnalysis]]] = {}
     unread: list[str] = []
     for path in paths:
         name = _name(path.parent, folder)
@@ -74,7 +75,9 @@ def collected(folder: str | Path) -> Collected:
                 if "train_losses" in stored:
                     trainings[f"{_below(name, cell)}, seed {seed}"] = _outcome(stored)
         for cell, analyses in report.error_analyses.items():
-            error_analyses[_below(name, cell)] = list(analyses.values())
+            by_method = error_analyses.setdefault(_below(name, cell), {})
+            for analysis in itertools.chain(*analyses.values()):
+                by_method.setdefault(analysis.method, []).append(analysis)
     single, sweeps = _along_axes(tables)
     found = Collected(single, sweeps, measurements, trainings, error_analyses, unread)
     if not len(found):

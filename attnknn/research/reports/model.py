@@ -221,6 +221,8 @@ def _confusions(matrix: Integers, classes: Sequence[str], name: str = "confusion
 def _mistakes(mistakes: Sequence[Mistake], name: str = "mistakes") -> Section:
     rows = [[m.row, m.truth, m.predicted, f"{m.confidence:.4f}", m.evidence] for m in mistakes]
     head = ["row", "true class", "predicted", "confidence", "neighbors (class) weight"]
+    if not any(mistake.evidence for mistake in mistakes):  # not a vote
+        head, rows = head[:-1], [row[:-1] for row in rows]
     most = mistakes[0]
     sentence = (
         f"The most confident mistake is row {most.row}: “{most.predicted}” at "

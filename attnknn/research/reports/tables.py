@@ -65,11 +65,15 @@ def best_places(values: Sequence[float | None], metric: str) -> list[int]:
     return [at for at, value in found.items() if value == wanted]
 
 
-def table_section(table: Table, title: str, ours: str, name: str) -> Section:
-    """A table as a section: sentences, the table, and figures."""
+def table_section(table: Table, title: str, ours: str | None, name: str) -> Section:
+    """A table as a section: sentences, the table, and figures.
+
+    `ours`: the method that is compared with the others; None compares none.
+    """
     sentences = [best(table, metric) for metric in BY_ROW]
-    sentences += describe_differences(table, ours, "nll")
-    sentences.append(describe_calibration(table, ours))
+    if ours is not None:
+        sentences += describe_differences(table, ours, "nll")
+        sentences.append(describe_calibration(table, ours))
     drawings = [
         Drawing(
             f"{name}-{metric}",
@@ -105,12 +109,6 @@ def table_section(table: Table, title: str, ours: str, name: str) -> Section:
             "standard deviations, bars the shares of the predictions.",
         ),
         Drawing(
-            f"{name}-reliability",
-            figures.reliability(bins_of(table, ours), ours),
-            f"Accuracy of {ours} by confidence, over {_counted(table)}; whiskers are two standard "
-            "deviations.",
-        ),
-        Drawing(
             f"{name}-risk-coverage",
             figures.risk_and_coverage(
                 {method: curve(table, method) for method in table.methods},
@@ -119,6 +117,15 @@ def table_section(table: Table, title: str, ours: str, name: str) -> Section:
             "The error rate among the most confident predictions, by their share of all rows.",
         ),
     ]
+    if ours is not None:
+        drawings.append(
+            Drawing(
+                f"{name}-reliability",
+                figures.reliability(bins_of(table, ours), ours),
+                f"Accuracy of {ours} by confidence, over {_counted(table)}; whiskers are two "
+                "standard deviations.",
+            )
+        )
     return Section(title, sentences, [grid_of(table, name)], drawings)
 
 
@@ -153,7 +160,13 @@ def _rows(table: Table, method: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sweep_section(
-    tables: Mapping[float, Table], title: str, name: str, *, across: str, is_log: bool = False
+    tables: Mapping[float, Table],
+    title: str,
+    name: str,
+    *,
+    across: str,
+    is_log: bool = False,
+    ours: str | None = None,
 ) -> Section:
     """A sweep as a section: sentences, tables, and figures.
 
@@ -165,6 +178,7 @@ def sweep_section(
     name : how the names of its files begin
     across : what a place is, in words
     is_log : whether places stand at the logarithm of what they are
+    ours : the method that is compared with the others at the last place; None compares none
 
     >>> from attnknn.research import datasets
     >>> from attnknn.research.evaluation.protocol import Method, run
@@ -188,7 +202,7 @@ def sweep_section(
     lacking = _lacking(tables, places, across)
     return Section(
         title,
-        [*_sentences(ordered, places, across), *lacking],
+        [*_sentences(ordered, places, across, ours), *lacking],
         [_grid(places, values[m], m, f"{name}-{m}", across, ordered[0]) for m in SWEPT],
         [_drawing(places, values[m], m, f"{name}-{m}", across, is_log) for m in SWEPT],
     )
@@ -239,12 +253,17 @@ def _value(table: Table, metric: str, method: str) -> Interval | None:
     return replace(table.ece_interval(method), mean=table.mean(metric, method))
 
 
-def _sentences(tables: Sequence[Table], places: Sequence[float], across: str) -> list[str]:
+def _sentences(
+    tables: Sequence[Table], places: Sequence[float], across: str, ours: str | None
+) -> list[str]:
     first, last = _with_shared_methods(tables[0], tables[-1])
     way = f"From {across} {places[0]:g} to {places[-1]:g}"
     said = [describe_change(first, last, metric, way) for metric in BY_ROW] if first.methods else []
     at_end = f"At {across} {places[-1]:g}"
-    return [*said, *(f"{at_end}, {best(tables[-1], metric)}" for metric in BY_ROW)]
+    said += [f"{at_end}, {best(tables[-1], metric)}" for metric in BY_ROW]
+    if ours in tables[-1].methods:
+        said += [f"{at_end}, {words}" for words in describe_differences(tables[-1], ours, "nll")]
+    return said
 
 
 def _with_shared_methods(*tables: Table) -> list[Table]:

@@ -107,6 +107,13 @@ def test_the_method_that_is_harmed_least_is_named(section):
     assert said[2].startswith("At rate of noise 0.4, attnknn has the highest accuracy (0.9000 [")
 
 
+def test_the_last_place_compares_a_method_with_the_others(tables):
+    said = sweep_section(tables, "", "", across="rate", ours="distance").sentences
+    assert any(words.startswith("At rate 0.4, distance has a lower log-loss") for words in said)
+    assert any(words.startswith("At rate 0.4, distance has a higher log-loss") for words in said)
+    assert sweep_section(tables, "", "", across="rate").sentences == said[:-2]
+
+
 def test_methods_without_a_significant_difference_are_listed():
     tables = {1: table_of(a=300, b=300, c=300), 2: table_of(a=298, b=299, c=200)}
     said = sweep_section(tables, "K", "k", across="K").sentences
