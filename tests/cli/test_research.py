@@ -75,6 +75,7 @@ def test_the_page_looks_closely_at_our_mistakes(tmp_path, few):
     assert done.exit_code == 0, done.output
     page = (tmp_path / "page" / "index.html").read_text()
     assert "confusions of uniform, 2 seeds" in page
+    assert "classes, uniform, 2 seeds" in page
     assert "On average uniform is" in page
     for words in (*("of attnknn", "On average attnknn"), "attnknn does not differ"):
         assert words not in page
@@ -237,7 +238,7 @@ def test_a_users_own_model_gets_the_same_page(model, labeled, tmp_path):
     done = run("evaluate", model, labeled, "--report", tmp_path / "page")
     assert done.exit_code == 0, done.output
     page = (tmp_path / "page" / "index.html").read_text()
-    for heading in ("Scores", "Calibration", "Confusions"):
+    for heading in ("Scores", "Calibration", "Classes", "Confusions"):
         assert f"<h2>{heading}</h2>" in page
     assert (tmp_path / "page" / "figures" / "reliability.png").exists()
 

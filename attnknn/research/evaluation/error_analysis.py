@@ -10,6 +10,7 @@ import numpy as np
 
 from attnknn.errors import InvalidInputError
 from attnknn.records import Floats, Integers
+from attnknn.research.evaluation.one_vs_rest import OneVsRest
 
 N_NAMED = 3  # neighbors
 
@@ -72,13 +73,21 @@ class ErrorAnalysis:
     classes: tuple[str, ...]
     confusions: Integers  # (n_classes, n_classes), number of rows by true and predicted class
     mistakes: tuple[Mistake, ...]  # the most confident ones
+    one_vs_rest: OneVsRest | None = None  # areas of all classes, and curves on the first seed
 
     def to_dict(self) -> dict[str, Any]:
         """The analysis as JSON stores it, with the cells of the confusion matrix that have rows."""
         cells = np.flatnonzero(self.confusions)
         counts = self.confusions.ravel()[cells]
         confusions = {"cells": cells.tolist(), "counts": counts.tolist()}
-        return {**asdict(self), "confusions": confusions}
+        return {
+            "method": self.method,
+            "seed": self.seed,
+            "classes": self.classes,
+            "confusions": confusions,
+            "mistakes": [asdict(mistake) for mistake in self.mistakes],
+            "one_vs_rest": None if self.one_vs_rest is None else self.one_vs_rest.to_dict(),
+        }
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
@@ -86,7 +95,9 @@ class ErrorAnalysis:
         confusions = _matrix(stored["confusions"], len(stored["classes"]))
         mistakes = tuple(Mistake(**mistake) for mistake in stored["mistakes"])
         classes = tuple(stored["classes"])
-        return cls(stored["method"], stored["seed"], classes, confusions, mistakes)
+        areas = stored.get("one_vs_rest")  # not in reports of earlier versions
+        one_vs_rest = None if areas is None else OneVsRest.from_dict(areas)
+        return cls(stored["method"], stored["seed"], classes, confusions, mistakes, one_vs_rest)
 
 
 def _matrix(stored: Any, n_classes: int) -> Integers:

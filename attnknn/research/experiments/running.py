@@ -22,6 +22,7 @@ from attnknn.research.evaluation.error_analysis import (
     worst_mistakes,
 )
 from attnknn.research.evaluation.measurements import Measurements, MeasurementSet
+from attnknn.research.evaluation.one_vs_rest import N_CURVES, one_vs_rest
 from attnknn.research.evaluation.protocol import REQUESTED, CellRun, Predictions, check_same
 from attnknn.research.evaluation.report import REPORT, add_measurements, read_report
 from attnknn.research.evaluation.table import Table
@@ -59,7 +60,7 @@ def run_cells(
             last.clear()
             embedded = setup.embed(cell.corruption, seed, cell.shift)
             last[cell.damage, seed] = Workspace(embedded)
-        return _run_cell(setup, claim, last[cell.damage, seed], cell)
+        return _run_cell(setup, claim, last[cell.damage, seed], cell, is_first=seed == seeds[0])
 
     def requested(name: str, _: int) -> dict[str, Any]:
         cell = by_name[name]
@@ -97,7 +98,9 @@ def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     return back
 
 
-def _run_cell(setup: Setup, claim: str, workspace: Workspace, cell: Cell) -> CellRun:
+def _run_cell(
+    setup: Setup, claim: str, workspace: Workspace, cell: Cell, *, is_first: bool
+) -> CellRun:
     embedded = workspace.embedded
     found, analyses = [], []
     for spec in methods_that_run(setup, cell):
@@ -107,7 +110,8 @@ def _run_cell(setup: Setup, claim: str, workspace: Workspace, cell: Cell) -> Cel
         for predictions in METHODS[spec.method](workspace, spec.options):
             named = _named(spec, predictions)
             if not cell.name:
-                analyses.append(analyze_errors(embedded, named, predictions.answer))
+                n_curves = N_CURVES if is_first else 0
+                analyses.append(analyze_errors(embedded, named, predictions.answer, n_curves))
             found.append(named)
     return cell_run(embedded, found, _settings(setup, claim, cell), error_analyses=analyses)
 
@@ -144,9 +148,15 @@ def cell_run(
 
 
 def analyze_errors(
-    embedded: EmbeddedDataset, predictions: Predictions, answer: Answer | None
+    embedded: EmbeddedDataset,
+    predictions: Predictions,
+    answer: Answer | None,
+    n_curves: int = N_CURVES,
 ) -> ErrorAnalysis:
-    """Confusions of a method, and its most confident mistakes, with the neighbors of a vote."""
+    """Confusions of a method, its most confident mistakes, and curves of each class.
+
+    With the `answer` of a vote, mistakes have the neighbors behind them.
+    """
     classes, truth = tuple(str(name) for name in embedded.data.classes), embedded.data.y_test
     mistakes = []
     for row in worst_mistakes(truth, predictions.probabilities, N_MISTAKES).tolist():
@@ -161,7 +171,14 @@ def analyze_errors(
             )
         )
     matrix = confusion_matrix(truth, predictions.probabilities)
-    return ErrorAnalysis(predictions.method, embedded.seed, classes, matrix, tuple(mistakes))
+    return ErrorAnalysis(
+        predictions.method,
+        embedded.seed,
+        classes,
+        matrix,
+        tuple(mistakes),
+        one_vs_rest(truth, predictions.probabilities, n_curves),
+    )
 
 
 def _evidence(answer: Answer, row: int, classes: Sequence[str]) -> str:

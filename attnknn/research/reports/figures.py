@@ -14,6 +14,7 @@ from attnknn import _display
 from attnknn.metrics import ReliabilityBins, RiskCoverage
 from attnknn.records import Floats, Integers
 from attnknn.research.evaluation.intervals import Interval
+from attnknn.research.evaluation.one_vs_rest import OneVsRest
 from attnknn.training.config import TrainResult
 
 BLUE, GRAY, RED, PALE = "#1f5fa8", "#8a9099", "#b3402a", "#d9dde2"
@@ -260,6 +261,29 @@ def confusions(matrix: Integers, classes: Sequence[str], title: str) -> Any:
     return as_written(figure)
 
 
+def one_vs_rest(found: OneVsRest, classes: Sequence[str], title: str) -> Any:
+    """ROC curves (left) and precision-recall curves (right) of classes against all others."""
+    figure = new_figure(8.0, 3.8)
+    left, right = figure.subplots(1, 2)
+    lines = []
+    for look, curves in zip(_looks(len(found.curves)), found.curves, strict=True):
+        lines += left.plot(*curves.roc, clip_on=False, **look)
+        right.step(*curves.precision_recall, where="pre", clip_on=False, **look)
+    left.plot([0, 1], [0, 1], color=GRAY, linewidth=1, linestyle=":")
+    left.set(xlabel="false positive rate", ylabel="true positive rate", title="ROC")
+    right.set(xlabel="recall", ylabel="precision", title="precision and recall")
+    for panel in (left, right):
+        panel.set(xlim=(0, 1), ylim=(0, 1))
+    names = [
+        f"{textwrap.shorten(classes[curves.code], 24, placeholder=' …')} "
+        f"({found.roc_auc[curves.code]:.3f}, {found.average_precision[curves.code]:.3f})"
+        for curves in found.curves
+    ]
+    figure.suptitle(title)
+    _legend_beside(figure, lines, names)
+    return plain(figure)
+
+
 def plain(figure: Any) -> Any:
     """Remove the top and right spines."""
     for panel in figure.axes:
@@ -303,7 +327,11 @@ def _name_lines(panel: Any, place: str = "best") -> None:
     if len(names) <= MAX_INSIDE:
         panel.legend(frameon=False, fontsize=8, loc=place)
         return
-    figure = panel.figure
+    _legend_beside(panel.figure, lines, names)
+
+
+def _legend_beside(figure: Any, lines: Sequence[Any], names: Sequence[str]) -> None:
+    """Add a legend to the right of the panels, and make the figure as much wider."""
     n_columns = math.ceil(len(names) / IN_COLUMN)
     width, height = figure.get_size_inches()
     width += n_columns * (0.55 + 0.06 * max(map(len, names)))

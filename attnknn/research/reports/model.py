@@ -30,6 +30,7 @@ from attnknn.research.evaluation.intervals import (
     interval_around,
     mean_interval,
 )
+from attnknn.research.evaluation.one_vs_rest import OneVsRest, one_vs_rest
 from attnknn.research.reports import figures
 from attnknn.research.reports.page import Drawing, Grid, Section
 from attnknn.research.reports.sentences import describe_confidence
@@ -109,24 +110,29 @@ def model_sections(
     classes: Sequence[str],
     mistakes: Sequence[Mistake] = (),
 ) -> list[Section]:
-    """Sections on the predictions of a model: scores, calibration, confusions, mistakes."""
+    """Sections on the predictions of a model: scores, calibration, classes and mistakes."""
     scores = _scores(codes, probabilities)
+    areas = one_vs_rest(codes, probabilities)
     return [
         _summary(scores, codes, probabilities),
         _calibration(codes, probabilities, classes),
+        class_section(confusion_matrix(codes, probabilities), classes, [areas]),
         _confusions(confusion_matrix(codes, probabilities), classes),
         *([_mistakes(mistakes)] if mistakes else []),
     ]
 
 
 def error_sections(error_analyses: Sequence[ErrorAnalysis], title: str, name: str) -> list[Section]:
-    """Confusions of a method over all seeds, and its mistakes on the first."""
+    """Classes and confusions of a method over all seeds, and its mistakes on the first."""
     first = error_analyses[0]
     matrix = np.sum([found.confusions for found in error_analyses], axis=0)
     seeds = "one seed" if len(error_analyses) == 1 else f"{len(error_analyses)} seeds"
     where = _confusions(matrix, first.classes, f"{name}-confusions")
     heading = f"{title}: confusions of {first.method}, {seeds}"
-    sections = [replace(where, title=heading)]
+    found = [analysis.one_vs_rest for analysis in error_analyses if analysis.one_vs_rest]
+    by_class = class_section(matrix, first.classes, found, f"{name}-classes")
+    by_class = replace(by_class, title=f"{title}: classes, {first.method}, {seeds}")
+    sections = [by_class, replace(where, title=heading)]
     if first.mistakes:
         why = _mistakes(first.mistakes, f"{name}-mistakes")
         heading = f"{title}: the most confident mistakes of {first.method}, seed {first.seed}"
@@ -198,6 +204,66 @@ def _calibration(codes: Integers, probabilities: Floats, classes: Sequence[str])
         ),
     ]
     return Section("Calibration", sentences, [], drawings)
+
+
+def class_section(
+    matrix: Integers, classes: Sequence[str], areas: Sequence[OneVsRest], name: str = "classes"
+) -> Section:
+    """Precision, recall and F1 of each class, and its curves against all others.
+
+    Parameters
+    ----------
+    matrix : (C, C) number of rows by true and predicted class
+    classes : names of the classes
+    areas : areas under the curves of each class on each seed; a seed with curves has these drawn
+    name : file name of table and figure
+
+    >>> matrix = np.array([[8, 2], [0, 10]])
+    >>> class_section(matrix, ["cat", "dog"], []).sentences
+    ['Recall is lowest for “cat” (0.8000), precision for “dog” (0.8333).']
+    """
+    right, n_true, n_predicted = np.diag(matrix), matrix.sum(axis=1), matrix.sum(axis=0)
+    with np.errstate(invalid="ignore"):
+        columns = {
+            "precision": right / n_predicted,
+            "recall": right / n_true,
+            "F1": 2 * right / (n_true + n_predicted),
+        }
+    for title, area in (("ROC AUC", "roc_auc"), ("average precision", "average_precision")):
+        values = np.mean([getattr(found, area) for found in areas], axis=0) if areas else np.nan
+        if not np.isnan(values).all():
+            columns[title] = values
+    rows = [
+        [label, f"{n_true[code]:,}", *(_four(values[code]) for values in columns.values())]
+        for code, label in enumerate(classes)
+    ]
+    means = [_four(np.nanmean(values)) for values in columns.values()]
+    rows.append(["mean of the classes", f"{n_true.sum():,}", *means])
+    note = "Each class against all others; – where a class has no rows or no predictions."
+    grid = Grid(name, ["class", "rows", *columns], rows, note=note)
+    hardest, rarest = (int(np.nanargmin(columns[column])) for column in ("recall", "precision"))
+    sentence = (
+        f"Recall is lowest for “{classes[hardest]}” ({columns['recall'][hardest]:.4f}), precision "
+        f"for “{classes[rarest]}” ({columns['precision'][rarest]:.4f})."
+    )
+    seed = ", on one seed" if len(areas) > 1 else ""
+    drawn = [_curves(found, classes, name, seed) for found in areas if found.curves]
+    return Section("Classes", [sentence], [grid], drawn[:1])
+
+
+def _four(value: float) -> str:
+    return "–" if np.isnan(value) else f"{value:.4f}"
+
+
+def _curves(found: OneVsRest, classes: Sequence[str], name: str, seed: str) -> Drawing:
+    n_drawn = len(found.curves)
+    which = "all classes" if n_drawn == len(classes) else f"the {n_drawn} worst classes"
+    return Drawing(
+        f"{name}-curves",
+        figures.one_vs_rest(found, classes, "One class against all others"),
+        f"ROC and precision-recall curves of {which}{seed}; in brackets the area under the ROC "
+        "curve and the average precision.",
+    )
 
 
 def _confusions(matrix: Integers, classes: Sequence[str], name: str = "confusions") -> Section:

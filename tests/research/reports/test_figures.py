@@ -12,6 +12,7 @@ pytest.importorskip("matplotlib")
 from attnknn.metrics import reliability_bins, risk_coverage
 from attnknn.metrics.calibration import bins_of_confidence
 from attnknn.research.evaluation.intervals import Interval
+from attnknn.research.evaluation.one_vs_rest import one_vs_rest
 from attnknn.research.reports import figures
 from attnknn.training.config import TrainResult
 
@@ -39,6 +40,7 @@ FIGURES = [
     "risk",
     "confusions",
     "many",
+    "one_vs_rest",
 ]
 
 
@@ -48,6 +50,7 @@ def figure(request):
     return {
         "reliability": lambda: figures.reliability(reliability_bins(Y, P), "title"),
         "reliabilities": lambda: figures.reliabilities(FIVE, dict.fromkeys(FIVE, 0.1), "title"),
+        "one_vs_rest": lambda: figures.one_vs_rest(one_vs_rest(Y, P), ["of a long name", "b"], "t"),
         "comparison": lambda: figures.comparison(
             {"a method of a long name": value, "b": value}, "title", ours="b"
         ),
@@ -182,6 +185,7 @@ def odd_figures():
     yield figures.reliability(reliability_bins(Y, P), ODD[0])
     bins = dict.fromkeys(ODD, reliability_bins(Y, P))
     yield figures.reliabilities(bins, dict.fromkeys(ODD, 0.1), ODD[0])
+    yield figures.one_vs_rest(one_vs_rest(Y, P), ODD, ODD[0])
     yield figures.comparison(dict.fromkeys(ODD, value), ODD[0])
     values = {name: [value, value] for name in ODD}
     yield figures.lines([1, 2], values, ODD[0], across=ODD[1], up=ODD[0])

@@ -10,6 +10,13 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from sklearn.metrics import (
+    average_precision_score,
+    f1_score,
+    precision_recall_fscore_support,
+    roc_auc_score,
+)
+
 from attnknn._escape import markdown_text
 from attnknn.errors import InvalidInputError
 from attnknn.research.evaluation.error_analysis import Mistake, worst_mistakes
@@ -322,3 +329,29 @@ def test_a_model_that_is_always_right_has_no_mistakes():
     sections = model_sections(np.array([0, 1]), np.eye(2), ["a", "b"])
     page = html_page("model", sections)
     assert "All rows were predicted correctly." in page
+
+
+def test_classes_have_precision_recall_and_areas():
+    rng = np.random.default_rng(0)
+    codes, found = rng.integers(3, size=200), rng.dirichlet(np.ones(3), size=200)
+    section = model_sections(codes, found, ["a", "b", "c"])[2]
+    (grid,), (drawing,) = section.tables, section.drawings
+    wanted = precision_recall_fscore_support(codes, found.argmax(axis=1))
+    for code, row in enumerate(grid.rows[:-1]):
+        assert row[1] == str(wanted[3][code])
+        assert row[2:5] == [f"{values[code]:.4f}" for values in wanted[:3]]
+        assert row[5] == f"{roc_auc_score(codes == code, found[:, code]):.4f}"
+        assert row[6] == f"{average_precision_score(codes == code, found[:, code]):.4f}"
+    assert grid.rows[-1][4] == f"{f1_score(codes, found.argmax(axis=1), average='macro'):.4f}"
+    roc, _ = drawing.figure.axes
+    x, y = roc.lines[0].get_data()
+    assert np.trapezoid(y, x) == pytest.approx(roc_auc_score(codes == 0, found[:, 0]), abs=0.01)
+
+
+def test_a_class_without_rows_has_no_areas():
+    found = np.array([[0.6, 0.3, 0.1], [0.3, 0.6, 0.1]])
+    (grid,) = model_sections(np.array([0, 0]), found, ["a", "b", "c"])[2].tables
+    assert grid.head[-1] == "F1"
+    assert grid.rows[1] == ["b", "0", "0.0000", "–", "0.0000"]
+    (grid,) = model_sections(np.array([0, 1]), found, ["a", "b", "c"])[2].tables
+    assert [row[-1] for row in grid.rows] == ["1.0000", "1.0000", "–", "1.0000"]
