@@ -112,7 +112,9 @@ def _mistakes(
     rows = evidence_of_rows(queries, wanted, is_explicit=True)
     for row, explained in zip(wanted, rows, strict=True):
         evidence = explained.evidence
-        voters = describe_neighbors(_names(evidence), evidence.labels, evidence.weights)
+        voters = describe_neighbors(
+            _names(evidence), evidence.labels, evidence.weights, evidence.prior_weight
+        )
         name = f"{explained.value}" + (
             "" if explained.content is None else f" ({explained.content})"
         )

@@ -13,7 +13,7 @@ from attnknn.research.evaluation.baselines import UniformKNN
 from attnknn.research.evaluation.protocol import Method
 from attnknn.research.evaluation.protocol import run as run_methods
 
-from .samples import run
+from .samples import animals, run, write
 
 pytestmark = pytest.mark.usefixtures("without_pdf")
 FEW = "methods = ['uniform', 'distance']\n"
@@ -67,6 +67,7 @@ def test_the_page_looks_closely_at_our_mistakes(tmp_path, few):
         assert right / 30 == pytest.approx(found["scores"]["accuracy"])
         assert len(seen["mistakes"]) == 30 - right
     assert all("(" in mistake["evidence"] for mistake in seen["mistakes"])
+    assert all("; prior 0." in mistake["evidence"] for mistake in seen["mistakes"])
     page = (place / "page" / "index.html").read_text()
     assert "confusions of attnknn, 2 seeds" in page
     are_shown = "the most confident mistakes of attnknn, seed 0" in page
@@ -241,6 +242,14 @@ def test_a_users_own_model_gets_the_same_page(model, labeled, tmp_path):
     for heading in ("Scores", "Calibration", "Classes", "Confusions"):
         assert f"<h2>{heading}</h2>" in page
     assert (tmp_path / "page" / "figures" / "reliability.png").exists()
+
+
+def test_the_voters_behind_a_mistake_include_the_prior(model, tmp_path):
+    rows = write(animals(12, seed=2).assign(kind="bird"), tmp_path / "birds.csv")
+    done = run("evaluate", model, rows, "--report", tmp_path / "page")
+    assert done.exit_code == 0, done.output
+    mistakes = (tmp_path / "page" / "tables" / "mistakes.md").read_text()
+    assert "; prior 0." in mistakes
 
 
 def test_a_page_is_not_written_onto_a_file(tmp_path):

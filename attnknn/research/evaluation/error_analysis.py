@@ -39,14 +39,19 @@ def worst_mistakes(codes: Integers, probabilities: Floats, n: int) -> Integers:
 
 
 def describe_neighbors(
-    names: Iterable[object], labels: Iterable[object], weights: Iterable[float]
+    names: Iterable[object],
+    labels: Iterable[object],
+    weights: Iterable[float],
+    prior_weight: float = 0.0,
 ) -> str:
-    """The neighbors with the largest weights, and the summed weights of the others by class.
+    """The neighbors with the largest weights, the summed weights of the others by class, the prior.
 
     >>> describe_neighbors([7, 3], ["cat", "dog"], [0.1, 0.62])
     '3 (dog) 0.62; 7 (cat) 0.10'
     >>> describe_neighbors(range(6), list("aaabab"), [0.004, 0.3, 0.3, 0.2, 0.1, 0.09])
     '1 (a) 0.30; 2 (a) 0.30; 3 (b) 0.20; 3 more: a 0.10, b 0.09'
+    >>> describe_neighbors([7], ["cat"], [0.7], prior_weight=0.3)
+    '7 (cat) 0.70; prior 0.30'
     """
     voters = sorted(zip(names, labels, weights, strict=True), key=lambda voter: -voter[2])
     parts = [f"{name} ({label}) {_rounded(weight)}" for name, label, weight in voters[:N_NAMED]]
@@ -57,6 +62,8 @@ def describe_neighbors(
         largest = sorted(others.items(), key=lambda item: -item[1])[:2]
         by_class = ", ".join(f"{label} {_rounded(weight)}" for label, weight in largest)
         parts.append(f"{len(voters) - N_NAMED:,} more: {by_class}")
+    if prior_weight > 0:
+        parts.append(f"prior {_rounded(prior_weight)}")
     return "; ".join(parts)
 
 

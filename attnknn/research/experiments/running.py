@@ -186,7 +186,7 @@ def _evidence(answer: Answer, row: int, classes: Sequence[str]) -> str:
     names = [f"row {position}" for position in neighbors.positions[neighbors.mask]]
     labels = [classes[code] for code in neighbors.labels[neighbors.mask]]
     weights = answer.weights.neighbors[row][neighbors.mask]
-    return describe_neighbors(names, labels, weights.tolist())
+    return describe_neighbors(names, labels, weights.tolist(), float(answer.weights.prior[row]))
 
 
 def _named(spec: MethodSpec, found: Predictions) -> Predictions:

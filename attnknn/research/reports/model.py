@@ -286,7 +286,7 @@ def _confusions(matrix: Integers, classes: Sequence[str], name: str = "confusion
 
 def _mistakes(mistakes: Sequence[Mistake], name: str = "mistakes") -> Section:
     rows = [[m.row, m.truth, m.predicted, f"{m.confidence:.4f}", m.evidence] for m in mistakes]
-    head = ["row", "true class", "predicted", "confidence", "neighbors (class) weight"]
+    head = ["row", "true class", "predicted", "confidence", "weights: neighbors (class), prior"]
     if not any(mistake.evidence for mistake in mistakes):  # not a vote
         head, rows = head[:-1], [row[:-1] for row in rows]
     most = mistakes[0]
