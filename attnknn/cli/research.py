@@ -296,7 +296,7 @@ class _Draft:
     def draw(self, found: Collected, ours: str | None) -> None:
         from attnknn.research.reports.curves import curve_section
         from attnknn.research.reports.measurements import measurement_section
-        from attnknn.research.reports.model import error_sections
+        from attnknn.research.reports.model import error_sections, map_section
         from attnknn.research.reports.tables import sweep_section, table_section
 
         for name, table in found.tables.items():
@@ -306,13 +306,23 @@ class _Draft:
                 self.sections.append(table_section(table, name, own, file_name))
             with self._noting(f"{name}, close-up"):
                 analyses = found.error_analyses.get(name, {})
+                seed, drawn = found.illustrations.get(name, (0, None))
+                images = None if drawn is None else drawn.thumbnails
                 if own is not None and own in analyses:
-                    self.sections += error_sections(analyses[own], name, file_name)
+                    self.sections += error_sections(analyses[own], name, file_name, images)
                 elif own is not None and analyses:
                     self.omitted.append(
                         f"{name}: the report has no confusions of {own!r}. Remove it and run the "
                         "experiment again."
                     )
+            with self._noting(f"{name}, embeddings"):
+                if own is not None and drawn is not None:
+                    (run,) = table.with_seeds([seed]).of(own)
+                    points = drawn.embedding_map
+                    wrong = ~run.row_correct[points.rows]
+                    title = f"{name}: embeddings, seed {seed}"
+                    section = map_section(points, wrong, own, title, f"{file_name}-embeddings")
+                    self.sections.append(section)
         for name, tables in found.sweeps.items():
             across, is_log = AXES.get(name.rpartition("/")[2], (name, False))
             file_name = name.replace("/", "-")

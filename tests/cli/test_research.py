@@ -77,9 +77,24 @@ def test_the_page_looks_closely_at_our_mistakes(tmp_path, few):
     page = (tmp_path / "page" / "index.html").read_text()
     assert "confusions of uniform, 2 seeds" in page
     assert "classes, uniform, 2 seeds" in page
+    assert "embeddings, seed 0" in page
+    assert "crosses are errors of uniform" in page
     assert "On average uniform is" in page
     for words in (*("of attnknn", "On average attnknn"), "attnknn does not differ"):
         assert words not in page
+
+
+def test_the_page_of_images_shows_mistakes_as_images(tmp_path, few):
+    few.write_text("methods = ['logistic', 'distance']\n")
+    out = tmp_path / "out"
+    asked = ("--dataset", "digits", "--rows", 100, "--network", "none", "--settings", few)
+    assert run("experiment", "main", *asked, "--seeds", 1, "-o", out, "--no-page").exit_code == 0
+    for method, words in (("distance", "each with the neighbors"), ("logistic", "mistakes.<")):
+        done = run("report", out, "--ours", method, "-o", tmp_path / method)
+        assert done.exit_code == 0, done.output
+        page = (tmp_path / method / "index.html").read_text()
+        figure = page.split('id="main-digits-mistakes-images"')[1].split("</figure>")[0]
+        assert words in figure
 
 
 def test_a_page_says_nothing_about_a_method_that_a_table_does_not_have(tmp_path):
@@ -239,7 +254,7 @@ def test_a_users_own_model_gets_the_same_page(model, labeled, tmp_path):
     done = run("evaluate", model, labeled, "--report", tmp_path / "page")
     assert done.exit_code == 0, done.output
     page = (tmp_path / "page" / "index.html").read_text()
-    for heading in ("Scores", "Calibration", "Classes", "Confusions"):
+    for heading in ("Scores", "Calibration", "Classes", "Confusions", "Embeddings"):
         assert f"<h2>{heading}</h2>" in page
     assert (tmp_path / "page" / "figures" / "reliability.png").exists()
 

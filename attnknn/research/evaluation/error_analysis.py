@@ -10,9 +10,10 @@ import numpy as np
 
 from attnknn.errors import InvalidInputError
 from attnknn.records import Floats, Integers
-from attnknn.research.evaluation.one_vs_rest import OneVsRest
+from attnknn.research.evaluation.illustrations import OneVsRest
 
 N_NAMED = 3  # neighbors
+N_SHOWN = 6  # mistakes whose images are shown
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class Mistake:
     predicted: str
     confidence: float
     evidence: str
+    # of images: position, class and weight of the neighbors with the largest weights
+    neighbors: tuple[tuple[int, str, float], ...] = ()
 
 
 def worst_mistakes(codes: Integers, probabilities: Floats, n: int) -> Integers:
@@ -100,11 +103,16 @@ class ErrorAnalysis:
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
         """Restore what `to_dict` gave."""
         confusions = _matrix(stored["confusions"], len(stored["classes"]))
-        mistakes = tuple(Mistake(**mistake) for mistake in stored["mistakes"])
+        mistakes = tuple(map(_mistake, stored["mistakes"]))
         classes = tuple(stored["classes"])
         areas = stored.get("one_vs_rest")  # not in reports of earlier versions
         one_vs_rest = None if areas is None else OneVsRest.from_dict(areas)
         return cls(stored["method"], stored["seed"], classes, confusions, mistakes, one_vs_rest)
+
+
+def _mistake(stored: Mapping[str, Any]) -> Mistake:
+    neighbors = tuple((row, label, weight) for row, label, weight in stored.get("neighbors", ()))
+    return Mistake(**{**stored, "neighbors": neighbors})
 
 
 def _matrix(stored: Any, n_classes: int) -> Integers:

@@ -25,6 +25,7 @@ from attnknn.model import Answer
 from attnknn.records import Floats, Integers
 from attnknn.research.datasets import Dataset
 from attnknn.research.evaluation.error_analysis import ErrorAnalysis
+from attnknn.research.evaluation.illustrations import Illustrations
 from attnknn.research.evaluation.report import REPORT, Report, add_table, read_report
 from attnknn.research.evaluation.table import Run, Table, joined
 
@@ -86,6 +87,7 @@ class CellRun:
     table: Table
     training: Mapping[str, Any] | None = None
     error_analyses: Sequence[ErrorAnalysis] = ()
+    illustrations: Illustrations | None = None
 
 
 def run_cells(
@@ -130,6 +132,7 @@ def run_cells(
                     cell,
                     training=done.training,
                     error_analyses=done.error_analyses,
+                    illustrations=done.illustrations,
                 )
     return {cell: joined([tables[cell, seed] for seed in seeds]) for cell in cells}
 

@@ -27,6 +27,7 @@ from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.metrics import Scores
 from attnknn.records import Booleans, Floats
 from attnknn.research.evaluation.error_analysis import ErrorAnalysis
+from attnknn.research.evaluation.illustrations import Illustrations
 from attnknn.research.evaluation.measurements import Measurements, MeasurementSet
 from attnknn.research.evaluation.table import ROW_FIELDS, Run, Table, joined
 from attnknn.storage.locking import folder_lock
@@ -53,6 +54,8 @@ class Report:
     trainings: Mapping[str, Mapping[int, dict[str, Any]]] = field(default_factory=dict)
     # confusions and mistakes of the methods, by cell and seed
     error_analyses: Mapping[str, Mapping[int, list[ErrorAnalysis]]] = field(default_factory=dict)
+    # embeddings in two dimensions and small images, by cell and seed
+    illustrations: Mapping[str, Mapping[int, Illustrations]] = field(default_factory=dict)
     # times, recalls and other numbers that are not predictions, by seed
     measurements: Mapping[int, Measurements] = field(default_factory=dict)
 
@@ -81,6 +84,7 @@ def read_report(path: str | os.PathLike[str]) -> Report:
             tables={cell: _table(stored, rows) for cell, stored in content["tables"].items()},
             trainings=_by_seed(content["trainings"], dict),
             error_analyses=_by_seed(content["error_analyses"], _analyses),
+            illustrations=_by_seed(content["illustrations"], Illustrations.from_dict),
             measurements={m["seed"]: Measurements.from_dict(m) for m in content["measurements"]},
         )
 
@@ -92,11 +96,12 @@ def add_table(
     *,
     training: Mapping[str, Any] | None = None,
     error_analyses: Sequence[ErrorAnalysis] = (),
+    illustrations: Illustrations | None = None,
 ) -> None:
     """Add the seeds of a table to a cell of a report; seeds that are there are replaced.
 
-    `path`: of the JSON file; the npz file is written beside it; `training`, `error_analyses`: of
-    the first seed of `table`.
+    `path`: of the JSON file; the npz file is written beside it; `training`, `error_analyses`,
+    `illustrations`: of the first seed of `table`.
     """
     with _editing(Path(path)) as (content, arrays):
         rows = _decode(arrays) if arrays else []
@@ -114,6 +119,7 @@ def add_table(
         for name, value in (
             ("trainings", training),
             ("error_analyses", [analysis.to_dict() for analysis in error_analyses]),
+            ("illustrations", illustrations and illustrations.to_dict()),
         ):
             if value:
                 content[name].setdefault(cell, {})[str(table.seeds[0])] = value
@@ -175,7 +181,10 @@ def _editing(path: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 
 
 def _empty() -> dict[str, Any]:
-    return {"tables": {}, "trainings": {}, "error_analyses": {}, "measurements": []}
+    return {
+        **{name: {} for name in ("tables", "trainings", "error_analyses", "illustrations")},
+        "measurements": [],
+    }
 
 
 def _read_content(path: Path) -> dict[str, Any]:

@@ -16,13 +16,22 @@ from attnknn.model import Answer
 from attnknn.research.evaluation import protocol
 from attnknn.research.evaluation.corruption import Corruption
 from attnknn.research.evaluation.error_analysis import (
+    N_NAMED,
+    N_SHOWN,
     ErrorAnalysis,
     Mistake,
     describe_neighbors,
     worst_mistakes,
 )
+from attnknn.research.evaluation.illustrations import (
+    N_CURVES,
+    Illustrations,
+    embedding_map,
+    map_rows,
+    one_vs_rest,
+    thumbnails,
+)
 from attnknn.research.evaluation.measurements import Measurements, MeasurementSet
-from attnknn.research.evaluation.one_vs_rest import N_CURVES, one_vs_rest
 from attnknn.research.evaluation.protocol import REQUESTED, CellRun, Predictions, check_same
 from attnknn.research.evaluation.report import REPORT, add_measurements, read_report
 from attnknn.research.evaluation.table import Table
@@ -34,6 +43,7 @@ from attnknn.research.experiments.methods import (
     Workspace,
     max_neighbors_for,
 )
+from attnknn.research.experiments.networks import as_images, has_images
 from attnknn.training.config import TrainResult
 
 N_MISTAKES = 10
@@ -113,7 +123,13 @@ def _run_cell(
                 n_curves = N_CURVES if is_first else 0
                 analyses.append(analyze_errors(embedded, named, predictions.answer, n_curves))
             found.append(named)
-    return cell_run(embedded, found, _settings(setup, claim, cell), error_analyses=analyses)
+    return cell_run(
+        embedded,
+        found,
+        _settings(setup, claim, cell),
+        error_analyses=analyses,
+        illustrations=illustrate(embedded, analyses) if analyses and is_first else None,
+    )
 
 
 def cell_run(
@@ -124,6 +140,7 @@ def cell_run(
     corruption: str | None = None,
     training: Mapping[str, Any] | None = None,
     error_analyses: Sequence[ErrorAnalysis] = (),
+    illustrations: Illustrations | None = None,
 ) -> CellRun:
     """The table of predictions on embedded data, with the training of its encoder.
 
@@ -144,7 +161,7 @@ def cell_run(
         n_train=len(embedded.codes),
         settings=settings,
     )
-    return CellRun(table, record, error_analyses)
+    return CellRun(table, record, error_analyses, illustrations)
 
 
 def analyze_errors(
@@ -158,7 +175,7 @@ def analyze_errors(
     With the `answer` of a vote, mistakes have the neighbors behind them.
     """
     classes, truth = tuple(str(name) for name in embedded.data.classes), embedded.data.y_test
-    mistakes = []
+    are_images, mistakes = has_images(embedded.data), []
     for row in worst_mistakes(truth, predictions.probabilities, N_MISTAKES).tolist():
         confidence = predictions.probabilities[row]
         mistakes.append(
@@ -168,6 +185,7 @@ def analyze_errors(
                 classes[int(confidence.argmax())],
                 float(confidence.max()),
                 "" if answer is None else _evidence(answer, row, classes),
+                () if answer is None or not are_images else _nearest(answer, row, classes),
             )
         )
     matrix = confusion_matrix(truth, predictions.probabilities)
@@ -187,6 +205,37 @@ def _evidence(answer: Answer, row: int, classes: Sequence[str]) -> str:
     labels = [classes[code] for code in neighbors.labels[neighbors.mask]]
     weights = answer.weights.neighbors[row][neighbors.mask]
     return describe_neighbors(names, labels, weights.tolist(), float(answer.weights.prior[row]))
+
+
+def _nearest(
+    answer: Answer, row: int, classes: Sequence[str]
+) -> tuple[tuple[int, str, float], ...]:
+    """Position, class and weight of the neighbors with the largest weights."""
+    neighbors = answer.neighbors.rows(row)
+    weights = np.where(neighbors.mask, answer.weights.neighbors[row], -1.0)
+    chosen = np.argsort(-weights, kind="stable")[: min(N_NAMED, int(neighbors.mask.sum()))]
+    return tuple(
+        (int(neighbors.positions[at]), classes[neighbors.labels[at]], round(float(weights[at]), 4))
+        for at in chosen
+    )
+
+
+def illustrate(embedded: EmbeddedDataset, analyses: Sequence[ErrorAnalysis]) -> Illustrations:
+    """The test rows in two dimensions, and images of the mistakes and their neighbors."""
+    data = embedded.data
+    rows = map_rows(len(data.y_test))
+    classes = [str(name) for name in data.classes]
+    drawn = embedding_map(embedded.queries[0][rows], rows, data.y_test[rows], classes)
+    if not has_images(data) or len(embedded.codes) != len(data.y_train):
+        return Illustrations(drawn)
+    mistakes = [m for analysis in analyses for m in analysis.mistakes[:N_SHOWN]]
+    images = thumbnails(
+        as_images(data, data.X_test),
+        [int(mistake.row) for mistake in mistakes],
+        as_images(data, data.X_train),
+        [row for mistake in mistakes for row, _, _ in mistake.neighbors],
+    )
+    return Illustrations(drawn, images)
 
 
 def _named(spec: MethodSpec, found: Predictions) -> Predictions:

@@ -11,6 +11,7 @@ from typing import Any
 
 from attnknn.errors import InvalidInputError
 from attnknn.research.evaluation.error_analysis import ErrorAnalysis
+from attnknn.research.evaluation.illustrations import Illustrations
 from attnknn.research.evaluation.measurements import MeasurementSet
 from attnknn.research.evaluation.report import REPORT, read_report
 from attnknn.research.evaluation.table import Table
@@ -31,6 +32,8 @@ class Collected:
     trainings: Mapping[str, TrainResult] = field(default_factory=dict)
     # of the tables that have them, by method, one for each seed
     error_analyses: Mapping[str, Mapping[str, list[ErrorAnalysis]]] = field(default_factory=dict)
+    # of the tables that have them, with their seed
+    illustrations: Mapping[str, tuple[int, Illustrations]] = field(default_factory=dict)
     unread: Sequence[str] = ()  # what could not be read, and why
 
     def __len__(self) -> int:
@@ -54,6 +57,7 @@ def collected(folder: str | Path) -> Collected:
     measurements: dict[str, MeasurementSet] = {}
     trainings: dict[str, TrainResult] = {}
     error_analyses: dict[str, dict[str, list[ErrorAnalysis]]] = {}
+    illustrations: dict[str, tuple[int, Illustrations]] = {}
     unread: list[str] = []
     for path in paths:
         name = _name(path.parent, folder)
@@ -78,8 +82,12 @@ def collected(folder: str | Path) -> Collected:
             by_method = error_analyses.setdefault(_below(name, cell), {})
             for analysis in itertools.chain(*analyses.values()):
                 by_method.setdefault(analysis.method, []).append(analysis)
+        for cell, drawn in report.illustrations.items():
+            illustrations[_below(name, cell)] = next(iter(drawn.items()))
     single, sweeps = _along_axes(tables)
-    found = Collected(single, sweeps, measurements, trainings, error_analyses, unread)
+    found = Collected(
+        single, sweeps, measurements, trainings, error_analyses, illustrations, unread
+    )
     if not len(found):
         raise InvalidInputError(f"Nothing below {folder} can be read. {' '.join(found.unread)}")
     return found

@@ -12,13 +12,18 @@ import numpy as np
 
 from attnknn import _display
 from attnknn.metrics import ReliabilityBins, RiskCoverage
-from attnknn.records import Floats, Integers
+from attnknn.records import Booleans, Floats, Integers
+from attnknn.research.evaluation.illustrations import EmbeddingMap, OneVsRest
 from attnknn.research.evaluation.intervals import Interval
-from attnknn.research.evaluation.one_vs_rest import OneVsRest
 from attnknn.training.config import TrainResult
 
 BLUE, GRAY, RED, PALE = "#1f5fa8", "#8a9099", "#b3402a", "#d9dde2"
 COLORS = (BLUE, "#d1811f", "#4a8f4d", RED, "#7a5aa6", GRAY, "#20808d", "#a05a2c", "#c2568f")
+MANY = (  # of up to 20 classes
+    *("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f"),
+    *("#bcbd22", "#17becf", "#aec7e8", "#ffbb78", "#98df8a", "#ff9896", "#c5b0d5", "#c49c94"),
+    *("#f7b6d2", "#c7c7c7", "#dbdb8d", "#9edae5"),
+)
 STROKES = ("-", "--", ":", "-.")
 MAX_INSIDE, IN_COLUMN = 9, 26  # names of lines inside a panel, and in a column beside it
 MAX_ACROSS = 4  # panels side by side
@@ -282,6 +287,48 @@ def one_vs_rest(found: OneVsRest, classes: Sequence[str], title: str) -> Any:
     figure.suptitle(title)
     _legend_beside(figure, lines, names)
     return plain(figure)
+
+
+def embedding_map(found: EmbeddingMap, is_wrong: Booleans, title: str) -> Any:
+    """Rows in the plane of two principal components, colored by class; crosses mark errors."""
+    figure = new_figure(5.4, 5.0)
+    panel = figure.subplots()
+    present, handles = np.unique(found.codes).tolist(), []
+    is_named = len(present) <= MAX_NAMED
+    for place, code in enumerate(present):
+        x, y = found.points[found.codes == code].T
+        look = {"color": MANY[place] if is_named else PALE, "edgecolors": "none", "alpha": 0.8}
+        handles.append(panel.scatter(x, y, s=16, **look))
+    names = [textwrap.shorten(found.classes[code], 24, placeholder=" …") for code in present]
+    x, y = found.points[is_wrong].T
+    wrong = panel.scatter(x, y, s=42, color="black", marker="x", linewidths=1.2)
+    if not is_named:
+        handles, names = handles[:1], ["test rows"]
+    for axis, share, number in zip(
+        (panel.xaxis, panel.yaxis), found.explained, (1, 2), strict=True
+    ):
+        axis.set_label_text(f"principal component {number} ({share:.0%} of the variance)")
+    panel.set(xticks=[], yticks=[], aspect="equal", title=title)
+    _legend_beside(figure, [*handles, wrong], [*names, "error"])
+    return plain(figure)
+
+
+def image_rows(lines: Sequence[Sequence[tuple[Any, str]]], title: str) -> Any:
+    """Images (channels, height, width) with captions, in lines of equal length or shorter."""
+    n_columns = max(map(len, lines))
+    figure = new_figure(max(3.0, 1.4 * n_columns), 0.4 + 1.5 * len(lines))
+    panels = figure.subplots(len(lines), n_columns, squeeze=False)
+    for panel in panels.ravel():
+        panel.set_axis_off()
+    for line, shown in zip(panels, lines, strict=True):
+        for panel, (image, caption) in zip(line, shown, strict=False):
+            pixels = image.transpose(1, 2, 0)
+            panel.imshow(
+                pixels[..., 0] if len(image) == 1 else pixels, cmap="gray", vmin=0, vmax=255
+            )
+            panel.set_title(caption, fontsize=7)
+    figure.suptitle(title, fontsize=11)
+    return as_written(figure)
 
 
 def plain(figure: Any) -> Any:

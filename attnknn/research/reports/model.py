@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -23,14 +24,19 @@ from attnknn.metrics import (
 )
 from attnknn.metrics.classification import mean_f1, mean_recall
 from attnknn.records import Booleans, Floats, Integers
-from attnknn.research.evaluation.error_analysis import ErrorAnalysis, Mistake
+from attnknn.research.evaluation.error_analysis import N_SHOWN, ErrorAnalysis, Mistake
+from attnknn.research.evaluation.illustrations import (
+    EmbeddingMap,
+    OneVsRest,
+    Thumbnails,
+    one_vs_rest,
+)
 from attnknn.research.evaluation.intervals import (
     Interval,
     calibration_errors,
     interval_around,
     mean_interval,
 )
-from attnknn.research.evaluation.one_vs_rest import OneVsRest, one_vs_rest
 from attnknn.research.reports import figures
 from attnknn.research.reports.page import Drawing, Grid, Section
 from attnknn.research.reports.sentences import describe_confidence
@@ -109,8 +115,9 @@ def model_sections(
     probabilities: Floats,
     classes: Sequence[str],
     mistakes: Sequence[Mistake] = (),
+    embeddings: EmbeddingMap | None = None,
 ) -> list[Section]:
-    """Sections on the predictions of a model: scores, calibration, classes and mistakes."""
+    """Sections on the predictions of a model: scores, calibration, classes, errors, embeddings."""
     scores = _scores(codes, probabilities)
     areas = one_vs_rest(codes, probabilities)
     return [
@@ -119,10 +126,21 @@ def model_sections(
         class_section(confusion_matrix(codes, probabilities), classes, [areas]),
         _confusions(confusion_matrix(codes, probabilities), classes),
         *([_mistakes(mistakes)] if mistakes else []),
+        *([] if embeddings is None else [_map_of_rows(embeddings, codes, probabilities)]),
     ]
 
 
-def error_sections(error_analyses: Sequence[ErrorAnalysis], title: str, name: str) -> list[Section]:
+def _map_of_rows(found: EmbeddingMap, codes: Integers, probabilities: Floats) -> Section:
+    is_wrong = (probabilities.argmax(axis=1) != codes)[found.rows]
+    return map_section(found, is_wrong, "the model", "Embeddings", "embeddings")
+
+
+def error_sections(
+    error_analyses: Sequence[ErrorAnalysis],
+    title: str,
+    name: str,
+    images: Thumbnails | None = None,
+) -> list[Section]:
     """Classes and confusions of a method over all seeds, and its mistakes on the first."""
     first = error_analyses[0]
     matrix = np.sum([found.confusions for found in error_analyses], axis=0)
@@ -134,7 +152,7 @@ def error_sections(error_analyses: Sequence[ErrorAnalysis], title: str, name: st
     by_class = replace(by_class, title=f"{title}: classes, {first.method}, {seeds}")
     sections = [by_class, replace(where, title=heading)]
     if first.mistakes:
-        why = _mistakes(first.mistakes, f"{name}-mistakes")
+        why = _mistakes(first.mistakes, f"{name}-mistakes", images)
         heading = f"{title}: the most confident mistakes of {first.method}, seed {first.seed}"
         sections.append(replace(why, title=heading))
     return sections
@@ -284,7 +302,9 @@ def _confusions(matrix: Integers, classes: Sequence[str], name: str = "confusion
     return Section("Confusions", sentences, [], [drawing])
 
 
-def _mistakes(mistakes: Sequence[Mistake], name: str = "mistakes") -> Section:
+def _mistakes(
+    mistakes: Sequence[Mistake], name: str = "mistakes", images: Thumbnails | None = None
+) -> Section:
     rows = [[m.row, m.truth, m.predicted, f"{m.confidence:.4f}", m.evidence] for m in mistakes]
     head = ["row", "true class", "predicted", "confidence", "weights: neighbors (class), prior"]
     if not any(mistake.evidence for mistake in mistakes):  # not a vote
@@ -294,4 +314,53 @@ def _mistakes(mistakes: Sequence[Mistake], name: str = "mistakes") -> Section:
         f"The most confident mistake is row {most.row}: “{most.predicted}” at "
         f"{most.confidence:.4f}, true class “{most.truth}”."
     )
-    return Section("The most confident mistakes", [sentence], [Grid(name, head, rows)])
+    drawings = [] if images is None else _pictures(mistakes, images, f"{name}-images")
+    return Section("The most confident mistakes", [sentence], [Grid(name, head, rows)], drawings)
+
+
+def _pictures(mistakes: Sequence[Mistake], images: Thumbnails, name: str) -> list[Drawing]:
+    """The images of mistakes, each in a line with its neighbors if it has any."""
+    lines = []
+    for mistake in mistakes[:N_SHOWN]:
+        if int(mistake.row) in images.test:
+            words = f"row {mistake.row}: {mistake.truth}\npredicted {mistake.predicted}"
+            line = [(images.test[int(mistake.row)], words)]
+            lines.append(line + [_neighbor(images, *found) for found in mistake.neighbors])
+    if not lines:
+        return []
+    caption = "The most confident mistakes, each with the neighbors of the largest weights."
+    if all(len(line) == 1 for line in lines):
+        lines = [[line[0] for line in lines[at : at + 3]] for at in range(0, len(lines), 3)]
+        caption = "The most confident mistakes."
+    return [Drawing(name, figures.image_rows(lines, "The most confident mistakes"), caption)]
+
+
+def _neighbor(images: Thumbnails, row: int, label: str, weight: float) -> tuple[Any, str]:
+    return images.train[row], f"neighbor {row}: {label}\nweight {weight:.2f}"
+
+
+def map_section(
+    found: EmbeddingMap, is_wrong: Booleans, whose: str, title: str, name: str
+) -> Section:
+    """Embeddings in two dimensions as a section.
+
+    Parameters
+    ----------
+    found : the map
+    is_wrong : (n,) whether the prediction of each row of the map is wrong
+    whose : whose predictions these are, in words
+    title : title of the section
+    name : file name of the figure
+    """
+    n_wrong, n_rows = int(is_wrong.sum()), len(is_wrong)
+    sentence = (
+        f"Two principal components explain {sum(found.explained):.0%} of the variance of the "
+        f"embeddings. {n_wrong:,} of the {n_rows:,} rows shown are errors of {whose}."
+    )
+    drawing = Drawing(
+        name,
+        figures.embedding_map(found, is_wrong, "Embeddings in two dimensions"),
+        f"Test rows in the plane of the first two principal components of their embeddings; "
+        f"crosses are errors of {whose}.",
+    )
+    return Section(title, [sentence], [], [drawing])
