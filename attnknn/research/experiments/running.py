@@ -251,6 +251,7 @@ def losses_of(training: TrainResult) -> dict[str, Any]:
         "seconds": round(training.seconds, 1),
         "train_losses": training.train_losses,
         "validation_losses": training.validation_losses,
+        "components": training.components,
         "tolerance": training.tolerance,
     }
 

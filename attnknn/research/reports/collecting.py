@@ -127,6 +127,7 @@ def _outcome(content: Mapping[str, Any]) -> TrainResult:
         content["validation_losses"],
         seconds=content["seconds"],
         tolerance=content.get("tolerance", 0.0),
+        components=content.get("components", {}),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -216,6 +217,31 @@ def training_curves(runs: Mapping[str, TrainResult], title: str) -> Any:
         panel.xaxis.get_major_locator().set_params(integer=True)
     figure.suptitle(title)
     _name_lines(left)
+    return plain(figure)
+
+
+def component_curves(runs: Mapping[str, TrainResult], title: str) -> Any:
+    """Terms of the training loss by epoch, and the attention entropy, in a panel each."""
+    names = list(dict.fromkeys(name for run in runs.values() for name in run.components))
+    n_columns = min(len(names), 3)
+    figure = new_figure(2.9 * n_columns, 0.5 + 2.5 * math.ceil(len(names) / n_columns))
+    shape = (math.ceil(len(names) / n_columns), n_columns)
+    panels = figure.subplots(*shape, squeeze=False).ravel()
+    lines = {}
+    for panel, name in itertools.zip_longest(panels, names):
+        panel.set_visible(name is not None)
+        for look, (run, result) in zip(_looks(len(runs)), runs.items(), strict=True):
+            values = result.components.get(name, [])
+            n_epochs = len(result.train_losses)  # a resumed training may lack the first ones
+            epochs = range(n_epochs - len(values) + 1, n_epochs + 1)
+            if values:
+                (lines[run],) = panel.plot(epochs, values, marker=".", **look)
+        panel.set(xlabel="epoch", title=name or "")
+        panel.set_xlim(left=0)
+        panel.xaxis.get_major_locator().set_params(integer=True)
+    figure.suptitle(title)
+    if len(lines) > 1:
+        _legend_beside(figure, list(lines.values()), list(lines))
     return plain(figure)
 
 

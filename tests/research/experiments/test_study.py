@@ -109,6 +109,9 @@ def test_reports_hold_what_they_were_made_with(tmp_path, tiny_network):
     assert settings["network"]["training"]["augmentation"]["horizontal_flip"] == "none"
     assert settings["network"]["views"]["kinds"] == ["original", "shift"]
     assert int(told["versions"]["threads"]) >= 1
+    (training,) = read_report(study.place / "report.json").trainings["rate-0.1"].values()
+    assert {"vote", "head", "attention entropy"} <= set(training["components"])
+    assert len(training["components"]["vote"]) == len(training["train_losses"])
     run = told["runs"][0]
     assert run["chosen"]["encoder_seconds"] >= 0
     assert run["fit_seconds"] > 0

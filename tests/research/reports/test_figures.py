@@ -22,6 +22,12 @@ FIVE = {f"a method of a long name, number {n}": reliability_bins(Y, P) for n in 
 
 GRAY = np.zeros((1, 4, 4), dtype=np.uint8)
 
+WITH_TERMS = TrainResult(
+    [0.5, 0.4],
+    [0.9, 0.6, 0.7],
+    components={name: [0.3, 0.2] for name in ("vote", "head", "c", "d")},
+)
+
 
 def map_of(n_classes, names=None):
     """The map of 40 random rows."""
@@ -52,6 +58,7 @@ FIGURES = [
     "embedding_map",
     "many_classes",
     "image_rows",
+    "components",
 ]
 
 
@@ -67,6 +74,7 @@ def figure(request):
         "image_rows": lambda: figures.image_rows(
             [[(np.zeros((3, 4, 4), dtype=np.uint8), "row 1\na")] * 2, [(GRAY, "row 2\nb")]], "title"
         ),
+        "components": lambda: figures.component_curves(dict.fromkeys("ab", WITH_TERMS), "title"),
         "comparison": lambda: figures.comparison(
             {"a method of a long name": value, "b": value}, "title", ours="b"
         ),
@@ -217,6 +225,9 @@ def odd_figures():
     yield figures.one_vs_rest(one_vs_rest(Y, P), ODD, ODD[0])
     yield figures.embedding_map(map_of(len(ODD), ODD), np.arange(40) < 4, ODD[0])
     yield figures.image_rows([[(GRAY, ODD[0])]], ODD[1])
+    terms = {name: [0.5] for name in ODD}
+    odd = TrainResult([0.5], [0.9, 0.6], components=terms)
+    yield figures.component_curves(dict.fromkeys(ODD, odd), ODD[0])
     yield figures.comparison(dict.fromkeys(ODD, value), ODD[0])
     values = {name: [value, value] for name in ODD}
     yield figures.lines([1, 2], values, ODD[0], across=ODD[1], up=ODD[0])
