@@ -91,11 +91,28 @@ def _sections(
     queries: Queries, codes: Integers, probabilities: Floats, classes: list[str]
 ) -> list[Section]:
     from attnknn.research.evaluation.error_analysis import worst_mistakes
+    from attnknn.research.evaluation.illustrations import embedding_map, map_rows
     from attnknn.research.reports.model import model_sections
 
     worst = worst_mistakes(codes, probabilities, N_MISTAKES)
     mistakes = _mistakes(queries, worst.tolist(), codes, classes)
-    return model_sections(codes, probabilities, classes, mistakes)
+    rows = map_rows(len(codes))
+    embeddings = embedding_map(_embeddings(queries, rows), rows, codes[rows], classes)
+    return model_sections(codes, probabilities, classes, mistakes, embeddings)
+
+
+def _embeddings(queries: Queries, rows: Integers) -> Floats:
+    """Embeddings of the rows at these positions of the file."""
+    import numpy as np
+
+    parts = []
+    for chunk, X in queries.chunks():
+        is_here = (rows >= chunk.first) & (rows < chunk.first + len(chunk))
+        if is_here.any():
+            places = rows[is_here] - chunk.first
+            some = X.iloc[places] if hasattr(X, "iloc") else X[places]
+            parts.append(queries.classifier.embed(some))
+    return np.concatenate(parts)
 
 
 def _mistakes(
@@ -112,7 +129,9 @@ def _mistakes(
     rows = evidence_of_rows(queries, wanted, is_explicit=True)
     for row, explained in zip(wanted, rows, strict=True):
         evidence = explained.evidence
-        voters = describe_neighbors(_names(evidence), evidence.labels, evidence.weights)
+        voters = describe_neighbors(
+            _names(evidence), evidence.labels, evidence.weights, evidence.prior_weight
+        )
         name = f"{explained.value}" + (
             "" if explained.content is None else f" ({explained.content})"
         )

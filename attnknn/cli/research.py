@@ -215,14 +215,19 @@ def _lines(outcome: Outcome) -> list[str]:
     for place, table in outcome.tables.items():
         if place is not None:
             lines.append(f"{outcome.study.claim} {place:g}\n")
-        lines.append(table.markdown(("accuracy", "nll", "ece")))
+        lines.append(table.markdown(("accuracy", "macro_f1", "nll", "ece")))
     return lines
 
 
 @command()
 @click.argument("folder", type=FILE)
 @option("-o", "--out", type=FILE, help="Folder for the page.  [default: FOLDER-report]")
-@option("--reference", "ours", help="Method that the others are compared with.  [default: attnknn]")
+@option(
+    "--reference",
+    "--ours",
+    "ours",
+    help="Method that the page is about, compared with the others.  [default: attnknn]",
+)
 @option("--title", help="Title of the page.  [default: the name of FOLDER]")
 @option("--force", is_flag=True, help="Replace an existing page.")
 def report(
@@ -291,7 +296,7 @@ class _Draft:
     def draw(self, found: Collected, ours: str | None) -> None:
         from attnknn.research.reports.curves import curve_section
         from attnknn.research.reports.measurements import measurement_section
-        from attnknn.research.reports.model import error_sections
+        from attnknn.research.reports.model import error_sections, map_section
         from attnknn.research.reports.tables import sweep_section, table_section
 
         for name, table in found.tables.items():
@@ -300,14 +305,38 @@ class _Draft:
                 own = _ours(table.methods, ours)
                 self.sections.append(table_section(table, name, own, file_name))
             with self._noting(f"{name}, close-up"):
-                if name in found.error_analyses:
-                    self.sections += error_sections(found.error_analyses[name], name, file_name)
+                analyses = found.error_analyses.get(name, {})
+                seed, drawn = found.illustrations.get(name, (0, None))
+                images = None if drawn is None else drawn.thumbnails
+                if own is not None and own in analyses:
+                    self.sections += error_sections(analyses[own], name, file_name, images)
+                elif own is not None and analyses:
+                    self.omitted.append(
+                        f"{name}: the report has no confusions of {own!r}. Remove it and run the "
+                        "experiment again."
+                    )
+            with self._noting(f"{name}, embeddings"):
+                if own is not None and drawn is not None:
+                    (run,) = table.with_seeds([seed]).of(own)
+                    points = drawn.embedding_map
+                    wrong = ~run.row_correct[points.rows]
+                    title = f"{name}: embeddings, seed {seed}"
+                    section = map_section(points, wrong, own, title, f"{file_name}-embeddings")
+                    self.sections.append(section)
         for name, tables in found.sweeps.items():
             across, is_log = AXES.get(name.rpartition("/")[2], (name, False))
             file_name = name.replace("/", "-")
             with self._noting(name):
+                methods = next(iter(tables.values())).methods
                 self.sections.append(
-                    sweep_section(tables, name, file_name, across=across, is_log=is_log)
+                    sweep_section(
+                        tables,
+                        name,
+                        file_name,
+                        across=across,
+                        is_log=is_log,
+                        ours=_ours(methods, ours),
+                    )
                 )
         for name, measurements in found.measurements.items():
             with self._noting(name):
@@ -330,16 +359,18 @@ class _Draft:
 
 
 def _check_ours(found: Collected, asked: str | None) -> None:
-    methods = list(dict.fromkeys(m for table in found.tables.values() for m in table.methods))
-    if asked is not None and found.tables and asked not in methods:
+    swept = [table for sweep in found.sweeps.values() for table in sweep.values()]
+    tables = [*found.tables.values(), *swept]
+    methods = list(dict.fromkeys(method for table in tables for method in table.methods))
+    if asked is not None and tables and asked not in methods:
         known = ", ".join(map(repr, methods))
         raise click.UsageError(f"--reference must be one of {known}; got {asked!r}.")
 
 
-def _ours(methods: list[str], asked: str | None) -> str:
-    """The given method if it ran, else the first attnknn method, else the first."""
-    if asked in methods:
-        return str(asked)
+def _ours(methods: list[str], asked: str | None) -> str | None:
+    """The given method, or None if it did not run; by default the first attnknn method, if any."""
+    if asked is not None:
+        return asked if asked in methods else None
     return next((method for method in methods if method.startswith("attnknn")), methods[0])
 
 

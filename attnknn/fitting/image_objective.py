@@ -28,7 +28,7 @@ from attnknn.fitting.joint import N_NEIGHBORS, JointVote, nearest
 from attnknn.fitting.objective import log_of, softmax_with_prior
 from attnknn.records import Integers
 from attnknn.training.augmentation import augment, mix
-from attnknn.training.config import TrainConfig
+from attnknn.training.config import ATTENTION_ENTROPY, TrainConfig
 from attnknn.training.losses import contrastive_loss, entropy, one_hot, soft_calibration_error
 from attnknn.training.processes import Processes
 from attnknn.vote import class_prior_in_torch, vote_in_torch
@@ -113,6 +113,7 @@ class ImageObjective(nn.Module):
         self.hard = HardNegatives(settings.voters.n_negatives)
         self.epoch, self.seed = 0, int(generator.initial_seed()) % (1 << 31)
         self.drawn = torch.arange(self.rows_per_epoch)
+        self.sums: dict[str, Tensor] = {}  # of terms over the rows of this epoch
         self.remaining: Iterator[Tensor] | None = None  # images of this epoch's batches, read ahead
         self.codes = torch.from_numpy(data.codes)
         self.sources = torch.from_numpy(data.sources)
@@ -145,7 +146,7 @@ class ImageObjective(nn.Module):
     def begin(self, epoch: int) -> None:
         """Prepare an epoch: search hard negatives again, draw the rows."""
         voters, data = self.settings.voters, self.data
-        self.epoch = epoch
+        self.epoch, self.sums = epoch, {}
         self._train_whitening(epoch < self.settings.whitening_epochs)
         needs_search = voters.negatives_weight > 0 or voters.boundary_share > 0
         if needs_search and epoch % voters.refresh_every == 0:
@@ -190,11 +191,24 @@ class ImageObjective(nn.Module):
                 logits = self.head(features) * terms.head_scale
                 smoothing = self.config.label_smoothing
                 by_head = F.cross_entropy(logits, batch.labels, label_smoothing=smoothing)
-                loss = loss + terms.head_weight * by_head
+                loss = loss + self._noted("head", terms.head_weight * by_head, batch)
             loss = loss + self._vote_terms(batch, embeddings)
             if terms.contrastive_weight:
-                loss = loss + terms.contrastive_weight * self._contrast(batch, embeddings)
+                contrast = terms.contrastive_weight * self._contrast(batch, embeddings)
+                loss = loss + self._noted("contrastive", contrast, batch)
         return loss
+
+    def components(self) -> dict[str, float]:
+        """Terms of the loss, by their weights, and the attention entropy: means of this epoch."""
+        sums = {name: self.processes.total(value) for name, value in self.sums.items()}
+        n_rows = sums.pop("rows") if sums else 1
+        return {name: float(value / n_rows) for name, value in sums.items()}
+
+    def _noted(self, name: str, term: Tensor, batch: Batch) -> Tensor:
+        """The same term, added to the sums of this epoch."""
+        added = term.detach().double() * len(batch.places)
+        self.sums[name] = self.sums[name] + added if name in self.sums else added
+        return term
 
     def validate(self) -> float:
         """Log-loss of the validation rows by the vote of some training rows, not augmented."""
@@ -293,13 +307,16 @@ class ImageObjective(nn.Module):
             everyone = Voters(gather(own.embeddings), gather(own.labels), gather(own.sources))
             weights, shares = self._vote(batch, own, self.queue.beside(everyone))
             self.queue.push(replace(everyone, embeddings=gather(self._keys(batch, embeddings))))
-        loss = -terms.vote_weight * (batch.labels * log_of(shares)).sum(dim=1).mean()
+        by_vote = -terms.vote_weight * (batch.labels * log_of(shares)).sum(dim=1).mean()
+        loss = self._noted("vote", by_vote, batch)
+        self._noted("rows", torch.ones_like(by_vote), batch)
+        self._noted(ATTENTION_ENTROPY, entropy(weights.detach()), batch)
         entropy_weight = terms.entropy_weight + (self.joint.entropy_weight if self.joint else 0.0)
         if entropy_weight:
-            loss = loss - entropy_weight * entropy(weights)
+            loss = loss + self._noted("entropy", -entropy_weight * entropy(weights), batch)
         if terms.calibration_weight:
-            error = soft_calibration_error(shares, batch.labels)
-            loss = loss + terms.calibration_weight * error
+            error = terms.calibration_weight * soft_calibration_error(shares, batch.labels)
+            loss = loss + self._noted("calibration", error, batch)
         return loss
 
     def _keys(self, batch: Batch, embeddings: Tensor) -> Tensor:

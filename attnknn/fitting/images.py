@@ -131,6 +131,7 @@ def _train(
             fingerprint=_fingerprint(objective, random_state) if training.checkpoint else None,
             before_epoch=objective.begin,
             on_batches=objective.read_ahead,
+            components=objective.components,
             processes=processes,
         )
     finally:

@@ -41,8 +41,13 @@ def save_run(run: Run, path: Path) -> None:
     }
     if run.processes.is_first:
         parts = {name: part.state_dict() for name, part in _parts(run).items()}
-        result = {"train": run.result.train_losses, "validation": run.result.validation_losses}
-        progress = {"step": run.step, "seconds": run.result.seconds, **result}
+        progress = {
+            "step": run.step,
+            "seconds": run.result.seconds,
+            "train": run.result.train_losses,
+            "validation": run.result.validation_losses,
+            "components": run.result.components,
+        }
         state = {"training": _fingerprint(run), "progress": progress, "parts": parts}
         write_checkpoint(path, {**state, "random_states": random_states})
 
@@ -59,6 +64,7 @@ def resume_run(run: Run, path: Path) -> None:
     run.step, run.result.seconds = progress["step"], progress["seconds"]
     run.result.train_losses = progress["train"]
     run.result.validation_losses = progress["validation"]
+    run.result.components = progress.get("components", {})  # not in those of earlier versions
     # Clones, because torch reads a generator's state from the start of its storage.
     stored = saved["random_states"]
     own = {name: states[run.processes.rank].clone() for name, states in stored.items()}

@@ -172,6 +172,9 @@ def epochs_for(n_rows: int, batch_size: int, n_steps: int, bounds: tuple[int, in
     return min(max(math.ceil(n_steps / math.ceil(n_rows / batch_size)), low), high)
 
 
+ATTENTION_ENTROPY = "attention entropy"  # among the components of a training, not in the loss
+
+
 @dataclass
 class TrainResult:
     """Losses per epoch, and whether training was interrupted.
@@ -188,6 +191,9 @@ class TrainResult:
         Duration.
     tolerance : float, default=0.0
         Share by which the validation loss of a later epoch may exceed the lowest and still be kept.
+    components : dict of str to list of float, default={}
+        Means of each epoch by name: the terms of the training loss, by their weights, whose sum is
+        the loss, and "attention entropy". Empty where the loss has one term.
 
     Examples
     --------
@@ -200,6 +206,7 @@ class TrainResult:
     was_interrupted: bool = False
     seconds: float = 0.0
     tolerance: float = 0.0
+    components: dict[str, list[float]] = field(default_factory=dict)
 
     def last_epoch(self, n_epochs: int) -> str:
         """Describe the last epoch in one line.

@@ -43,6 +43,7 @@ def train(
     before_epoch: Callable[[int], None] | None = None,
     on_batches: Callable[[Sequence[Tensor]], None] | None = None,
     on_epoch: Callable[[TrainResult], None] | None = None,
+    components: Callable[[], Mapping[str, float]] | None = None,
     processes: Processes | None = None,
 ) -> TrainResult:
     """Train `module` and leave it in the state with the lowest validation loss.
@@ -84,6 +85,8 @@ def train(
     before_epoch, on_batches, on_epoch : callable, optional
         Called with the number of each epoch, from 0, before it begins; with all batches of an
         epoch, so that they can be read ahead; with the result so far after each epoch.
+    components : callable, optional
+        Called after each epoch, gives its means of the terms of the loss, for the result.
     processes : Processes, optional
         Processes that share the batches: `loss_of` gets the rows of this one. The validation loss
         of the first process counts for all.
@@ -120,7 +123,11 @@ def train(
             while not run.is_over:
                 if before_epoch is not None:
                     before_epoch(run.epoch)
-                run.result.train_losses.append(_epoch(run, loss_of, on_batches, advance))
+                loss = _epoch(run, loss_of, on_batches, advance)
+                terms = {} if components is None else components()
+                run.result.train_losses.append(loss)
+                for name, value in terms.items():
+                    run.result.components.setdefault(name, []).append(value)
                 with ExitStack() as whole:  # an epoch is kept and in the checkpoint, or neither
                     _validate(run, validate, whole)
                     run.result.seconds = time.perf_counter() - started

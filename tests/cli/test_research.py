@@ -13,7 +13,7 @@ from attnknn.research.evaluation.baselines import UniformKNN
 from attnknn.research.evaluation.protocol import Method
 from attnknn.research.evaluation.protocol import run as run_methods
 
-from .samples import run
+from .samples import animals, run, write
 
 pytestmark = pytest.mark.usefixtures("without_pdf")
 FEW = "methods = ['uniform', 'distance']\n"
@@ -35,6 +35,7 @@ def test_a_claim_leaves_reports_and_a_page(tmp_path, few):
     )
     assert done.exit_code == 0, done.output
     assert "Which votes are best on the same embeddings: iris" in done.output
+    assert "| method | accuracy | macro_f1 | nll | ece |" in done.output
     assert "| distance | 0.9" in done.output
     assert "iris: distance, seed 1" in done.output
     table = json.loads((out / "main" / "iris" / "report.json").read_text())["tables"][""]
@@ -54,15 +55,78 @@ def test_the_page_looks_closely_at_our_mistakes(tmp_path, few):
     assert done.exit_code == 0, done.output
     place = out / "main" / "iris"
     report = json.loads((place / "report.json").read_text())
-    seen, table = report["error_analyses"][""]["0"], report["tables"][""]
-    right = sum(seen["confusions"][code][code] for code in range(3))
-    assert right / 30 == pytest.approx(table["runs"][1]["scores"]["accuracy"])
-    assert len(seen["mistakes"]) == 30 - right
+    analyses, table = report["error_analyses"][""]["0"], report["tables"][""]
+    assert [seen["method"] for seen in analyses] == ["uniform", "attnknn"]
+    for seen, found in zip(analyses, table["runs"], strict=False):
+        matrix = seen["confusions"]
+        right = sum(
+            count
+            for cell, count in zip(matrix["cells"], matrix["counts"], strict=True)
+            if cell % 4 == 0  # the diagonal of three classes
+        )
+        assert right / 30 == pytest.approx(found["scores"]["accuracy"])
+        assert len(seen["mistakes"]) == 30 - right
     assert all("(" in mistake["evidence"] for mistake in seen["mistakes"])
+    assert all("; prior 0." in mistake["evidence"] for mistake in seen["mistakes"])
     page = (place / "page" / "index.html").read_text()
     assert "confusions of attnknn, 2 seeds" in page
     are_shown = "the most confident mistakes of attnknn, seed 0" in page
     assert are_shown == bool(seen["mistakes"])
+    done = run("report", out, "--ours", "uniform", "-o", tmp_path / "page")
+    assert done.exit_code == 0, done.output
+    page = (tmp_path / "page" / "index.html").read_text()
+    assert "confusions of uniform, 2 seeds" in page
+    assert "classes, uniform, 2 seeds" in page
+    assert "embeddings, seed 0" in page
+    assert "crosses are errors of uniform" in page
+    assert "On average uniform is" in page
+    for words in (*("of attnknn", "On average attnknn"), "attnknn does not differ"):
+        assert words not in page
+
+
+def test_the_page_of_images_shows_mistakes_as_images(tmp_path, few):
+    few.write_text("methods = ['logistic', 'distance']\n")
+    out = tmp_path / "out"
+    asked = ("--dataset", "digits", "--rows", 100, "--network", "none", "--settings", few)
+    assert run("experiment", "main", *asked, "--seeds", 1, "-o", out, "--no-page").exit_code == 0
+    for method, words in (("distance", "each with the neighbors"), ("logistic", "mistakes.<")):
+        done = run("report", out, "--ours", method, "-o", tmp_path / method)
+        assert done.exit_code == 0, done.output
+        page = (tmp_path / method / "index.html").read_text()
+        figure = page.split('id="main-digits-mistakes-images"')[1].split("</figure>")[0]
+        assert words in figure
+
+
+def test_a_page_says_nothing_about_a_method_that_a_table_does_not_have(tmp_path):
+    for place, names in {"a": ("learned", "attnknn"), "b": ("uniform", "attnknn")}.items():
+        methods = [Method(name, lambda _: UniformKNN()) for name in names]
+        run_methods(datasets.load("iris"), methods, [0], folder=tmp_path / "results" / place)
+    done = run("report", tmp_path / "results", "--reference", "learned", "-o", tmp_path / "page")
+    assert done.exit_code == 0, done.output
+    page = (tmp_path / "page" / "index.html").read_text()
+    assert "On average learned is" in page
+    assert "On average attnknn" not in page
+    assert "On average uniform" not in page
+
+
+def test_a_report_without_the_confusions_of_a_method_is_named(tmp_path, few):
+    few.write_text(OURS)
+    out = tmp_path / "out"
+    asked = ("--dataset", "iris", "--settings", few, "--seeds", 1, "-o", out, "--no-page")
+    assert run("experiment", "main", *asked).exit_code == 0
+    path = out / "main" / "iris" / "report.json"
+    report = json.loads(path.read_text())
+    _, ours = report["error_analyses"][""]["0"]
+    cells = dict(zip(*ours["confusions"].values(), strict=True))
+    ours["confusions"] = [[cells.get(3 * row + col, 0) for col in range(3)] for row in range(3)]
+    report["error_analyses"][""]["0"] = ours  # as earlier versions stored it
+    path.write_text(json.dumps(report))
+    done = run("report", out, "-o", tmp_path / "page")
+    assert done.exit_code == 0, done.output
+    assert "confusions of attnknn, one seed" in (tmp_path / "page" / "index.html").read_text()
+    done = run("report", out, "--reference", "uniform", "-o", tmp_path / "other")
+    assert done.exit_code == 1
+    assert "the report has no confusions of 'uniform'" in done.output
 
 
 def test_a_sweep_becomes_lines_along_its_axis(tmp_path, few):
@@ -190,9 +254,17 @@ def test_a_users_own_model_gets_the_same_page(model, labeled, tmp_path):
     done = run("evaluate", model, labeled, "--report", tmp_path / "page")
     assert done.exit_code == 0, done.output
     page = (tmp_path / "page" / "index.html").read_text()
-    for heading in ("Scores", "Calibration", "Confusions"):
+    for heading in ("Scores", "Calibration", "Classes", "Confusions", "Embeddings"):
         assert f"<h2>{heading}</h2>" in page
     assert (tmp_path / "page" / "figures" / "reliability.png").exists()
+
+
+def test_the_voters_behind_a_mistake_include_the_prior(model, tmp_path):
+    rows = write(animals(12, seed=2).assign(kind="bird"), tmp_path / "birds.csv")
+    done = run("evaluate", model, rows, "--report", tmp_path / "page")
+    assert done.exit_code == 0, done.output
+    mistakes = (tmp_path / "page" / "tables" / "mistakes.md").read_text()
+    assert "; prior 0." in mistakes
 
 
 def test_a_page_is_not_written_onto_a_file(tmp_path):

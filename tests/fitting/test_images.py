@@ -168,6 +168,7 @@ def test_a_killed_training_goes_on_as_if_nothing_had_happened(
     result = trained_on(resumed).result
     assert result.train_losses == expected.train_losses
     assert result.validation_losses == expected.validation_losses
+    assert result.components == expected.components
     assert np.array_equal(resumed.transform(IMAGES), whole.transform(IMAGES))
 
 
@@ -452,3 +453,13 @@ def test_chance_of_the_user_is_left_alone():
     before = torch.get_rng_state()
     trained_on(encoder_of(changed(epochs=1)))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_terms_of_the_loss_are_kept_by_epoch_and_sum_to_it():
+    settings = {"contrastive_weight": 0.3, "entropy_weight": 0.1, "calibration_weight": 0.2}
+    result = trained_on(encoder_of(changed(epochs=2, **settings))).result
+    entropies = result.components["attention entropy"]
+    terms = {n: v for n, v in result.components.items() if n != "attention entropy"}
+    assert set(terms) == {"head", "vote", "contrastive", "entropy", "calibration"}
+    assert np.sum(list(terms.values()), axis=0) == pytest.approx(result.train_losses, rel=1e-4)
+    assert [-0.1 * value for value in entropies] == pytest.approx(terms["entropy"], rel=1e-4)

@@ -144,7 +144,8 @@ def draw_all(folder: Path, tables: list[Table], story: Story) -> dict[str, str]:
             _reliability(tables),
         ),
         "evidence.png": (
-            "A test row and the neighbors with the highest weights; one has the wrong label.",
+            "A test row and the neighbors with the highest weights; one has the wrong label. The "
+            f"prior has the weight {story.evidence.prior_weight:.3f}.",
             _evidence(story),
         ),
     }

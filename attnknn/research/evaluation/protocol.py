@@ -25,6 +25,7 @@ from attnknn.model import Answer
 from attnknn.records import Floats, Integers
 from attnknn.research.datasets import Dataset
 from attnknn.research.evaluation.error_analysis import ErrorAnalysis
+from attnknn.research.evaluation.illustrations import Illustrations
 from attnknn.research.evaluation.report import REPORT, Report, add_table, read_report
 from attnknn.research.evaluation.table import Run, Table, joined
 
@@ -81,11 +82,12 @@ class Predictions:
 
 @dataclass(frozen=True, eq=False)
 class CellRun:
-    """The table of one cell on one seed, with how its encoder was trained and an error analysis."""
+    """The table of one cell on one seed, with how its encoder was trained and error analyses."""
 
     table: Table
     training: Mapping[str, Any] | None = None
-    error_analysis: ErrorAnalysis | None = None
+    error_analyses: Sequence[ErrorAnalysis] = ()
+    illustrations: Illustrations | None = None
 
 
 def run_cells(
@@ -124,8 +126,14 @@ def run_cells(
             done = run_cell(cell, seed)
             tables[cell, seed] = done.table
             if path is not None:
-                extras = {"training": done.training, "error_analysis": done.error_analysis}
-                add_table(path, done.table, cell, **extras)  # type: ignore[arg-type]
+                add_table(
+                    path,
+                    done.table,
+                    cell,
+                    training=done.training,
+                    error_analyses=done.error_analyses,
+                    illustrations=done.illustrations,
+                )
     return {cell: joined([tables[cell, seed] for seed in seeds]) for cell in cells}
 
 

@@ -11,7 +11,7 @@ import json
 import lzma
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from io import BytesIO
@@ -27,6 +27,7 @@ from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.metrics import Scores
 from attnknn.records import Booleans, Floats
 from attnknn.research.evaluation.error_analysis import ErrorAnalysis
+from attnknn.research.evaluation.illustrations import Illustrations
 from attnknn.research.evaluation.measurements import Measurements, MeasurementSet
 from attnknn.research.evaluation.table import ROW_FIELDS, Run, Table, joined
 from attnknn.storage.locking import folder_lock
@@ -51,8 +52,10 @@ class Report:
     tables: Mapping[str, Table] = field(default_factory=dict)
     # how the encoder was trained, by cell and seed
     trainings: Mapping[str, Mapping[int, dict[str, Any]]] = field(default_factory=dict)
-    # confusions and mistakes, by cell and seed
-    error_analyses: Mapping[str, Mapping[int, ErrorAnalysis]] = field(default_factory=dict)
+    # confusions and mistakes of the methods, by cell and seed
+    error_analyses: Mapping[str, Mapping[int, list[ErrorAnalysis]]] = field(default_factory=dict)
+    # embeddings in two dimensions and small images, by cell and seed
+    illustrations: Mapping[str, Mapping[int, Illustrations]] = field(default_factory=dict)
     # times, recalls and other numbers that are not predictions, by seed
     measurements: Mapping[int, Measurements] = field(default_factory=dict)
 
@@ -80,7 +83,8 @@ def read_report(path: str | os.PathLike[str]) -> Report:
         return Report(
             tables={cell: _table(stored, rows) for cell, stored in content["tables"].items()},
             trainings=_by_seed(content["trainings"], dict),
-            error_analyses=_by_seed(content["error_analyses"], ErrorAnalysis.from_dict),
+            error_analyses=_by_seed(content["error_analyses"], _analyses),
+            illustrations=_by_seed(content["illustrations"], Illustrations.from_dict),
             measurements={m["seed"]: Measurements.from_dict(m) for m in content["measurements"]},
         )
 
@@ -91,12 +95,13 @@ def add_table(
     cell: str = "",
     *,
     training: Mapping[str, Any] | None = None,
-    error_analysis: ErrorAnalysis | None = None,
+    error_analyses: Sequence[ErrorAnalysis] = (),
+    illustrations: Illustrations | None = None,
 ) -> None:
     """Add the seeds of a table to a cell of a report; seeds that are there are replaced.
 
-    `path`: of the JSON file; the npz file is written beside it; `training`, `error_analysis`: of
-    the first seed of `table`.
+    `path`: of the JSON file; the npz file is written beside it; `training`, `error_analyses`,
+    `illustrations`: of the first seed of `table`.
     """
     with _editing(Path(path)) as (content, arrays):
         rows = _decode(arrays) if arrays else []
@@ -113,9 +118,10 @@ def add_table(
         content["tables"][cell] = {**stored, "runs": runs}
         for name, value in (
             ("trainings", training),
-            ("error_analyses", error_analysis and error_analysis.to_dict()),
+            ("error_analyses", [analysis.to_dict() for analysis in error_analyses]),
+            ("illustrations", illustrations and illustrations.to_dict()),
         ):
-            if value is not None:
+            if value:
                 content[name].setdefault(cell, {})[str(table.seeds[0])] = value
 
 
@@ -175,7 +181,10 @@ def _editing(path: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 
 
 def _empty() -> dict[str, Any]:
-    return {"tables": {}, "trainings": {}, "error_analyses": {}, "measurements": []}
+    return {
+        **{name: {} for name in ("tables", "trainings", "error_analyses", "illustrations")},
+        "measurements": [],
+    }
 
 
 def _read_content(path: Path) -> dict[str, Any]:
@@ -211,6 +220,12 @@ def _by_seed(stored: Mapping[str, Mapping[str, Any]], make: Any) -> dict[str, di
         cell: {int(seed): make(value) for seed, value in by_seed.items()}
         for cell, by_seed in stored.items()
     }
+
+
+def _analyses(stored: Any) -> list[ErrorAnalysis]:
+    """The error analyses of all methods; earlier versions stored that of one method only."""
+    found = stored if isinstance(stored, list) else [stored]
+    return [ErrorAnalysis.from_dict(analysis) for analysis in found]
 
 
 def _record(run: Run) -> dict[str, Any]:

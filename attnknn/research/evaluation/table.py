@@ -21,7 +21,7 @@ from attnknn.research.evaluation.intervals import (
 )
 
 BY_ROW = ("accuracy", "nll")  # the metrics that are means over rows, and so have intervals
-METRICS = ("accuracy", "nll", "brier", "ece", "debiased_ece")
+METRICS = ("accuracy", "macro_f1", "nll", "brier", "ece", "debiased_ece")
 ROW_FIELDS = ("row_nll", "row_correct", "row_confidence")
 
 

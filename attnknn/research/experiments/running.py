@@ -16,10 +16,20 @@ from attnknn.model import Answer
 from attnknn.research.evaluation import protocol
 from attnknn.research.evaluation.corruption import Corruption
 from attnknn.research.evaluation.error_analysis import (
+    N_NAMED,
+    N_SHOWN,
     ErrorAnalysis,
     Mistake,
     describe_neighbors,
     worst_mistakes,
+)
+from attnknn.research.evaluation.illustrations import (
+    N_CURVES,
+    Illustrations,
+    embedding_map,
+    map_rows,
+    one_vs_rest,
+    thumbnails,
 )
 from attnknn.research.evaluation.measurements import Measurements, MeasurementSet
 from attnknn.research.evaluation.protocol import REQUESTED, CellRun, Predictions, check_same
@@ -33,9 +43,10 @@ from attnknn.research.experiments.methods import (
     Workspace,
     max_neighbors_for,
 )
+from attnknn.research.experiments.networks import as_images, has_images
 from attnknn.training.config import TrainResult
 
-ANALYZED, N_MISTAKES = "attnknn", 10
+N_MISTAKES = 10
 HEAD, LOGISTIC = "head", "logistic"
 NEEDS = {
     HEAD: "'head' needs images that a network is trained on",
@@ -59,7 +70,7 @@ def run_cells(
             last.clear()
             embedded = setup.embed(cell.corruption, seed, cell.shift)
             last[cell.damage, seed] = Workspace(embedded)
-        return _run_cell(setup, claim, last[cell.damage, seed], cell)
+        return _run_cell(setup, claim, last[cell.damage, seed], cell, is_first=seed == seeds[0])
 
     def requested(name: str, _: int) -> dict[str, Any]:
         cell = by_name[name]
@@ -97,19 +108,28 @@ def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     return back
 
 
-def _run_cell(setup: Setup, claim: str, workspace: Workspace, cell: Cell) -> CellRun:
+def _run_cell(
+    setup: Setup, claim: str, workspace: Workspace, cell: Cell, *, is_first: bool
+) -> CellRun:
     embedded = workspace.embedded
-    found, analysis = [], None
+    found, analyses = [], []
     for spec in methods_that_run(setup, cell):
         where = f", {cell.name}" if cell.name else ""
         name = spec.name or spec.method
         setup.progress(f"{embedded.data.name}{where}: {name}, seed {embedded.seed}")
         for predictions in METHODS[spec.method](workspace, spec.options):
-            answer = predictions.answer
-            if predictions.method == ANALYZED and answer is not None and not cell.name:
-                analysis = analyze_errors(embedded, predictions, answer)
-            found.append(_named(spec, predictions))
-    return cell_run(embedded, found, _settings(setup, claim, cell), error_analysis=analysis)
+            named = _named(spec, predictions)
+            if not cell.name:
+                n_curves = N_CURVES if is_first else 0
+                analyses.append(analyze_errors(embedded, named, predictions.answer, n_curves))
+            found.append(named)
+    return cell_run(
+        embedded,
+        found,
+        _settings(setup, claim, cell),
+        error_analyses=analyses,
+        illustrations=illustrate(embedded, analyses) if analyses and is_first else None,
+    )
 
 
 def cell_run(
@@ -119,7 +139,8 @@ def cell_run(
     *,
     corruption: str | None = None,
     training: Mapping[str, Any] | None = None,
-    error_analysis: ErrorAnalysis | None = None,
+    error_analyses: Sequence[ErrorAnalysis] = (),
+    illustrations: Illustrations | None = None,
 ) -> CellRun:
     """The table of predictions on embedded data, with the training of its encoder.
 
@@ -140,20 +161,22 @@ def cell_run(
         n_train=len(embedded.codes),
         settings=settings,
     )
-    return CellRun(table, record, error_analysis)
+    return CellRun(table, record, error_analyses, illustrations)
 
 
 def analyze_errors(
-    embedded: EmbeddedDataset, predictions: Predictions, answer: Answer
+    embedded: EmbeddedDataset,
+    predictions: Predictions,
+    answer: Answer | None,
+    n_curves: int = N_CURVES,
 ) -> ErrorAnalysis:
-    """Confusions of a vote, and the neighbors behind its most confident mistakes."""
+    """Confusions of a method, its most confident mistakes, and curves of each class.
+
+    With the `answer` of a vote, mistakes have the neighbors behind them.
+    """
     classes, truth = tuple(str(name) for name in embedded.data.classes), embedded.data.y_test
-    mistakes = []
+    are_images, mistakes = has_images(embedded.data), []
     for row in worst_mistakes(truth, predictions.probabilities, N_MISTAKES).tolist():
-        neighbors = answer.neighbors.rows(row)
-        names = [f"row {position}" for position in neighbors.positions[neighbors.mask]]
-        labels = [classes[code] for code in neighbors.labels[neighbors.mask]]
-        weights = answer.weights.neighbors[row][neighbors.mask]
         confidence = predictions.probabilities[row]
         mistakes.append(
             Mistake(
@@ -161,11 +184,58 @@ def analyze_errors(
                 classes[truth[row]],
                 classes[int(confidence.argmax())],
                 float(confidence.max()),
-                describe_neighbors(names, labels, weights.tolist()),
+                "" if answer is None else _evidence(answer, row, classes),
+                () if answer is None or not are_images else _nearest(answer, row, classes),
             )
         )
     matrix = confusion_matrix(truth, predictions.probabilities)
-    return ErrorAnalysis(predictions.method, embedded.seed, classes, matrix, tuple(mistakes))
+    return ErrorAnalysis(
+        predictions.method,
+        embedded.seed,
+        classes,
+        matrix,
+        tuple(mistakes),
+        one_vs_rest(truth, predictions.probabilities, n_curves),
+    )
+
+
+def _evidence(answer: Answer, row: int, classes: Sequence[str]) -> str:
+    neighbors = answer.neighbors.rows(row)
+    names = [f"row {position}" for position in neighbors.positions[neighbors.mask]]
+    labels = [classes[code] for code in neighbors.labels[neighbors.mask]]
+    weights = answer.weights.neighbors[row][neighbors.mask]
+    return describe_neighbors(names, labels, weights.tolist(), float(answer.weights.prior[row]))
+
+
+def _nearest(
+    answer: Answer, row: int, classes: Sequence[str]
+) -> tuple[tuple[int, str, float], ...]:
+    """Position, class and weight of the neighbors with the largest weights."""
+    neighbors = answer.neighbors.rows(row)
+    weights = np.where(neighbors.mask, answer.weights.neighbors[row], -1.0)
+    chosen = np.argsort(-weights, kind="stable")[: min(N_NAMED, int(neighbors.mask.sum()))]
+    return tuple(
+        (int(neighbors.positions[at]), classes[neighbors.labels[at]], round(float(weights[at]), 4))
+        for at in chosen
+    )
+
+
+def illustrate(embedded: EmbeddedDataset, analyses: Sequence[ErrorAnalysis]) -> Illustrations:
+    """The test rows in two dimensions, and images of the mistakes and their neighbors."""
+    data = embedded.data
+    rows = map_rows(len(data.y_test))
+    classes = [str(name) for name in data.classes]
+    drawn = embedding_map(embedded.queries[0][rows], rows, data.y_test[rows], classes)
+    if not has_images(data) or len(embedded.codes) != len(data.y_train):
+        return Illustrations(drawn)
+    mistakes = [m for analysis in analyses for m in analysis.mistakes[:N_SHOWN]]
+    images = thumbnails(
+        as_images(data, data.X_test),
+        [int(mistake.row) for mistake in mistakes],
+        as_images(data, data.X_train),
+        [row for mistake in mistakes for row, _, _ in mistake.neighbors],
+    )
+    return Illustrations(drawn, images)
 
 
 def _named(spec: MethodSpec, found: Predictions) -> Predictions:
@@ -181,6 +251,7 @@ def losses_of(training: TrainResult) -> dict[str, Any]:
         "seconds": round(training.seconds, 1),
         "train_losses": training.train_losses,
         "validation_losses": training.validation_losses,
+        "components": training.components,
         "tolerance": training.tolerance,
     }
 

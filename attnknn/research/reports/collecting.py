@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Any
 
 from attnknn.errors import InvalidInputError
 from attnknn.research.evaluation.error_analysis import ErrorAnalysis
+from attnknn.research.evaluation.illustrations import Illustrations
 from attnknn.research.evaluation.measurements import MeasurementSet
 from attnknn.research.evaluation.report import REPORT, read_report
 from attnknn.research.evaluation.table import Table
@@ -28,8 +30,10 @@ class Collected:
     measurements: Mapping[str, MeasurementSet] = field(default_factory=dict)
     # of the tables whose encoders were trained, by path and seed
     trainings: Mapping[str, TrainResult] = field(default_factory=dict)
-    # of the tables that have them, one for each seed
-    error_analyses: Mapping[str, list[ErrorAnalysis]] = field(default_factory=dict)
+    # of the tables that have them, by method, one for each seed
+    error_analyses: Mapping[str, Mapping[str, list[ErrorAnalysis]]] = field(default_factory=dict)
+    # of the tables that have them, with their seed
+    illustrations: Mapping[str, tuple[int, Illustrations]] = field(default_factory=dict)
     unread: Sequence[str] = ()  # what could not be read, and why
 
     def __len__(self) -> int:
@@ -52,7 +56,8 @@ def collected(folder: str | Path) -> Collected:
     tables: dict[str, Table] = {}
     measurements: dict[str, MeasurementSet] = {}
     trainings: dict[str, TrainResult] = {}
-    error_analyses: dict[str, list[ErrorAnalysis]] = {}
+    error_analyses: dict[str, dict[str, list[ErrorAnalysis]]] = {}
+    illustrations: dict[str, tuple[int, Illustrations]] = {}
     unread: list[str] = []
     for path in paths:
         name = _name(path.parent, folder)
@@ -74,9 +79,15 @@ def collected(folder: str | Path) -> Collected:
                 if "train_losses" in stored:
                     trainings[f"{_below(name, cell)}, seed {seed}"] = _outcome(stored)
         for cell, analyses in report.error_analyses.items():
-            error_analyses[_below(name, cell)] = list(analyses.values())
+            by_method = error_analyses.setdefault(_below(name, cell), {})
+            for analysis in itertools.chain(*analyses.values()):
+                by_method.setdefault(analysis.method, []).append(analysis)
+        for cell, drawn in report.illustrations.items():
+            illustrations[_below(name, cell)] = next(iter(drawn.items()))
     single, sweeps = _along_axes(tables)
-    found = Collected(single, sweeps, measurements, trainings, error_analyses, unread)
+    found = Collected(
+        single, sweeps, measurements, trainings, error_analyses, illustrations, unread
+    )
     if not len(found):
         raise InvalidInputError(f"Nothing below {folder} can be read. {' '.join(found.unread)}")
     return found
@@ -116,6 +127,7 @@ def _outcome(content: Mapping[str, Any]) -> TrainResult:
         content["validation_losses"],
         seconds=content["seconds"],
         tolerance=content.get("tolerance", 0.0),
+        components=content.get("components", {}),
     )
 
 

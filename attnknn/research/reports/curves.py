@@ -8,13 +8,13 @@ from attnknn.errors import InvalidInputError
 from attnknn.research.reports import figures
 from attnknn.research.reports.page import Drawing, Grid, Section
 from attnknn.research.reports.sentences import quote_name
-from attnknn.training.config import TrainResult
+from attnknn.training.config import ATTENTION_ENTROPY, TrainResult
 
 MAX_SENTENCES = 3  # runs that have a sentence each
 
 
 def curve_section(losses: Mapping[str, TrainResult], title: str, name: str) -> Section:
-    """Training and validation losses by epoch: sentences, a table, and a figure.
+    """Training and validation losses by epoch, with the terms of the loss, as a section.
 
     `losses`: result of each run, such as `encoder_training_`, by its name; `name`: name of the
     files, without ending.
@@ -33,7 +33,19 @@ def curve_section(losses: Mapping[str, TrainResult], title: str, name: str) -> S
         "Training and validation losses by epoch, the start being epoch 0; a ring marks the epoch "
         "whose weights were kept.",
     )
-    return Section(title, _sentences(losses), [_grid(losses, name)], [drawing])
+    grids, drawings = [_grid(losses, name)], [drawing]
+    measured = {run: result for run, result in losses.items() if result.components}
+    if measured:
+        grids.append(_component_grid(measured, f"{name}-components"))
+        drawings.append(
+            Drawing(
+                f"{name}-components",
+                figures.component_curves(measured, "Terms of the training loss"),
+                "Terms of the training loss by epoch, by their weights, so that their sum is the "
+                "loss; and the mean entropy of the attention weights.",
+            )
+        )
+    return Section(title, _sentences(losses), grids, drawings)
 
 
 def _without_copies(runs: Mapping[str, TrainResult]) -> dict[str, TrainResult]:
@@ -97,6 +109,19 @@ def _grid(runs: Mapping[str, TrainResult], name: str) -> Grid:
     return Grid(
         name, head, rows, note="Mean losses of rows; one training each, so there are no intervals."
     )
+
+
+def _component_grid(runs: Mapping[str, TrainResult], name: str) -> Grid:
+    names = list(dict.fromkeys(term for result in runs.values() for term in result.components))
+    rows = [
+        [run, *(f"{found[term][-1]:.4f}" if term in found else "–" for term in names)]
+        for run, found in ((run, result.components) for run, result in runs.items())
+    ]
+    note = (
+        "Means of the last epoch: the terms of the training loss, by their weights, and the "
+        f"{ATTENTION_ENTROPY}, which is not part of the loss."
+    )
+    return Grid(name, ["run", *names], rows, note=note)
 
 
 def _kept_loss(outcome: TrainResult) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,13 @@ from attnknn.metrics import (
 )
 from attnknn.metrics.classification import mean_f1, mean_recall
 from attnknn.records import Booleans, Floats, Integers
-from attnknn.research.evaluation.error_analysis import ErrorAnalysis, Mistake
+from attnknn.research.evaluation.error_analysis import N_SHOWN, ErrorAnalysis, Mistake
+from attnknn.research.evaluation.illustrations import (
+    EmbeddingMap,
+    OneVsRest,
+    Thumbnails,
+    one_vs_rest,
+)
 from attnknn.research.evaluation.intervals import (
     Interval,
     calibration_errors,
@@ -108,27 +115,44 @@ def model_sections(
     probabilities: Floats,
     classes: Sequence[str],
     mistakes: Sequence[Mistake] = (),
+    embeddings: EmbeddingMap | None = None,
 ) -> list[Section]:
-    """Sections on the predictions of a model: scores, calibration, confusions, mistakes."""
+    """Sections on the predictions of a model: scores, calibration, classes, errors, embeddings."""
     scores = _scores(codes, probabilities)
+    areas = one_vs_rest(codes, probabilities)
     return [
         _summary(scores, codes, probabilities),
         _calibration(codes, probabilities, classes),
+        class_section(confusion_matrix(codes, probabilities), classes, [areas]),
         _confusions(confusion_matrix(codes, probabilities), classes),
         *([_mistakes(mistakes)] if mistakes else []),
+        *([] if embeddings is None else [_map_of_rows(embeddings, codes, probabilities)]),
     ]
 
 
-def error_sections(error_analyses: Sequence[ErrorAnalysis], title: str, name: str) -> list[Section]:
-    """Confusions of a method over all seeds, and its mistakes on the first."""
+def _map_of_rows(found: EmbeddingMap, codes: Integers, probabilities: Floats) -> Section:
+    is_wrong = (probabilities.argmax(axis=1) != codes)[found.rows]
+    return map_section(found, is_wrong, "the model", "Embeddings", "embeddings")
+
+
+def error_sections(
+    error_analyses: Sequence[ErrorAnalysis],
+    title: str,
+    name: str,
+    images: Thumbnails | None = None,
+) -> list[Section]:
+    """Classes and confusions of a method over all seeds, and its mistakes on the first."""
     first = error_analyses[0]
     matrix = np.sum([found.confusions for found in error_analyses], axis=0)
     seeds = "one seed" if len(error_analyses) == 1 else f"{len(error_analyses)} seeds"
     where = _confusions(matrix, first.classes, f"{name}-confusions")
     heading = f"{title}: confusions of {first.method}, {seeds}"
-    sections = [replace(where, title=heading)]
+    found = [analysis.one_vs_rest for analysis in error_analyses if analysis.one_vs_rest]
+    by_class = class_section(matrix, first.classes, found, f"{name}-classes")
+    by_class = replace(by_class, title=f"{title}: classes, {first.method}, {seeds}")
+    sections = [by_class, replace(where, title=heading)]
     if first.mistakes:
-        why = _mistakes(first.mistakes, f"{name}-mistakes")
+        why = _mistakes(first.mistakes, f"{name}-mistakes", images)
         heading = f"{title}: the most confident mistakes of {first.method}, seed {first.seed}"
         sections.append(replace(why, title=heading))
     return sections
@@ -200,6 +224,66 @@ def _calibration(codes: Integers, probabilities: Floats, classes: Sequence[str])
     return Section("Calibration", sentences, [], drawings)
 
 
+def class_section(
+    matrix: Integers, classes: Sequence[str], areas: Sequence[OneVsRest], name: str = "classes"
+) -> Section:
+    """Precision, recall and F1 of each class, and its curves against all others.
+
+    Parameters
+    ----------
+    matrix : (C, C) number of rows by true and predicted class
+    classes : names of the classes
+    areas : areas under the curves of each class on each seed; a seed with curves has these drawn
+    name : file name of table and figure
+
+    >>> matrix = np.array([[8, 2], [0, 10]])
+    >>> class_section(matrix, ["cat", "dog"], []).sentences
+    ['Recall is lowest for “cat” (0.8000), precision for “dog” (0.8333).']
+    """
+    right, n_true, n_predicted = np.diag(matrix), matrix.sum(axis=1), matrix.sum(axis=0)
+    with np.errstate(invalid="ignore"):
+        columns = {
+            "precision": right / n_predicted,
+            "recall": right / n_true,
+            "F1": 2 * right / (n_true + n_predicted),
+        }
+    for title, area in (("ROC AUC", "roc_auc"), ("average precision", "average_precision")):
+        values = np.mean([getattr(found, area) for found in areas], axis=0) if areas else np.nan
+        if not np.isnan(values).all():
+            columns[title] = values
+    rows = [
+        [label, f"{n_true[code]:,}", *(_four(values[code]) for values in columns.values())]
+        for code, label in enumerate(classes)
+    ]
+    means = [_four(np.nanmean(values)) for values in columns.values()]
+    rows.append(["mean of the classes", f"{n_true.sum():,}", *means])
+    note = "Each class against all others; – where a class has no rows or no predictions."
+    grid = Grid(name, ["class", "rows", *columns], rows, note=note)
+    hardest, rarest = (int(np.nanargmin(columns[column])) for column in ("recall", "precision"))
+    sentence = (
+        f"Recall is lowest for “{classes[hardest]}” ({columns['recall'][hardest]:.4f}), precision "
+        f"for “{classes[rarest]}” ({columns['precision'][rarest]:.4f})."
+    )
+    seed = ", on one seed" if len(areas) > 1 else ""
+    drawn = [_curves(found, classes, name, seed) for found in areas if found.curves]
+    return Section("Classes", [sentence], [grid], drawn[:1])
+
+
+def _four(value: float) -> str:
+    return "–" if np.isnan(value) else f"{value:.4f}"
+
+
+def _curves(found: OneVsRest, classes: Sequence[str], name: str, seed: str) -> Drawing:
+    n_drawn = len(found.curves)
+    which = "all classes" if n_drawn == len(classes) else f"the {n_drawn} worst classes"
+    return Drawing(
+        f"{name}-curves",
+        figures.one_vs_rest(found, classes, "One class against all others"),
+        f"ROC and precision-recall curves of {which}{seed}; in brackets the area under the ROC "
+        "curve and the average precision.",
+    )
+
+
 def _confusions(matrix: Integers, classes: Sequence[str], name: str = "confusions") -> Section:
     wrong = matrix.copy()
     np.fill_diagonal(wrong, 0)
@@ -218,12 +302,65 @@ def _confusions(matrix: Integers, classes: Sequence[str], name: str = "confusion
     return Section("Confusions", sentences, [], [drawing])
 
 
-def _mistakes(mistakes: Sequence[Mistake], name: str = "mistakes") -> Section:
+def _mistakes(
+    mistakes: Sequence[Mistake], name: str = "mistakes", images: Thumbnails | None = None
+) -> Section:
     rows = [[m.row, m.truth, m.predicted, f"{m.confidence:.4f}", m.evidence] for m in mistakes]
-    head = ["row", "true class", "predicted", "confidence", "neighbors (class) weight"]
+    head = ["row", "true class", "predicted", "confidence", "weights: neighbors (class), prior"]
+    if not any(mistake.evidence for mistake in mistakes):  # not a vote
+        head, rows = head[:-1], [row[:-1] for row in rows]
     most = mistakes[0]
     sentence = (
         f"The most confident mistake is row {most.row}: “{most.predicted}” at "
         f"{most.confidence:.4f}, true class “{most.truth}”."
     )
-    return Section("The most confident mistakes", [sentence], [Grid(name, head, rows)])
+    drawings = [] if images is None else _pictures(mistakes, images, f"{name}-images")
+    return Section("The most confident mistakes", [sentence], [Grid(name, head, rows)], drawings)
+
+
+def _pictures(mistakes: Sequence[Mistake], images: Thumbnails, name: str) -> list[Drawing]:
+    """The images of mistakes, each in a line with its neighbors if it has any."""
+    lines = []
+    for mistake in mistakes[:N_SHOWN]:
+        if int(mistake.row) in images.test:
+            words = f"row {mistake.row}: {mistake.truth}\npredicted {mistake.predicted}"
+            line = [(images.test[int(mistake.row)], words)]
+            lines.append(line + [_neighbor(images, *found) for found in mistake.neighbors])
+    if not lines:
+        return []
+    caption = "The most confident mistakes, each with the neighbors of the largest weights."
+    if all(len(line) == 1 for line in lines):
+        lines = [[line[0] for line in lines[at : at + 3]] for at in range(0, len(lines), 3)]
+        caption = "The most confident mistakes."
+    return [Drawing(name, figures.image_rows(lines, "The most confident mistakes"), caption)]
+
+
+def _neighbor(images: Thumbnails, row: int, label: str, weight: float) -> tuple[Any, str]:
+    return images.train[row], f"neighbor {row}: {label}\nweight {weight:.2f}"
+
+
+def map_section(
+    found: EmbeddingMap, is_wrong: Booleans, whose: str, title: str, name: str
+) -> Section:
+    """Embeddings in two dimensions as a section.
+
+    Parameters
+    ----------
+    found : the map
+    is_wrong : (n,) whether the prediction of each row of the map is wrong
+    whose : whose predictions these are, in words
+    title : title of the section
+    name : file name of the figure
+    """
+    n_wrong, n_rows = int(is_wrong.sum()), len(is_wrong)
+    sentence = (
+        f"Two principal components explain {sum(found.explained):.0%} of the variance of the "
+        f"embeddings. {n_wrong:,} of the {n_rows:,} rows shown are errors of {whose}."
+    )
+    drawing = Drawing(
+        name,
+        figures.embedding_map(found, is_wrong, "Embeddings in two dimensions"),
+        f"Test rows in the plane of the first two principal components of their embeddings; "
+        f"crosses are errors of {whose}.",
+    )
+    return Section(title, [sentence], [], [drawing])

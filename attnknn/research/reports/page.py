@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
@@ -56,6 +56,27 @@ class Grid:
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     note: str = ""
+    best: Collection[tuple[int, int]] = ()  # rows and columns of the cells in bold
+
+    @property
+    def caption(self) -> str:
+        """The note, and what bold cells mean if there are any."""
+        return f"{self.note} Best values in bold.".lstrip() if self.best else self.note
+
+    def marked(self, bold: Callable[[str], str], escaped: Callable[[str], str]) -> list[list[str]]:
+        """The escaped cells, with those of the best values in bold.
+
+        >>> grid = Grid("t", ["method", "nll"], [["a", "0.1"], ["b", "0.2"]], best=[(0, 1)])
+        >>> grid.marked("*{}*".format, str)
+        [['a', '*0.1*'], ['b', '0.2']]
+        """
+        return [
+            [
+                bold(escaped(cell)) if (at, place) in self.best else escaped(cell)
+                for place, cell in enumerate(row)
+            ]
+            for at, row in enumerate(self.rows)
+        ]
 
     def are_numbers(self) -> list[bool]:
         """Whether each column holds numbers: no cell has a letter, and it is not the first.
@@ -103,9 +124,10 @@ def _section(section: Section) -> str:
 
 def _table(table: Grid) -> str:
     looks = _looks(table)
-    head = _cells("th", table.head, looks)
-    rows = "\n".join(f"<tr>{_cells('td', row, looks)}</tr>" for row in table.rows)
-    note = f'\n<p class="note">{escape(table.note)}</p>' if table.note else ""
+    head = _cells("th", [escape(cell) for cell in table.head], looks)
+    cells = table.marked("<b>{}</b>".format, escape)
+    rows = "\n".join(f"<tr>{_cells('td', row, looks)}</tr>" for row in cells)
+    note = f'\n<p class="note">{escape(table.caption)}</p>' if table.caption else ""
     return (
         f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n'
         f"<tbody>\n{rows}\n</tbody>\n</table></div>{note}"
@@ -113,9 +135,7 @@ def _table(table: Grid) -> str:
 
 
 def _cells(tag: str, cells: Sequence[str], looks: Sequence[str]) -> str:
-    return "".join(
-        f"<{tag}{look}>{escape(cell)}</{tag}>" for cell, look in zip(cells, looks, strict=True)
-    )
+    return "".join(f"<{tag}{look}>{cell}</{tag}>" for cell, look in zip(cells, looks, strict=True))
 
 
 def _looks(table: Grid) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from attnknn.errors import InvalidInputError, InvalidSettingError
-from attnknn.metrics import ReliabilityBins, RiskCoverage
+from attnknn.metrics import HIGHER_IS_BETTER, ReliabilityBins, RiskCoverage
 from attnknn.metrics.calibration import bins_of_confidence
 from attnknn.metrics.selective import curve_of
 from attnknn.research.evaluation.intervals import Interval
@@ -26,10 +26,12 @@ from attnknn.research.reports.sentences import (
 
 WORDS = {
     "accuracy": "accuracy (higher is better)",
+    "macro_f1": "macro F1 (higher is better)",
     "nll": "log-loss (lower is better)",
     "ece": "calibration error in 15 bins (lower is better)",
 }
-SWEPT = ("accuracy", "nll", "ece")
+SWEPT = ("accuracy", "macro_f1", "nll", "ece")
+OF_SEEDS = " In brackets the lowest and the highest of the seeds."
 OF_ERRORS = (
     " In brackets 95 % intervals of the error without its sampling noise, which adds to what is "
     "seen: with few rows it may lie above."
@@ -42,14 +44,36 @@ def grid_of(table: Table, name: str, metrics: Sequence[str] = METRICS) -> Grid:
     rows = [
         [method, *(table.cell(metric, method) for metric in metrics)] for method in table.methods
     ]
-    return Grid(name, ["method", *metrics], rows, note=table.caption(metrics))
+    best = [
+        (at, place)
+        for place, metric in enumerate(metrics, start=1)
+        for at in best_places([table.mean(metric, m) for m in table.methods], metric)
+    ]
+    return Grid(name, ["method", *metrics], rows, note=table.caption(metrics), best=best)
 
 
-def table_section(table: Table, title: str, ours: str, name: str) -> Section:
-    """A table as a section: sentences, the table, and figures."""
+def best_places(values: Sequence[float | None], metric: str) -> list[int]:
+    """Positions of the best values, equal to four digits; none if there is nothing to compare.
+
+    >>> best_places([0.91, 0.95, None, 0.95], "accuracy"), best_places([0.2, 0.1], "nll")
+    ([1, 3], [1])
+    """
+    found = {at: round(value, 4) for at, value in enumerate(values) if value is not None}
+    if len(found) < 2:
+        return []
+    wanted = max(found.values()) if HIGHER_IS_BETTER[metric] else min(found.values())
+    return [at for at, value in found.items() if value == wanted]
+
+
+def table_section(table: Table, title: str, ours: str | None, name: str) -> Section:
+    """A table as a section: sentences, the table, and figures.
+
+    `ours`: the method that is compared with the others; None compares none.
+    """
     sentences = [best(table, metric) for metric in BY_ROW]
-    sentences += describe_differences(table, ours, "nll")
-    sentences.append(describe_calibration(table, ours))
+    if ours is not None:
+        sentences += describe_differences(table, ours, "nll")
+        sentences.append(describe_calibration(table, ours))
     drawings = [
         Drawing(
             f"{name}-{metric}",
@@ -64,10 +88,25 @@ def table_section(table: Table, title: str, ours: str, name: str) -> Section:
     ]
     drawings += [
         Drawing(
-            f"{name}-reliability",
-            figures.reliability(bins_of(table, ours), ours),
-            f"Accuracy of {ours} by confidence, over {_counted(table)}; whiskers are two standard "
-            "deviations.",
+            f"{name}-ece",
+            figures.comparison(
+                {method: table.ece_interval(method) for method in table.methods},
+                "expected calibration error, ECE (lower is better)",
+                ours=ours,
+                observed={method: table.mean("ece", method) for method in table.methods},
+            ),
+            "Expected calibration error in 15 bins: hollow points as in the table; filled points "
+            f"without the sampling noise of the rows, with 95 % intervals over {table.luck}.",
+        ),
+        Drawing(
+            f"{name}-reliabilities",
+            figures.reliabilities(
+                {method: bins_of(table, method) for method in table.methods},
+                {method: table.mean("ece", method) for method in table.methods},
+                "Reliability",
+            ),
+            f"Accuracy by confidence of every method, over {_counted(table)}; whiskers are two "
+            "standard deviations, bars the shares of the predictions.",
         ),
         Drawing(
             f"{name}-risk-coverage",
@@ -78,6 +117,15 @@ def table_section(table: Table, title: str, ours: str, name: str) -> Section:
             "The error rate among the most confident predictions, by their share of all rows.",
         ),
     ]
+    if ours is not None:
+        drawings.append(
+            Drawing(
+                f"{name}-reliability",
+                figures.reliability(bins_of(table, ours), ours),
+                f"Accuracy of {ours} by confidence, over {_counted(table)}; whiskers are two "
+                "standard deviations.",
+            )
+        )
     return Section(title, sentences, [grid_of(table, name)], drawings)
 
 
@@ -112,7 +160,13 @@ def _rows(table: Table, method: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sweep_section(
-    tables: Mapping[float, Table], title: str, name: str, *, across: str, is_log: bool = False
+    tables: Mapping[float, Table],
+    title: str,
+    name: str,
+    *,
+    across: str,
+    is_log: bool = False,
+    ours: str | None = None,
 ) -> Section:
     """A sweep as a section: sentences, tables, and figures.
 
@@ -124,6 +178,7 @@ def sweep_section(
     name : how the names of its files begin
     across : what a place is, in words
     is_log : whether places stand at the logarithm of what they are
+    ours : the method that is compared with the others at the last place; None compares none
 
     >>> from attnknn.research import datasets
     >>> from attnknn.research.evaluation.protocol import Method, run
@@ -147,7 +202,7 @@ def sweep_section(
     lacking = _lacking(tables, places, across)
     return Section(
         title,
-        [*_sentences(ordered, places, across), *lacking],
+        [*_sentences(ordered, places, across, ours), *lacking],
         [_grid(places, values[m], m, f"{name}-{m}", across, ordered[0]) for m in SWEPT],
         [_drawing(places, values[m], m, f"{name}-{m}", across, is_log) for m in SWEPT],
     )
@@ -192,15 +247,23 @@ def _value(table: Table, metric: str, method: str) -> Interval | None:
         return None
     if metric in BY_ROW:
         return table.interval(metric, method)
+    if metric == "macro_f1":  # no mean over rows
+        scores = [run.scores.macro_f1 for run in table.of(method)]
+        return Interval(float(np.mean(scores)), min(scores), max(scores))
     return replace(table.ece_interval(method), mean=table.mean(metric, method))
 
 
-def _sentences(tables: Sequence[Table], places: Sequence[float], across: str) -> list[str]:
+def _sentences(
+    tables: Sequence[Table], places: Sequence[float], across: str, ours: str | None
+) -> list[str]:
     first, last = _with_shared_methods(tables[0], tables[-1])
     way = f"From {across} {places[0]:g} to {places[-1]:g}"
     said = [describe_change(first, last, metric, way) for metric in BY_ROW] if first.methods else []
     at_end = f"At {across} {places[-1]:g}"
-    return [*said, *(f"{at_end}, {best(tables[-1], metric)}" for metric in BY_ROW)]
+    said += [f"{at_end}, {best(tables[-1], metric)}" for metric in BY_ROW]
+    if ours in tables[-1].methods:
+        said += [f"{at_end}, {words}" for words in describe_differences(tables[-1], ours, "nll")]
+    return said
 
 
 def _with_shared_methods(*tables: Table) -> list[Table]:
@@ -214,15 +277,18 @@ def _with_shared_methods(*tables: Table) -> list[Table]:
 def _grid(
     places: Sequence[float], values: Values, metric: str, name: str, across: str, table: Table
 ) -> Grid:
-    rows = []
+    rows, best = [], []
     for at, place in enumerate(places):
         found = [value[at] for value in values.values()]
+        means = [None if value is None else value.mean for value in found]
+        best += [(at, column + 1) for column in best_places(means, metric)]
         cells = ["–" if value is None else f"{value:.4f}" for value in found]
         rows.append([f"{place:g}", *cells])
     seeds = ", ".join(map(str, table.seeds))
     note = f"{table.dataset}: {WORDS[metric]} on {table.n_test:,} test rows, seeds {seeds}."
-    note += f" In brackets 95 % intervals over {table.luck}." if metric in BY_ROW else OF_ERRORS
-    return Grid(name, [across, *values], rows, note=note)
+    brackets = {"macro_f1": OF_SEEDS, "ece": OF_ERRORS}
+    note += brackets.get(metric, f" In brackets 95 % intervals over {table.luck}.")
+    return Grid(name, [across, *values], rows, note=note, best=best)
 
 
 def _drawing(
@@ -235,11 +301,12 @@ def _drawing(
         across=across,
         up=WORDS[metric].split(" (")[0],
         is_log=is_log,
-        from_zero=metric != "accuracy",
+        from_zero=not HIGHER_IS_BETTER[metric],
     )
-    how = "in bands of 95 %"
-    if metric not in BY_ROW:
-        how = "as seen, with bands of 95 % of what it is without its sampling noise"
+    how = {
+        "macro_f1": "in bands from the lowest to the highest seed",
+        "ece": "as seen, with bands of 95 % of what it is without its sampling noise",
+    }.get(metric, "in bands of 95 %")
     return Drawing(name, figure, f"{WORDS[metric]} by {across}, {how}.")
 
 

@@ -122,34 +122,56 @@ def markdown(table: Grid) -> str:
     | ours | 0.1 |
     """
     marks = ["--:" if is_number else "---" for is_number in table.are_numbers()]
-    lines = [table.head, marks, *table.rows]
-    body = "\n".join(f"| {' | '.join(map(markdown_text, line))} |" for line in lines)
-    return f"{body}\n\n{markdown_text(table.note)}\n" if table.note else f"{body}\n"
+    lines = [map(markdown_text, table.head), marks, *table.marked("**{}**".format, markdown_text)]
+    body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"{body}\n\n{markdown_text(table.caption)}\n" if table.caption else f"{body}\n"
 
 
 def latex(table: Grid) -> str:
-    """A table as LaTeX, with the package booktabs.
+    """A table as a LaTeX float with caption and label, for the package booktabs.
 
-    >>> print(latex(Grid("t", ["method", "share"], [["ours", "5 %"]])), end="")
+    >>> best = [(0, 1)]
+    >>> print(latex(Grid("t", ["method", "share"], [["ours", "5 %"]], "Shares.", best)), end="")
+    \\begin{table}
+    \\centering
+    \\caption{Shares. Best values in bold.}
+    \\label{tab:t}
     \\begin{tabular}{lr}
     \\toprule
     method & share \\\\
     \\midrule
-    ours & 5 \\% \\\\
+    ours & \\textbf{5 \\%} \\\\
     \\bottomrule
     \\end{tabular}
+    \\end{table}
     """
     columns = "".join("r" if is_number else "l" for is_number in table.are_numbers())
-    head, *rows = (_row_in_latex(row) for row in [table.head, *table.rows])
-    body = "\n".join([r"\toprule", head, r"\midrule", *rows, r"\bottomrule"])
-    note = f"% {_one_line(table.note)}\n" if table.note else ""
-    return f"{note}\\begin{{tabular}}{{{columns}}}\n{body}\n\\end{{tabular}}\n"
+    cells = [[_in_latex(cell) for cell in table.head], *table.marked(_bold_in_latex, _in_latex)]
+    head, *rows = map(_row_in_latex, cells)
+    lines = [r"\begin{table}", r"\centering"]
+    lines += [rf"\caption{{{_in_latex(table.caption)}}}"] if table.caption else []
+    lines += [rf"\label{{tab:{_as_label(table.name)}}}", rf"\begin{{tabular}}{{{columns}}}"]
+    lines += [r"\toprule", head, r"\midrule", *rows, r"\bottomrule"]
+    return "\n".join([*lines, r"\end{tabular}", r"\end{table}", ""])
 
 
-def _row_in_latex(row: Sequence[str]) -> str:
+def _row_in_latex(cells: Sequence[str]) -> str:
     """A row; a leading [ or * would be read as an argument of the line above."""
-    text = " & ".join(_in_latex(cell) for cell in row) + r" \\"
+    text = " & ".join(cells) + r" \\"
     return "{}" + text if text[0] in "[*" else text
+
+
+def _bold_in_latex(cell: str) -> str:
+    return rf"\textbf{{{cell}}}"
+
+
+def _as_label(name: str) -> str:
+    """A name without the signs that labels must not contain.
+
+    >>> _as_label("main-a_b, {50 %}")
+    'main-a-b-50'
+    """
+    return re.sub(r"[^A-Za-z0-9.:-]+", "-", name).strip("-")
 
 
 def _in_latex(cell: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from attnknn.errors import AttnKNNError, InvalidInputError, InvalidSettingError
 from attnknn.research import datasets
+from attnknn.research.evaluation import error_analysis
 from attnknn.research.evaluation import report as report_module
 from attnknn.research.evaluation.baselines import UniformKNN
 from attnknn.research.evaluation.corruption import Corruption
@@ -108,10 +109,40 @@ def test_reports_hold_what_they_were_made_with(tmp_path, tiny_network):
     assert settings["network"]["training"]["augmentation"]["horizontal_flip"] == "none"
     assert settings["network"]["views"]["kinds"] == ["original", "shift"]
     assert int(told["versions"]["threads"]) >= 1
+    (training,) = read_report(study.place / "report.json").trainings["rate-0.1"].values()
+    assert {"vote", "head", "attention entropy"} <= set(training["components"])
+    assert len(training["components"]["vote"]) == len(training["train_losses"])
     run = told["runs"][0]
     assert run["chosen"]["encoder_seconds"] >= 0
     assert run["fit_seconds"] > 0
     assert run["predict_seconds"] > 0
+
+
+def test_reports_of_images_show_mistakes_and_their_neighbors(tmp_path, tiny_network):
+    changes = {"methods": ["head", "attnknn"]}
+    study = Study("main", "digits", tmp_path, [1, 0], n_rows=300, changes=changes)
+    measure(study)
+    report = read_report(study.place / "report.json")
+    assert report.illustrations[""].keys() == {1}  # of the first seed only
+    shown = report.illustrations[""][1]
+    few = subsample(datasets.load("digits"), 300)
+    by_head, ours = (
+        next(found for found in report.error_analyses[""][1] if found.method == name)
+        for name in ("CNN head", "attnknn")
+    )
+    assert all(mistake.neighbors == () for mistake in by_head.mistakes)
+    for mistake in ours.mistakes[: error_analysis.N_SHOWN]:
+        image = networks.as_images(few, few.X_test[[int(mistake.row)]])
+        assert np.array_equal(shown.thumbnails.test[int(mistake.row)], image)
+        for row, label, weight in mistake.neighbors:
+            assert f"row {row} ({label}) {weight:.2f}"[:-1] in mistake.evidence
+            assert few.classes[few.y_train[row]] == label
+            image = networks.as_images(few, few.X_train[[row]])
+            assert np.array_equal(shown.thumbnails.train[row], image)
+    assert ours.mistakes
+    assert np.array_equal(shown.embedding_map.codes, few.y_test)
+    assert ours.one_vs_rest.curves
+    assert not report.error_analyses[""][0][0].one_vs_rest.curves
 
 
 @pytest.mark.parametrize(

@@ -93,3 +93,23 @@ def test_many_losses_that_rise_share_a_sentence():
     said = curve_section(runs, "Trainings", "t").sentences
     assert len(said) == 2
     assert "In 5 of 5 runs the validation loss was higher at the end" in said[1]
+
+
+def test_terms_of_the_loss_have_panels_and_a_table():
+    terms = {"vote": [0.6, 0.4], "attention entropy": [3.0, 2.0]}
+    whole = TrainResult([0.9, 0.5], [1.2, 0.8, 0.7], components={**terms, "head": [0.3, 0.1]})
+    resumed = TrainResult([0.8, 0.4], [1.1, 0.7, 0.6], components={"vote": [0.4]})
+    plain = TrainResult([0.7], [1.0, 0.9])
+    runs = {"whole": whole, "resumed": resumed, "plain": plain}
+    section = curve_section(runs, "Trainings", "t")
+    _, drawing = section.drawings
+    shown = [panel for panel in drawing.figure.axes if panel.get_visible()]
+    assert [panel.get_title() for panel in shown] == ["vote", "attention entropy", "head"]
+    first, second = shown[0].lines
+    assert first.get_ydata().tolist() == [0.6, 0.4]
+    assert list(second.get_xdata()) == [2]  # the first epoch was not recorded
+    assert section.tables[1].rows == [
+        ["whole", "0.4000", "2.0000", "0.1000"],
+        ["resumed", "0.4000", "–", "–"],
+    ]
+    assert len(curve_section({"plain": plain}, "Trainings", "t").drawings) == 1

@@ -11,11 +11,28 @@ pytest.importorskip("matplotlib")
 
 from attnknn.metrics import reliability_bins, risk_coverage
 from attnknn.metrics.calibration import bins_of_confidence
+from attnknn.research.evaluation.illustrations import embedding_map, one_vs_rest
 from attnknn.research.evaluation.intervals import Interval
 from attnknn.research.reports import figures
 from attnknn.training.config import TrainResult
 
 Y, P = np.array([0, 1, 1, 0]), np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [1.0, 0.0]])
+
+FIVE = {f"a method of a long name, number {n}": reliability_bins(Y, P) for n in range(5)}
+
+GRAY = np.zeros((1, 4, 4), dtype=np.uint8)
+
+WITH_TERMS = TrainResult(
+    [0.5, 0.4],
+    [0.9, 0.6, 0.7],
+    components={name: [0.3, 0.2] for name in ("vote", "head", "c", "d")},
+)
+
+
+def map_of(n_classes, names=None):
+    """The map of 40 random rows."""
+    X, codes = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % n_classes
+    return embedding_map(X, np.arange(40), codes, names or [f"class {n}" for n in range(n_classes)])
 
 
 def assert_all_inside(figure):
@@ -28,7 +45,21 @@ def assert_all_inside(figure):
     assert box.y1 <= height + 0.02
 
 
-FIGURES = ["reliability", "comparison", "lines", "training_curves", "risk", "confusions", "many"]
+FIGURES = [
+    "reliability",
+    "reliabilities",
+    "comparison",
+    "lines",
+    "training_curves",
+    "risk",
+    "confusions",
+    "many",
+    "one_vs_rest",
+    "embedding_map",
+    "many_classes",
+    "image_rows",
+    "components",
+]
 
 
 @pytest.fixture(params=FIGURES, scope="module")
@@ -36,6 +67,14 @@ def figure(request):
     value = Interval(0.5, 0.4, 0.6)
     return {
         "reliability": lambda: figures.reliability(reliability_bins(Y, P), "title"),
+        "reliabilities": lambda: figures.reliabilities(FIVE, dict.fromkeys(FIVE, 0.1), "title"),
+        "one_vs_rest": lambda: figures.one_vs_rest(one_vs_rest(Y, P), ["of a long name", "b"], "t"),
+        "embedding_map": lambda: figures.embedding_map(map_of(3), np.arange(40) < 4, "title"),
+        "many_classes": lambda: figures.embedding_map(map_of(30), np.arange(40) < 4, "title"),
+        "image_rows": lambda: figures.image_rows(
+            [[(np.zeros((3, 4, 4), dtype=np.uint8), "row 1\na")] * 2, [(GRAY, "row 2\nb")]], "title"
+        ),
+        "components": lambda: figures.component_curves(dict.fromkeys("ab", WITH_TERMS), "title"),
         "comparison": lambda: figures.comparison(
             {"a method of a long name": value, "b": value}, "title", ours="b"
         ),
@@ -66,6 +105,29 @@ def test_figures_become_files_the_same_every_time(figure):
         first = figures.as_bytes(figure, ending)
         assert first.startswith(start)
         assert first == figures.as_bytes(figure, ending)
+
+
+def test_reliability_diagrams_stand_side_by_side_on_the_same_axes():
+    figure = figures.reliabilities(FIVE, dict.fromkeys(FIVE, 0.1), "title")
+    shown = [panel for panel in figure.axes if panel.get_visible()]
+    assert len(shown) == len(FIVE)
+    assert (
+        {panel.get_xlim() for panel in shown} == {panel.get_ylim() for panel in shown} == {(0, 1)}
+    )
+    assert [panel.get_subplotspec().rowspan.start for panel in shown] == [0, 0, 0, 0, 1]
+
+
+def test_errors_are_crosses_in_a_map_of_the_classes():
+    found, is_wrong = map_of(3), np.arange(40) < 4
+    figure = figures.embedding_map(found, is_wrong, "title")
+    (panel,), (legend,) = figure.axes, figure.legends
+    *classes, crosses = panel.collections
+    assert [len(points.get_offsets()) for points in classes] == [14, 13, 13]
+    assert np.allclose(crosses.get_offsets(), found.points[:4])
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == ["class 0", "class 1", "class 2", "error"]
+    (legend,) = figures.embedding_map(map_of(30), is_wrong, "title").legends
+    assert [text.get_text() for text in legend.get_texts()] == ["test rows", "error"]
 
 
 def test_axes_start_where_the_quantity_starts():
@@ -158,6 +220,14 @@ ODD = ["$x^{", "a_b$c", r"\frac", "^{", "100 % {#&~}"]
 def odd_figures():
     value = Interval(0.5, 0.4, 0.6)
     yield figures.reliability(reliability_bins(Y, P), ODD[0])
+    bins = dict.fromkeys(ODD, reliability_bins(Y, P))
+    yield figures.reliabilities(bins, dict.fromkeys(ODD, 0.1), ODD[0])
+    yield figures.one_vs_rest(one_vs_rest(Y, P), ODD, ODD[0])
+    yield figures.embedding_map(map_of(len(ODD), ODD), np.arange(40) < 4, ODD[0])
+    yield figures.image_rows([[(GRAY, ODD[0])]], ODD[1])
+    terms = {name: [0.5] for name in ODD}
+    odd = TrainResult([0.5], [0.9, 0.6], components=terms)
+    yield figures.component_curves(dict.fromkeys(ODD, odd), ODD[0])
     yield figures.comparison(dict.fromkeys(ODD, value), ODD[0])
     values = {name: [value, value] for name in ODD}
     yield figures.lines([1, 2], values, ODD[0], across=ODD[1], up=ODD[0])

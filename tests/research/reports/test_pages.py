@@ -10,13 +10,21 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from sklearn.metrics import (
+    average_precision_score,
+    f1_score,
+    precision_recall_fscore_support,
+    roc_auc_score,
+)
+
+from attnknn._escape import markdown_text
 from attnknn.errors import InvalidInputError
 from attnknn.research.evaluation.error_analysis import Mistake, worst_mistakes
 from attnknn.research.evaluation.report import add_table
 from attnknn.research.reports.collecting import collected
 from attnknn.research.reports.model import model_sections
 from attnknn.research.reports.page import Drawing, Grid, Section, html_page
-from attnknn.research.reports.tables import bins_of, curve, table_section
+from attnknn.research.reports.tables import best_places, bins_of, curve, table_section
 from attnknn.research.reports.writing import (
     ACROSS,
     _columns,
@@ -61,7 +69,7 @@ def test_a_report_is_whole_and_needs_nothing_else(section, tmp_path):
     page = write_report(tmp_path / "out", "A title", [section], ["Where from."])
     content = page.read_text()
     parser = checked(content)
-    assert parser.seen.count("img") == 4
+    assert parser.seen.count("img") == 6
     assert all(link.startswith("data:image/png") for link in parser.links)
     assert "http" not in content
     assert "A title" in content
@@ -75,8 +83,20 @@ def test_a_report_is_whole_and_needs_nothing_else(section, tmp_path):
 def test_every_number_of_the_table_stands_on_the_page(table, section):
     page = html_page("t", [section])
     for method in table.methods:
-        for metric in ("accuracy", "nll", "brier", "ece", "debiased_ece"):
+        for metric in ("accuracy", "macro_f1", "nll", "brier", "ece", "debiased_ece"):
             assert f"{table.mean(metric, method):.4f}" in page
+
+
+def test_figures_compare_the_calibration_of_all_methods(table, section):
+    figure_of = {drawing.name: drawing.figure for drawing in section.drawings}
+    (panel,) = figure_of["wine-ece"].axes
+    for place, method in enumerate(table.methods):
+        points = [line for line in panel.lines if line.get_ydata()[0] == place]
+        shown = [float(line.get_xdata()[0]) for line in points[1:]]
+        wanted = [table.ece_interval(method).mean, table.mean("ece", method)]
+        assert shown == pytest.approx(wanted)
+    titles = [panel.get_title() for panel in figure_of["wine-reliabilities"].axes]
+    assert titles == [f"{m}\nECE {table.mean('ece', m):.4f}" for m in table.methods]
 
 
 def test_names_cannot_become_tags():
@@ -92,7 +112,28 @@ def test_tables_for_text_and_for_papers():
     assert r"| a\|b | # |" in markdown(grid)
     assert markdown(grid).endswith("\nwhy\n")
     assert r"x \& y & 5 \% $-$ 1 \\" in latex(grid)
-    assert latex(grid).startswith("% why\n\\begin{tabular}{lr}")
+    assert "\\caption{why}\n\\label{tab:t}\n\\begin{tabular}{lr}" in latex(grid)
+
+
+def test_the_best_of_each_column_is_bold(table, section):
+    (grid,) = section.tables
+    means = [table.mean("nll", method) for method in table.methods]
+    at, place = int(np.argmin(means)), list(grid.head).index("nll")
+    cell = grid.rows[at][place]
+    assert f"<td><b>{cell}</b></td>" in html_page("t", [section])
+    assert f"\\textbf{{{cell}}}" in latex(grid)
+    assert grid.rows[1 - at][place] not in "".join(latex(grid).split("textbf{")[1:]).split("}")
+    assert f"| **{markdown_text(cell)}** |" in markdown(grid)
+    assert "Best values in bold.}" in latex(grid)
+
+
+def test_equal_values_are_all_best_and_a_single_one_is_not():
+    assert best_places([0.5, 0.50001, 0.6], "nll") == [0, 1]
+    assert best_places([0.5, None], "nll") == []
+
+
+def test_labels_have_only_signs_that_latex_takes():
+    assert "\\label{tab:main-a-b-50}" in latex(Grid("main-a_b, {50 %}", ["m"], [["1"]]))
 
 
 def test_names_begin_neither_tags_nor_options():
@@ -128,7 +169,7 @@ def test_every_sign_of_a_paper_is_printed():
         r"\textbackslash{} \{ \} \textasciicircum{} \textasciitilde{} \# \$ \% \& \_ "
         r"$\surd$n $-$ $\times$ $\pm$ \\" in said
     )
-    assert said.startswith("% two lines\n\\begin")
+    assert "\\caption{two lines}\n" in said
     assert "| two lines |" in markdown(Grid("t", ["m"], [["two\nlines"]]))
 
 
@@ -288,3 +329,29 @@ def test_a_model_that_is_always_right_has_no_mistakes():
     sections = model_sections(np.array([0, 1]), np.eye(2), ["a", "b"])
     page = html_page("model", sections)
     assert "All rows were predicted correctly." in page
+
+
+def test_classes_have_precision_recall_and_areas():
+    rng = np.random.default_rng(0)
+    codes, found = rng.integers(3, size=200), rng.dirichlet(np.ones(3), size=200)
+    section = model_sections(codes, found, ["a", "b", "c"])[2]
+    (grid,), (drawing,) = section.tables, section.drawings
+    wanted = precision_recall_fscore_support(codes, found.argmax(axis=1))
+    for code, row in enumerate(grid.rows[:-1]):
+        assert row[1] == str(wanted[3][code])
+        assert row[2:5] == [f"{values[code]:.4f}" for values in wanted[:3]]
+        assert row[5] == f"{roc_auc_score(codes == code, found[:, code]):.4f}"
+        assert row[6] == f"{average_precision_score(codes == code, found[:, code]):.4f}"
+    assert grid.rows[-1][4] == f"{f1_score(codes, found.argmax(axis=1), average='macro'):.4f}"
+    roc, _ = drawing.figure.axes
+    x, y = roc.lines[0].get_data()
+    assert np.trapezoid(y, x) == pytest.approx(roc_auc_score(codes == 0, found[:, 0]), abs=0.01)
+
+
+def test_a_class_without_rows_has_no_areas():
+    found = np.array([[0.6, 0.3, 0.1], [0.3, 0.6, 0.1]])
+    (grid,) = model_sections(np.array([0, 0]), found, ["a", "b", "c"])[2].tables
+    assert grid.head[-1] == "F1"
+    assert grid.rows[1] == ["b", "0", "0.0000", "–", "0.0000"]
+    (grid,) = model_sections(np.array([0, 1]), found, ["a", "b", "c"])[2].tables
+    assert [row[-1] for row in grid.rows] == ["1.0000", "1.0000", "–", "1.0000"]

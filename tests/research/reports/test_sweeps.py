@@ -11,9 +11,9 @@ pytest.importorskip("matplotlib")
 
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.metrics import score_all
-from attnknn.research.evaluation.table import Run, Table
+from attnknn.research.evaluation.table import BY_ROW, Run, Table
 from attnknn.research.reports.page import html_page
-from attnknn.research.reports.tables import sweep_section
+from attnknn.research.reports.tables import SWEPT, sweep_section
 
 N_ROWS, SEEDS = 400, (0, 1)
 
@@ -57,19 +57,19 @@ def section(tables):
 
 
 def test_there_is_a_row_for_each_place_and_a_column_for_each_method(tables, section):
-    assert [grid.name for grid in section.tables] == ["noise-accuracy", "noise-nll", "noise-ece"]
-    for grid, metric in zip(section.tables, ("accuracy", "nll", "ece"), strict=True):
+    assert [grid.name for grid in section.tables] == [f"noise-{metric}" for metric in SWEPT]
+    for grid, metric in zip(section.tables, SWEPT, strict=True):
         assert list(grid.head) == ["rate of noise", "uniform", "distance", "attnknn"]
         assert [row[0] for row in grid.rows] == ["0", "0.2", "0.4"]
         for row, place in zip(grid.rows, sorted(tables), strict=True):
             for cell, method in zip(row[1:], grid.head[1:], strict=True):
                 assert cell.startswith(f"{tables[place].mean(metric, method):.4f} [")
-                if metric != "ece":
+                if metric in BY_ROW:
                     assert cell == tables[place].cell(metric, method)
 
 
 def test_lines_go_through_the_means_in_bands(tables, section):
-    for drawing, metric in zip(section.drawings, ("accuracy", "nll", "ece"), strict=True):
+    for drawing, metric in zip(section.drawings, SWEPT, strict=True):
         (panel,) = drawing.figure.axes
         assert len(panel.lines) == len(panel.collections) == 3
         for line in panel.lines:
@@ -78,12 +78,22 @@ def test_lines_go_through_the_means_in_bands(tables, section):
             assert line.get_ydata() == pytest.approx(wanted)
         heights = panel.collections[0].get_paths()[0].vertices[:, 1]
         band = np.ptp(heights) - np.ptp(panel.lines[0].get_ydata())
-        assert band > 1e-6
+        assert metric == "macro_f1" or band > 1e-6
+
+
+def test_macro_f1_is_shown_with_its_range_over_seeds():
+    runs = tuple(run_of("a", seed, n) for seed, n in zip(SEEDS, (300, 200), strict=True))
+    low, high = sorted(run.scores.macro_f1 for run in runs)
+    uneven = Table("rows", "checksum", 10, N_ROWS, "", "identity", {}, runs)
+    grid = sweep_section({1: uneven, 2: table_of(a=300)}, "K", "k", across="K").tables[1]
+    assert grid.rows[0][1] == f"{(low + high) / 2:.4f} [{low:.4f}, {high:.4f}]"
+    assert "the lowest and the highest of the seeds" in grid.note
 
 
 def test_losses_and_errors_start_at_zero(section):
-    accuracy, loss, error = (drawing.figure.axes[0] for drawing in section.drawings)
+    accuracy, f1, loss, error = (drawing.figure.axes[0] for drawing in section.drawings)
     assert accuracy.get_ylim()[0] > 0
+    assert f1.get_ylim()[0] > 0
     assert loss.get_ylim()[0] == error.get_ylim()[0] == 0
 
 
@@ -95,6 +105,13 @@ def test_the_method_that_is_harmed_least_is_named(section):
     assert said[0].endswith("its paired difference to every other excludes zero.")
     assert "the log-loss of attnknn rises least, by" in said[1]
     assert said[2].startswith("At rate of noise 0.4, attnknn has the highest accuracy (0.9000 [")
+
+
+def test_the_last_place_compares_a_method_with_the_others(tables):
+    said = sweep_section(tables, "", "", across="rate", ours="distance").sentences
+    assert any(words.startswith("At rate 0.4, distance has a lower log-loss") for words in said)
+    assert any(words.startswith("At rate 0.4, distance has a higher log-loss") for words in said)
+    assert sweep_section(tables, "", "", across="rate").sentences == said[:-2]
 
 
 def test_methods_without_a_significant_difference_are_listed():
@@ -128,11 +145,11 @@ def test_places_of_a_logarithm_are_written_out():
 
 def test_a_sweep_becomes_a_part_of_a_page(section):
     page = html_page("Noise", [section])
-    assert page.count("<img") == page.count("<table>") == 3
+    assert page.count("<img") == page.count("<table>") == 4
 
 
 def test_calibration_errors_have_intervals(tables, section):
-    grid = section.tables[2]
+    grid = section.tables[3]
     gap = tables[0.0].ece_interval("uniform")
     assert grid.rows[0][1] == f"{0.9 - 0.95:.4f} [{gap.lower:.4f}, {gap.upper:.4f}]".lstrip("-")
     assert "without its sampling noise" in grid.note
