@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 CLAIMS = (
     *("main", "k-sweep", "noise", "imbalance", "shots", "shift"),
-    *("ablation", "index", "theory", "overhead"),
+    *("ablation", "training", "index", "theory", "overhead"),
 )
 PRESETS = ("experiments-1-3", "experiment-4", "experiment-5", "experiment-6")
 AXES = {  # folder name: label of the axis, and whether it is logarithmic

@@ -211,7 +211,12 @@ class ImageObjective(nn.Module):
         return term
 
     def validate(self) -> float:
-        """Log-loss of the validation rows by the vote of some training rows, not augmented."""
+        """Log-loss of the validation rows by the vote of some training rows, not augmented.
+
+        A head that is trained without a vote is validated by its own log-loss.
+        """
+        if not self.settings.loss.vote_weight and self.head is not None:
+            return self._head_loss(self.data.validation)
         voters, data = self.settings.voters, self.data
         n_entries = min(voters.validation_entries, len(data.trained))
         chosen = data.trained[np.linspace(0, len(data.trained) - 1, n_entries).astype(int)]
@@ -231,6 +236,20 @@ class ImageObjective(nn.Module):
                     _, shares = self._vote_of_nearest(own, entries, prior)
                 total -= (own.labels * log_of(shares)).sum(dim=1).sum().item()
         return total / len(data.validation)
+
+    def _head_loss(self, rows: Integers) -> float:
+        """Log-loss of rows by the head, not augmented."""
+        assert self.head is not None
+        self.eval()
+        total, size = 0.0, self.encoder.computing.batch_size
+        with torch.no_grad():
+            for start in range(0, len(rows), size):
+                part = rows[start : start + size]
+                logits = self.head(self.network.features(self._images(part)).float())
+                own = self.codes[part].to(self.device)
+                scaled = logits * self.settings.loss.head_scale
+                total += F.cross_entropy(scaled, own, reduction="sum").item()
+        return total / len(rows)
 
     def _voters_of(self, rows: Integers) -> Voters:
         """Rows as voters, without augmentation and gradient."""

@@ -155,7 +155,8 @@ def _fingerprint(objective: ImageObjective, random_state: int) -> dict[str, Any]
     settings = {k: v for k, v in objective.settings.to_dict().items() if k not in elsewhere}
     settings["config"] = config.to_dict()
     rows = checksum(data.rows.identity(), data.codes, data.groups, data.trained)
-    return {"seed": random_state, "rows and labels": rows, "settings": settings}
+    found = {"seed": random_state, "rows and labels": rows, "settings": settings}
+    return found if objective.joint is None else {**found, "joint": objective.joint.settings}
 
 
 def _groups(objective: ImageObjective, config: TrainConfig) -> list[Group]:

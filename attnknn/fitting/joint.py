@@ -34,6 +34,7 @@ class JointVote(nn.Module):
         super().__init__()
         self.generator = torch.Generator().manual_seed(random_state)  # a training sets its own
         self.dropout, self.entropy_weight = attention.dropout, attention.entropy_weight
+        self.settings = {name: repr(value) for name, value in attention.get_params().items()}
         self.scores = NeighborScores(shape_of(attention, dim, n_classes, has_trust=False))
         self.register_buffer("center", torch.zeros(dim))
         self.register_buffer("n_batches", torch.zeros((), dtype=torch.int64))

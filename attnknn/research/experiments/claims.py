@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from attnknn._validation import Limits, check_at_least, check_choice
@@ -21,9 +22,16 @@ from attnknn.research.evaluation.corruption import (
     Shift,
 )
 from attnknn.research.experiments.methods import METHODS, MethodSettings, learned_attention
+from attnknn.research.experiments.networks import Network, network_of
 
 FINITE = Limits()
-ANSWERED = ("CNN head", "CNN head, noise model", "adaptive K")  # what tables call some methods
+ANSWERED = (
+    "CNN",
+    "CNN head",
+    "CNN head, noise model",
+    "CNN, noise model",
+    "adaptive K",
+)  # what tables call some methods
 VIEWS = ", views"
 KINDS: dict[str, Collection[str]] = {
     "noise": tuple(NOISES),
@@ -105,13 +113,31 @@ def _check_variants(value: Any) -> None:
         _check_variant(name, changed)
 
 
-def _check_variant(name: str, changed: Any) -> None:
+def _check_trainings(value: Any) -> None:
+    if not isinstance(value, Mapping):
+        raise InvalidSettingError(
+            f"`trainings` must be a table of settings of the encoder by names, got {value!r}."
+        )
+    known = [f.name for f in fields(Network) if f.name not in ("name", "cut")]
+    for name, changed in value.items():
+        _check_name(name, changed)
+        for setting in changed:
+            if setting not in known:
+                raise unknown_name("setting of an encoder's training", setting, known)
+        network_of("others").changed(changed).image_training(Path())  # which knows its settings
+
+
+def _check_name(name: str, changed: Any) -> None:
     if name in (*METHODS, *ANSWERED) or name.endswith(VIEWS):
         raise InvalidSettingError(
             f"A variant must not have the name of a method, nor end with {VIEWS!r}, got {name!r}."
         )
     if not isinstance(changed, Mapping):
         raise InvalidSettingError(f"The variant {name!r} must be a table, got {changed!r}.")
+
+
+def _check_variant(name: str, changed: Any) -> None:
+    _check_name(name, changed)
     known = LearnedAttention().get_params()
     for setting in changed:
         if setting not in known:
@@ -124,6 +150,7 @@ CHECKS: dict[str, Callable[[Any], Any]] = {
     "methods": _check_methods,
     "severities": _check_severities,
     "variants": _check_variants,
+    "trainings": _check_trainings,
     **{name: partial(_check_number, name) for name in ("neighbors", "queries", "repeats")},
 }
 
@@ -145,7 +172,7 @@ class MethodSpec:
     @property
     def settings(self) -> dict[str, str]:
         """The settings as reports write them."""
-        return {name: repr(value) for name, value in vars(self.options).items()}
+        return self.options.written
 
 
 @dataclass(frozen=True)
@@ -220,7 +247,12 @@ def cells_of(claim: str, settings: Mapping[str, Any], options: MethodSettings) -
             Cell(f"severity-{level}", level, Corruption(), specs, Shift(settings["kind"], level))
             for level in settings["severities"]
         ]
-    return [Cell("", None, Corruption(), specs + _variants(settings.get("variants", {}), options))]
+    specs += _variants(settings.get("variants", {}), options)
+    specs += tuple(
+        MethodSpec("trained", replace(options, training=name, network=changed), name)
+        for name, changed in settings.get("trainings", {}).items()
+    )
+    return [Cell("", None, Corruption(), specs)]
 
 
 def _specs(names: Sequence[str], options: MethodSettings) -> tuple[MethodSpec, ...]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +20,10 @@ from attnknn.research.evaluation.corruption import NO_SHIFT, Corruption, Shift
 from attnknn.research.evaluation.protocol import Predictions, Progress, encoder_for
 from attnknn.research.experiments.networks import Network, has_images
 from attnknn.training.config import TrainResult
+
+if TYPE_CHECKING:
+    from attnknn.attention import LearnedAttention
+    from attnknn.attention.scores import NeighborScores
 
 
 def subsample(data: Dataset, n_rows: int | None) -> Dataset:
@@ -63,6 +69,15 @@ def stratified_subset(y: Integers, n: int, name: str) -> Integers:
 Views = NDArray[np.float32]  # (V, n, D): the embeddings of n rows in each of V views
 
 
+@dataclass(frozen=True)
+class Retraining:
+    """Another training of the encoder: what differs from the one that all methods share."""
+
+    name: str  # of its folder
+    changes: Mapping[str, Any] = field(default_factory=dict)  # of the `Network`
+    joint: LearnedAttention | None = None  # attention that is trained with the encoder
+
+
 @dataclass(frozen=True, eq=False)
 class EmbeddedDataset:
     """A data set that was corrupted and embedded from one seed: what all methods get."""
@@ -81,6 +96,9 @@ class EmbeddedDataset:
     # those of the CNN head of the same training, if there is one
     head_predictions: tuple[Predictions, ...] = ()
     training: TrainResult | None = None  # of the encoder
+    scores: NeighborScores | None = None  # of attention that was trained with the encoder
+    # trains another encoder on the same rows; None without a trained encoder
+    retrain: Callable[[Retraining], EmbeddedDataset] | None = None
 
     @property
     def n_classes(self) -> int:
@@ -124,6 +142,7 @@ def embed_images(
     *,
     n_rows: int | None = None,
     shift: Shift = NO_SHIFT,
+    joint: LearnedAttention | None = None,
     verbose: int = 0,
 ) -> EmbeddedDataset:
     """Embed images by an encoder that is trained for them, or resumed from its checkpoint."""
@@ -139,12 +158,16 @@ def embed_images(
         len(data.classes),
         seed=seed,
         checkpoint=folder / "checkpoint",
+        joint=joint,
         verbose=verbose,
     )
     encoder, views = trained.encoder, network.views
     queries = encoder.features(shift.apply(as_images(data, data.X_test), seed), views)
     held_out = encoder.features(trained.images[trained.held_out], views)
     has_noise = corruption.is_label_noise or has_noisy_labels(data)
+    by_head: tuple[Predictions, ...] = ()
+    if trained.training.baseline is not None:
+        by_head = tuple(predict_by_head(trained, queries, held_out, has_noise=has_noise))
     return EmbeddedDataset(
         data=data,
         seed=seed,
@@ -155,8 +178,9 @@ def embed_images(
         held_out=trained.held_out,
         queries=encoder.embed(queries),
         held_out_views=encoder.embed(held_out),
-        head_predictions=tuple(predict_by_head(trained, queries, held_out, has_noise=has_noise)),
+        head_predictions=by_head,
         training=trained.training.result,
+        scores=trained.scores,
     )
 
 
@@ -257,23 +281,32 @@ class Setup:
         if self.trained is None:
             return embed_rows(self.data, corruption, seed, encoder=self.encoder, n_rows=self.n_rows)
         words = f", {corruption.description}" if corruption.description else ""
-        self.progress(f"{self.data.name}{words}: encoder, seed {seed}")
-        return embed_images(
-            self.data,
-            corruption,
-            seed,
-            self.trained,
-            self.training_folder(corruption, seed),
-            n_rows=self.n_rows,
-            shift=shift,
-        )
 
-    def training_folder(self, corruption: Corruption, seed: int) -> Path:
-        """Folder of the checkpoint of a training."""
+        def train(again: Retraining | None = None) -> EmbeddedDataset:
+            assert self.trained is not None
+            again = again or Retraining("")
+            which = f"{again.name} encoder".strip()
+            self.progress(f"{self.data.name}{words}: {which}, seed {seed}")
+            return embed_images(
+                self.data,
+                corruption,
+                seed,
+                self.trained.changed(again.changes),
+                self.training_folder(corruption, seed, again.name),
+                n_rows=self.n_rows,
+                shift=shift,
+                joint=again.joint,
+            )
+
+        return replace(train(), retrain=train)
+
+    def training_folder(self, corruption: Corruption, seed: int, name: str = "") -> Path:
+        """Folder of the checkpoint of a training; those of a study's own have a name."""
         assert self.network is not None
         rows = [f"{self.n_rows}-rows"] if self.n_rows else []
         damage = [] if self._leaves_all(corruption) else [corruption.name]
-        parts = [self.data.name, self.network.name, *rows, *damage]
+        own = ["-".join(re.findall(r"[\w.]+", name))] if name else []
+        parts = [self.data.name, self.network.name, *rows, *damage, *own]
         return self.folder / "trainings" / "-".join(parts) / str(seed)
 
     def _leaves_all(self, corruption: Corruption) -> bool:

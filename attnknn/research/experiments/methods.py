@@ -27,7 +27,7 @@ from attnknn.model import FittedModel, average_probabilities
 from attnknn.records import Floats, Integers
 from attnknn.research.evaluation.baselines import LinearProbe, UniformKNN
 from attnknn.research.evaluation.protocol import Predictions, all_columns
-from attnknn.research.experiments.data import EmbeddedDataset
+from attnknn.research.experiments.data import EmbeddedDataset, Retraining
 from attnknn.research.experiments.networks import Trained
 from attnknn.training import TrainConfig
 
@@ -48,6 +48,16 @@ class Stopwatch:
         return self._last - before
 
 
+CNN = {  # the terms of the vote, which a CNN of its own has not
+    "vote_weight": 0.0,
+    "head_weight": 1.0,
+    "contrastive_weight": 0.0,
+    "entropy_weight": 0.0,
+    "calibration_weight": 0.0,
+    "negatives_weight": 0.0,
+    "boundary_share": 0.0,
+    "queue_size": 0,
+}
 MAX_NEIGHBORS = 64
 MAX_NEIGHBORS_TRAINED = 1024  # for encoders that were trained for the vote
 
@@ -60,6 +70,15 @@ class MethodSettings:
     sizes: tuple[int, ...] | None = None  # of the k-ensemble; None takes fractions of the largest K
     # settings of learned attention that differ from its defaults
     attention: Mapping[str, Any] = field(default_factory=dict)
+    # name and changed settings of an encoder that a method trains for itself
+    training: str = ""
+    network: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def written(self) -> dict[str, str]:
+        """The settings as reports write them; those of trainings only where there are some."""
+        own = {"training", "network"} if not self.training else set()
+        return {name: repr(value) for name, value in vars(self).items() if name not in own}
 
 
 def max_neighbors_for(n_entries: int, *, is_trained: bool) -> int:
@@ -88,7 +107,7 @@ class Workspace:
         """A model whose attention and calibration are fitted on the held-out rows."""
         embedded = self.embedded
         seed = embedded.seed if seed is None else seed
-        settings = FitSettings(n_neighbors, "auto", "auto", seed)
+        settings = FitSettings(n_neighbors, "auto", "auto", seed, start=embedded.scores)
         classes = np.arange(embedded.n_classes)
         return fit_model(
             IdentityEncoder(), self.memory, classes, attention, settings, embedded.held_out
@@ -167,6 +186,30 @@ def _learned(workspace: Workspace, options: MethodSettings) -> Iterator[Predicti
     return workspace.votes("learned", attention, options.n_neighbors or workspace.few)
 
 
+def _retrained(workspace: Workspace, training: Retraining) -> EmbeddedDataset:
+    assert workspace.embedded.retrain is not None, "only where an encoder is trained"
+    return workspace.embedded.retrain(training)
+
+
+def _joint(workspace: Workspace, options: MethodSettings) -> Iterator[Predictions]:
+    """Learned attention that is trained with an encoder of its own."""
+    attention = learned_attention(options.attention)
+    own = Workspace(_retrained(workspace, Retraining("joint", joint=attention)))
+    return own.votes("joint", attention, options.n_neighbors or own.few)
+
+
+def _cnn(workspace: Workspace, _: MethodSettings) -> Iterator[Predictions]:
+    """The same network trained for its linear head alone, with an epoch of its own."""
+    for found in _retrained(workspace, Retraining("CNN", {"training": CNN})).head_predictions:
+        yield replace(found, method=found.method.replace("CNN head", "CNN", 1))
+
+
+def _trained(workspace: Workspace, options: MethodSettings) -> Iterator[Predictions]:
+    """The vote by distance on an encoder that is trained with other settings."""
+    own = Workspace(_retrained(workspace, Retraining(options.training, options.network)))
+    return own.votes("trained", DistanceAttention(), options.n_neighbors or own.most)
+
+
 def _attnknn(workspace: Workspace, options: MethodSettings) -> Iterator[Predictions]:
     return workspace.votes("attnknn", "auto", options.n_neighbors or workspace.most)
 
@@ -196,6 +239,9 @@ METHODS: dict[str, Callable[[Workspace, MethodSettings], Iterator[Predictions]]]
     "attnknn": _attnknn,
     "k-ensemble": _k_ensemble,
     "adaptive": _adaptive,
+    "joint": _joint,
+    "cnn": _cnn,
+    "trained": _trained,
 }
 
 

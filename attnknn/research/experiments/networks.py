@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,6 +18,8 @@ from attnknn.research.datasets import Dataset
 from attnknn.research.datasets.base import Source
 
 if TYPE_CHECKING:
+    from attnknn.attention import LearnedAttention
+    from attnknn.attention.scores import NeighborScores
     from attnknn.encoders.image import ImageEncoder, ImageTraining
     from attnknn.fitting.images import HeadBaseline, ImageTrainResult
     from attnknn.training.views import Views
@@ -83,6 +85,19 @@ class Network:
             kinds, count = [kind for kind in kinds if kind != "flip"], count // 2
         return Views(tuple(kinds), count, KNOWN["views"]["pixels"])
 
+    def changed(self, changes: Mapping[str, Any]) -> Network:
+        """The same with some settings changed, those of `training` and `mixing` one by one.
+
+        >>> network_of("mnist").changed({"training": {"batch_size": 64}}).training
+        {'batch_size': 64}
+        """
+        tables = ("training", "mixing")
+        merged = {name: {**getattr(self, name), **changes.get(name, {})} for name in tables}
+        made = {**changes, **merged}
+        if made.get("widths") is not None:
+            made["widths"] = tuple(made["widths"])
+        return replace(self, **made)
+
     def image_training(self, checkpoint: Path) -> ImageTraining:
         """Training settings of the encoder; training resumes from the checkpoint."""
         from attnknn.encoders.image import ImageTraining
@@ -144,6 +159,7 @@ class Trained:
     images: NDArray[Any]
     codes: Integers
     held_out: Booleans
+    scores: NeighborScores | None = None  # of attention that was trained with the encoder
 
     @property
     def baseline(self) -> HeadBaseline:
@@ -181,16 +197,22 @@ def trained_encoder(
     *,
     seed: int,
     checkpoint: Path,
+    joint: LearnedAttention | None = None,
     verbose: int = 0,
 ) -> Trained:
-    """Train an image encoder, resume its training, or load it if it is complete."""
+    """Train an image encoder, resume its training, or load it if it is complete.
+
+    `joint` is attention that is trained with it.
+    """
     from attnknn.fitting.images import train_images
+    from attnknn.fitting.joint import JointVote
 
     held_out = np.zeros(len(codes), dtype=bool)
     n_held_out = min(network.held_out, len(codes) // 5)
     held_out[np.random.default_rng(seed).choice(len(codes), n_held_out, replace=False)] = True
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     encoder = network.encoder(checkpoint, seed).fit(images[~held_out])
+    vote = None if joint is None else JointVote(joint, encoder.width_, n_classes, seed)
     training = train_images(
         encoder,
         images,
@@ -199,6 +221,8 @@ def trained_encoder(
         groups=np.full(len(codes), -1),
         is_trained_on=~held_out,
         random_state=seed,
+        joint=vote,
         verbose=verbose,
     )
-    return Trained(encoder, training, images, codes, held_out)
+    scores = None if vote is None else vote.scores.eval()
+    return Trained(encoder, training, images, codes, held_out, scores)

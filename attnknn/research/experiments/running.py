@@ -48,8 +48,9 @@ from attnknn.training.config import TrainResult
 
 N_MISTAKES = 10
 HEAD, LOGISTIC = "head", "logistic"
+OF_TRAINED = (HEAD, "cnn", "joint", "trained")  # methods that need the training of an encoder
 NEEDS = {
-    HEAD: "'head' needs images that a network is trained on",
+    **{name: f"{name!r} needs images that a network is trained on" for name in OF_TRAINED},
     LOGISTIC: "'logistic' replaces the CNN head where no network is trained",
 }
 
@@ -241,7 +242,7 @@ def illustrate(embedded: EmbeddedDataset, analyses: Sequence[ErrorAnalysis]) -> 
 def _named(spec: MethodSpec, found: Predictions) -> Predictions:
     """Predictions under the name that the claim gives them, with the settings of the method."""
     settings = {REQUESTED: spec.name or spec.method, **spec.settings}
-    name = found.method if spec.name is None else found.method.replace("learned", spec.name, 1)
+    name = found.method if spec.name is None else found.method.replace(spec.method, spec.name, 1)
     return replace(found, method=name, settings=settings, answer=None)  # the answer is large
 
 
@@ -306,8 +307,8 @@ def _measure(
 
 def methods_that_run(setup: Setup, cell: Cell) -> list[MethodSpec]:
     """The methods of a cell; logistic regression runs only where there is no CNN head."""
-    left_out = LOGISTIC if setup.trained is not None else HEAD
-    return [spec for spec in cell.specs if spec.method != left_out]
+    left_out = (LOGISTIC,) if setup.trained is not None else OF_TRAINED
+    return [spec for spec in cell.specs if spec.method not in left_out]
 
 
 def check_cells(setup: Setup, cells: Sequence[Cell]) -> None:

@@ -48,6 +48,38 @@ def test_every_part_of_attention_is_left_out_or_added_in_turn():
     assert settings["as it is"] == {"training": {"epochs": 2}}
 
 
+def test_every_part_of_the_training_is_changed_in_turn():
+    (cell,) = cells_of("training", settings_of("training"), MethodSettings())
+    changed = {spec.name: spec.options.network for spec in cell.specs if spec.method == "trained"}
+    names = {name for changes in changed.values() for name in changes.get("training", {})}
+    assert names >= {
+        "contrastive_weight",
+        "contrastive_margin",
+        "negatives_weight",
+        "boundary_share",
+        "label_smoothing",
+        "entropy_weight",
+        "bank",
+        "refresh_steps",
+        "momentum",
+    }
+    assert {"mixing", "widths", "backbone"} <= {
+        name for found in changed.values() for name in found
+    }
+    assert {"cnn", "head", "joint", "learned"} <= {spec.method for spec in cell.specs}
+
+
+def test_settings_of_a_training_are_checked_before_anything_runs():
+    for changes, message in {
+        "epochs = 2": "must be a table",
+        '"x, views" = {}': "nor end with",
+        "x = { width = 3 }": "Did you mean 'widths'",
+        "x = { training = { margin = 1 } }": "'margin'",
+    }.items():
+        with pytest.raises(InvalidSettingError, match=message):
+            settings_of("training", {"trainings": tomllib.loads(changes)})
+
+
 def test_unknown_names_are_refused():
     with pytest.raises(InvalidSettingError, match="Did you mean 'main'"):
         settings_of("mian")

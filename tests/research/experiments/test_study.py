@@ -47,6 +47,29 @@ def test_tables_are_compared_on_one_embedding(tmp_path):
     assert all(table.mean("accuracy", method) > 0.85 for method in table.methods)
 
 
+def test_methods_may_train_encoders_of_their_own(tmp_path, tiny_network):
+    changes = {
+        "methods": ["head", "cnn", "distance", "learned", "joint"],
+        "trainings": {"a narrower network": {"widths": [6, 6, 6]}},
+    }
+    found = measure(Study("training", "digits", tmp_path, [0], n_rows=400, changes=changes))
+    table = found.tables[None]
+    methods = ["CNN head", "CNN", "distance", "learned", "joint", "a narrower network"]
+    assert [name for name in table.methods if ", views" not in name] == methods
+    losses = [table.mean("nll", name) for name in methods]
+    assert len(set(losses)) == len(losses)
+    trained = {path.parent.name for path in (tmp_path / "trainings").glob("*/0")}
+    names = ["", "-CNN", "-joint", "-a-narrower-network"]
+    assert trained == {f"digits-narrow-400-rows{name}" for name in names}
+
+
+def test_a_cnn_of_its_own_is_not_trained_on_tables(tmp_path):
+    with pytest.raises(InvalidSettingError, match="'cnn' needs images that a network is trained"):
+        measure(
+            Study("training", "iris", tmp_path, [0], changes={"methods": ["cnn"], "trainings": {}})
+        )
+
+
 def test_what_has_a_report_is_not_run_again(tmp_path, monkeypatch):
     study = Study("noise", "iris", tmp_path, [0], changes={"methods": ["distance"]})
     first = measure(study)
