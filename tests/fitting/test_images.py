@@ -20,7 +20,7 @@ from attnknn.encoders.image import (
 )
 from attnknn.errors import InvalidInputError
 from attnknn.fitting.images import train_images
-from attnknn.training import TrainConfig
+from attnknn.training import TrainConfig, WarmRestarts
 from attnknn.training.augmentation import Augmentation, Mixing
 from attnknn.training.devices import Precision
 from attnknn.training.views import Views
@@ -114,9 +114,10 @@ def test_the_same_seed_gives_the_same_bytes():
 
 
 def test_a_trained_encoder_is_stored_to_the_last_bit():
-    encoder = encoder_of(changed(epochs=1))
+    encoder = encoder_of(changed(epochs=1, schedule=WarmRestarts(1)))
     trained_on(encoder)
     again = ImageEncoder.from_settings(*encoder.to_settings())
+    assert again.training == encoder.training
     assert np.array_equal(again.transform(IMAGES), encoder.transform(IMAGES))
 
 

@@ -334,7 +334,9 @@ class ImageTraining:
         """
         if set(stored) != {setting.name for setting in fields(cls)}:
             raise ValueError("the settings of the training must be those of this version")
-        made = {name: record(**stored[name]) for name, record in _records().items()}
+        others = {name: record for name, record in _records().items() if name != "config"}
+        made = {name: record(**stored[name]) for name, record in others.items()}
+        made["config"] = TrainConfig.from_dict(stored["config"])
         window = None if stored["window"] is None else tuple(stored["window"])
         return cls(**{**stored, **made, "window": window})
 
