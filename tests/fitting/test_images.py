@@ -184,6 +184,7 @@ CHANGES = {
     "bias_lr_scale": 1.0,
     "whitening_epochs": 0,
     "vote_weight": 0.2,
+    "vote_label_smoothing": 0.3,
     "temperature": 0.5,
     "prior_score": 0.0,
     "queue_size": 0,
@@ -243,6 +244,11 @@ def test_every_setting_of_a_term_moves_what_is_learned(name):
     value, term = WITH[name]
     plain = losses_after(**term)
     assert losses_after(**{**term, name: value}) != pytest.approx(plain, rel=1e-4)
+
+
+def test_smoothing_the_vote_leaves_the_head_as_it_is():
+    by_head = {"vote_weight": 0.0}
+    assert losses_after(**by_head, vote_label_smoothing=0.3) == losses_after(**by_head)
 
 
 def test_no_setting_is_forgotten_here():
