@@ -25,7 +25,7 @@ from attnknn.fitting.image_voters import (
     share_source,
 )
 from attnknn.fitting.joint import N_NEIGHBORS, JointVote, nearest
-from attnknn.fitting.objective import log_of, softmax_with_prior
+from attnknn.fitting.objective import log_of, smoothed_loss, softmax_with_prior
 from attnknn.records import Integers
 from attnknn.training.augmentation import augment, mix
 from attnknn.training.config import ATTENTION_ENTROPY, TrainConfig
@@ -326,7 +326,9 @@ class ImageObjective(nn.Module):
             everyone = Voters(gather(own.embeddings), gather(own.labels), gather(own.sources))
             weights, shares = self._vote(batch, own, self.queue.beside(everyone))
             self.queue.push(replace(everyone, embeddings=gather(self._keys(batch, embeddings))))
-        by_vote = -terms.vote_weight * (batch.labels * log_of(shares)).sum(dim=1).mean()
+        logs = log_of(shares)
+        losses = -(batch.labels * logs).sum(dim=1)
+        by_vote = terms.vote_weight * smoothed_loss(losses, logs, terms.vote_label_smoothing)
         loss = self._noted("vote", by_vote, batch)
         self._noted("rows", torch.ones_like(by_vote), batch)
         self._noted(ATTENTION_ENTROPY, entropy(weights.detach()), batch)

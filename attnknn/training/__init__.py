@@ -8,6 +8,6 @@ augmentation), `optimizers`, `schedules`, `weight_average`, `devices` (with mixe
 `processes` (distributed training) and `threads`.
 """
 
-from attnknn.training.config import TrainConfig, TrainResult
+from attnknn.training.config import TrainConfig, TrainResult, WarmRestarts
 
-__all__ = ["TrainConfig", "TrainResult"]
+__all__ = ["TrainConfig", "TrainResult", "WarmRestarts"]

@@ -92,7 +92,7 @@ def _fingerprint(run: Run) -> dict[str, Any]:
     return {
         **{name: getattr(config, name) for name in names},
         "tolerance": run.tolerance,
-        "schedule": _describe_schedule(config.schedule, run.n_steps),
+        "schedule": _describe_schedule(run),
         "dtype": run.precision.dtype,
         "rows": run.n_rows,
         "learning rates": run.top_rates,
@@ -104,14 +104,14 @@ def _fingerprint(run: Run) -> dict[str, Any]:
     }
 
 
-def _describe_schedule(schedule: Any, n_steps: int) -> str | list[float]:
+def _describe_schedule(run: Run) -> str | list[float]:
     """A schedule as another process recognizes it: its name, or its factors at some steps."""
-    if isinstance(schedule, str):
-        return schedule
-    if hasattr(schedule, "state_dict"):
-        return repr(schedule)  # its factors change with the training
-    steps = {round(n_steps * part / N_COMPARED) for part in range(N_COMPARED + 1)}
-    return [float(schedule(step)) for step in sorted(steps)]
+    if isinstance(run.config.schedule, str):
+        return run.config.schedule
+    if hasattr(run.schedule, "state_dict"):
+        return repr(run.schedule)  # its factors change with the training
+    steps = {round(run.n_steps * part / N_COMPARED) for part in range(N_COMPARED + 1)}
+    return [float(run.schedule(step)) for step in sorted(steps)]
 
 
 def _check_same_training(there: dict[str, Any], here: dict[str, Any], path: Path) -> None:

@@ -28,6 +28,32 @@ BLUE, GRAY = "#1f5fbf", "#8a8a8a"
 
 
 @dataclass(frozen=True)
+class WarmRestarts:
+    """Schedule of the learning rate: cosines one after the other, each longer than the last.
+
+    Parameters
+    ----------
+    first_cycle : int
+        Epochs of the first cycle.
+    cycle_factor : float, default=2.0
+        How many times as long each cycle is as the one before, at least 1. The last cycle is
+        shortened to end with the training.
+
+    Examples
+    --------
+    >>> TrainConfig(epochs=35, schedule=WarmRestarts(5)).schedule  # restarts after 5 and 15 epochs
+    WarmRestarts(first_cycle=5, cycle_factor=2.0)
+    """
+
+    first_cycle: int
+    cycle_factor: float = 2.0
+
+    def __post_init__(self) -> None:
+        limits = {"first_cycle": Limits(least=1, is_whole=True), "cycle_factor": Limits(least=1)}
+        check_limits(self, limits)
+
+
+@dataclass(frozen=True)
 class TrainConfig:
     """How long and how fast to train.
 
@@ -46,8 +72,9 @@ class TrainConfig:
         Decoupled weight decay of matrices; biases and gains of norms are not decayed.
     optimizer : {"adam", "adamw", "sgd"}, optional
         `sgd` has Nesterov momentum of 0.9.
-    schedule : {"cosine", "linear", "constant", "restarts", "one_cycle"} or callable, optional
-        Shape of the learning rate over the steps, or a function from step to factor.
+    schedule : str, WarmRestarts or callable, optional
+        Shape of the learning rate over the steps: "cosine", "linear", "constant", "restarts" (three
+        cosines of the same length), "one_cycle", `WarmRestarts`, or a function from step to factor.
     warmup : float, optional
         Share of the steps in which the learning rate rises, from 0 to below 1.
     patience : int, optional
@@ -77,7 +104,7 @@ class TrainConfig:
     learning_rate: float = UNSET
     weight_decay: float = UNSET
     optimizer: str = UNSET
-    schedule: str | Callable[[int], float] = UNSET
+    schedule: str | WarmRestarts | Callable[[int], float] = UNSET
     warmup: float = UNSET
     patience: int = UNSET
     clip: float | None = None
@@ -88,7 +115,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         check_limits(self, LIMITS)
         check_choice("optimizer", self.optimizer, (None, *OPTIMIZERS))
-        if not callable(self.schedule):
+        if not callable(self.schedule) and not isinstance(self.schedule, WarmRestarts):
             check_choice("schedule", self.schedule, (None, *SCHEDULES))
 
     def filled(self, defaults: TrainConfig) -> TrainConfig:
@@ -147,7 +174,10 @@ class TrainConfig:
         """
         if set(stored) != {setting.name for setting in fields(cls)}:
             raise ValueError("the settings of the training must be those of this version")
-        return cls(**stored)
+        schedule = stored["schedule"]
+        if isinstance(schedule, Mapping):
+            schedule = WarmRestarts(**schedule)
+        return cls(**{**stored, "schedule": schedule})
 
 
 DEFAULTS = TrainConfig(

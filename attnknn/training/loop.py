@@ -19,7 +19,7 @@ from attnknn.training.config import DEFAULTS, TrainConfig, TrainResult
 from attnknn.training.devices import Precision, autocast, loss_scaler
 from attnknn.training.optimizers import Group, make_optimizer
 from attnknn.training.processes import Processes
-from attnknn.training.schedules import make_schedule
+from attnknn.training.schedules import schedule_of
 from attnknn.training.terminal import delay_interrupts, print_line, progress_bar
 from attnknn.training.weight_average import make_average
 
@@ -243,11 +243,7 @@ class Run:
         self.top_rates = [group["lr"] for group in self.optimizer.param_groups]
         self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         self.device = self.parameters[0].device
-        self.schedule = (
-            config.schedule
-            if callable(config.schedule)
-            else make_schedule(config.schedule, self.n_steps, config.warmup)
-        )
+        self.schedule = schedule_of(config, len(self._starts()))
         self.scaler = loss_scaler(self.precision, self.device)
         self.average = make_average(self.module, config, self.n_steps)
         self.best, self.step = BestState(), 0

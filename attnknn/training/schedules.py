@@ -6,15 +6,25 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from attnknn._validation import check_choice
-from attnknn.training.config import SCHEDULES
+from attnknn.training.config import SCHEDULES, TrainConfig, WarmRestarts
 
 Schedule = Callable[[int], float]
 ONE_CYCLE_START = 1 / 25  # of the highest learning rate
-N_CYCLES = 3  # of warm restarts
+N_CYCLES = 3  # of warm restarts, unless the length of the first is given
+
+
+def schedule_of(config: TrainConfig, steps_per_epoch: int) -> Schedule:
+    """The schedule that the settings give, by name, as `WarmRestarts` or as a function."""
+    schedule, n_steps = config.schedule, config.epochs * steps_per_epoch
+    if isinstance(schedule, WarmRestarts):
+        first = schedule.first_cycle * steps_per_epoch
+        return warm_restarts(n_steps, config.warmup, first, schedule.cycle_factor)
+    return schedule if callable(schedule) else make_schedule(schedule, n_steps, config.warmup)
 
 
 def make_schedule(name: str, n_steps: int, warmup: float) -> Schedule:
@@ -49,16 +59,30 @@ def make_schedule(name: str, n_steps: int, warmup: float) -> Schedule:
     return factor
 
 
-def warm_restarts(n_steps: int, warmup: float, n_cycles: int = N_CYCLES) -> Schedule:
-    """Several 'cosine' schedules of the same length, one after the other."""
-    length = max(1, math.ceil(n_steps / n_cycles))
-    last_start = length * ((n_steps - 1) // length)
-    cycle = make_schedule("cosine", length, warmup)
-    last = make_schedule("cosine", max(1, n_steps - last_start), warmup)
+def warm_restarts(
+    n_steps: int, warmup: float, first_cycle: int | None = None, cycle_factor: float = 1.0
+) -> Schedule:
+    """One 'cosine' schedule after the other, each `cycle_factor` times as long as the last.
+
+    The first takes `first_cycle` steps; None makes three cycles. The last one is shortened to end
+    with the training.
+
+    >>> factor = warm_restarts(35, warmup=0.0, first_cycle=5, cycle_factor=2.0)
+    >>> [step for step in range(35) if factor(step) == 1.0]
+    [0, 5, 15]
+    """
+    if first_cycle is None:
+        first_cycle = math.ceil(n_steps / sum(cycle_factor**i for i in range(N_CYCLES)))
+    bounds = [0]
+    while bounds[-1] < n_steps:
+        # Rounded before, because 10 · 1.1 is more than 11 in floating point.
+        length = math.ceil(round(first_cycle * cycle_factor ** (len(bounds) - 1), 6))
+        bounds.append(min(bounds[-1] + max(1, length), n_steps))
 
     def factor(step: int) -> float:
-        start = min(length * (step // length), last_start)
-        return (last if start + length >= n_steps else cycle)(step - start)
+        cycle = min(bisect_right(bounds, step), len(bounds) - 1)
+        start, end = bounds[cycle - 1], bounds[cycle]
+        return make_schedule("cosine", end - start, warmup)(step - start)
 
     return factor
 

@@ -14,8 +14,9 @@ from attnknn._validation import Limits, check_choice, check_limits
 from attnknn.errors import InvalidSettingError
 from attnknn.training.augmentation import check_reach, like, move
 
-Kind = Literal["original", "flip", "shift", "crop"]
-KINDS = ("original", "flip", "shift", "crop")
+Kind = Literal["original", "flip", "vertical_flip", "shift", "crop"]
+KINDS = ("original", "flip", "vertical_flip", "shift", "crop")
+FLIPS: dict[str, int] = {"flip": 3, "vertical_flip": 2}  # the axis that each of them reverses
 DIRECTIONS = ((-1, -1), (1, 1), (-1, 1), (1, -1))  # opposite ones side by side
 View = Callable[[Tensor], Tensor]
 
@@ -26,10 +27,11 @@ class Views:
 
     Parameters
     ----------
-    kinds : tuple of {"original", "flip", "shift", "crop"}, default=("original",)
-        'flip' adds the mirror image of every other view; 'shift' moves by `pixels` in four diagonal
-        directions, edges reflected; 'crop' leaves out `pixels` on every side, or twice as many on
-        two sides, and resizes the rest.
+    kinds : tuple of str, default=("original",)
+        'original' is the image itself; 'flip' adds the mirror image of every other view,
+        'vertical_flip' turns every other view upside down; 'shift' moves by `pixels` in four
+        diagonal directions, edges reflected; 'crop' leaves out `pixels` on every side, or twice as
+        many on two sides, and resizes the rest.
     count : int, optional
         Number of views to take of these kinds, in order; all by default.
     pixels : int, default=1
@@ -84,7 +86,7 @@ def views_of(images: Tensor, views: Views) -> Iterator[Tensor]:
 
 
 def _views(views: Views) -> list[View]:
-    """The views of each kind in the order of `KINDS`, each followed by its mirror image."""
+    """Original, shifts and crops, each followed by its flips."""
     made: list[View] = []
     if "original" in views.kinds:
         made.append(lambda images: images)
@@ -92,15 +94,17 @@ def _views(views: Views) -> list[View]:
         made += [_shift(down * views.pixels, right * views.pixels) for down, right in DIRECTIONS]
     if "crop" in views.kinds:
         made += [_crop(down, right, views.pixels) for down, right in ((0, 0), *DIRECTIONS)]
-    if "flip" not in views.kinds:
-        return made
+    sides: list[tuple[int, ...]] = [()]  # the axes to reverse
+    for kind, axis in FLIPS.items():
+        if kind in views.kinds:
+            sides += [(*side, axis) for side in sides]
     if not made:
-        return [_mirror(lambda images: images)]
-    return [side for view in made for side in (view, _mirror(view))]
+        return [_flipped(lambda images: images, side) for side in sides[1:]]
+    return [_flipped(view, side) for view in made for side in sides]
 
 
-def _mirror(view: View) -> View:
-    return lambda images: view(images.flip(3))
+def _flipped(view: View, axes: tuple[int, ...]) -> View:
+    return (lambda images: view(images.flip(axes))) if axes else view
 
 
 def _shift(down: int, right: int) -> View:

@@ -23,7 +23,7 @@ from attnknn.attention.scores import (
 )
 from attnknn.errors import InvalidSettingError, NotFittedYetError
 from attnknn.fitting.attention import _main_axes
-from attnknn.training import TrainConfig
+from attnknn.training import TrainConfig, WarmRestarts
 
 ALL_ON = Shape(
     dim=3,
@@ -294,6 +294,12 @@ def test_every_term_moves_the_answer(term):
 def test_every_setting_of_the_training_moves_the_answer(setting):
     training = replace(QUICK, **{setting: TRAINING[setting]})
     assert np.abs(answers_of() - answers_of(training=training)).max() > 1e-5
+
+
+@pytest.mark.parametrize("restarts", ["restarts", WarmRestarts(2), WarmRestarts(1, 1.5)])
+def test_the_cycles_of_warm_restarts_move_the_answer(restarts):
+    plain, moved = (replace(QUICK, schedule=s) for s in (WarmRestarts(1), restarts))
+    assert np.abs(answers_of(training=plain) - answers_of(training=moved)).max() > 1e-5
 
 
 @pytest.mark.parametrize(

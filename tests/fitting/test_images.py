@@ -20,7 +20,7 @@ from attnknn.encoders.image import (
 )
 from attnknn.errors import InvalidInputError
 from attnknn.fitting.images import train_images
-from attnknn.training import TrainConfig
+from attnknn.training import TrainConfig, WarmRestarts
 from attnknn.training.augmentation import Augmentation, Mixing
 from attnknn.training.devices import Precision
 from attnknn.training.views import Views
@@ -114,9 +114,10 @@ def test_the_same_seed_gives_the_same_bytes():
 
 
 def test_a_trained_encoder_is_stored_to_the_last_bit():
-    encoder = encoder_of(changed(epochs=1))
+    encoder = encoder_of(changed(epochs=1, schedule=WarmRestarts(1)))
     trained_on(encoder)
     again = ImageEncoder.from_settings(*encoder.to_settings())
+    assert again.training == encoder.training
     assert np.array_equal(again.transform(IMAGES), encoder.transform(IMAGES))
 
 
@@ -184,6 +185,7 @@ CHANGES = {
     "bias_lr_scale": 1.0,
     "whitening_epochs": 0,
     "vote_weight": 0.2,
+    "vote_label_smoothing": 0.3,
     "temperature": 0.5,
     "prior_score": 0.0,
     "queue_size": 0,
@@ -243,6 +245,11 @@ def test_every_setting_of_a_term_moves_what_is_learned(name):
     value, term = WITH[name]
     plain = losses_after(**term)
     assert losses_after(**{**term, name: value}) != pytest.approx(plain, rel=1e-4)
+
+
+def test_smoothing_the_vote_leaves_the_head_as_it_is():
+    by_head = {"vote_weight": 0.0}
+    assert losses_after(**by_head, vote_label_smoothing=0.3) == losses_after(**by_head)
 
 
 def test_no_setting_is_forgotten_here():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from attnknn.errors import InvalidSettingError
-from attnknn.training import TrainConfig, TrainResult
+from attnknn.training import TrainConfig, TrainResult, WarmRestarts
 from attnknn.training.config import draw_curves
 
 
@@ -35,6 +37,12 @@ def test_wrong_settings_are_refused(setting, message):
         TrainConfig(**setting)
 
 
+@pytest.mark.parametrize("setting", [{"first_cycle": 0}, {"first_cycle": 5, "cycle_factor": 0.5}])
+def test_cycles_that_shrink_are_refused(setting):
+    with pytest.raises(InvalidSettingError, match=f"`{list(setting)[-1]}` must be"):
+        WarmRestarts(**setting)
+
+
 def test_settings_left_out_are_those_of_what_is_trained():
     defaults = TrainConfig(epochs=16, batch_size=512, weight_decay=0.1, warmup=0.3)
     filled = TrainConfig(epochs=2, weight_decay=0.0).filled(defaults)
@@ -44,6 +52,8 @@ def test_settings_left_out_are_those_of_what_is_trained():
 def test_settings_are_restored_from_what_json_holds():
     config = TrainConfig(epochs=2, schedule="linear", clip=1.0)
     assert TrainConfig.from_dict(config.to_dict()) == config
+    config = TrainConfig(schedule=WarmRestarts(5, 1.5))
+    assert TrainConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
     with pytest.raises(ValueError, match="this version"):
         TrainConfig.from_dict({"epochs": 2})
     with pytest.raises(InvalidSettingError, match="must be a name to be stored"):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from attnknn.errors import InvalidInputError
+from attnknn.training import WarmRestarts
 
 from .in_steps import Training
 
@@ -91,6 +92,7 @@ def test_early_stopping_is_remembered(tmp_path):
         ({"average": "none"}, "`parts`"),
         ({"weight_decay": 0.02}, "`weight decays` is .*0.01.* there and .*0.02"),
         ({"schedule": "linear"}, "`schedule` is cosine there and linear here"),
+        ({"schedule": WarmRestarts(1)}, "`schedule` is cosine there and "),
         ({"schedule": lambda step: 1 / (1 + step)}, "`schedule` is cosine there and "),
         ({"fingerprint": {"seed": 1}}, "`seed` is None there and 1 here"),
     ],
@@ -105,12 +107,20 @@ def test_a_schedule_of_ones_own_is_known_again_by_its_factors(tmp_path):
     def schedule(shift):
         return lambda step: 1 / (1 + shift + step)  # another object each time
 
-    first = Training(schedule=schedule(0))
-    expected = first.state(first.run(tmp_path / "c"))
-    again = Training(schedule=schedule(0))
-    assert_same(again.state(again.run(tmp_path / "c", killer(1))), expected)
+    check_known_again(tmp_path, schedule(0), schedule(0), schedule(1))
+
+
+def test_cycles_are_known_again_by_their_factors(tmp_path):
+    check_known_again(tmp_path, WarmRestarts(1), WarmRestarts(1, 2.0), WarmRestarts(1, 1.0))
+
+
+def check_known_again(folder, schedule, same, other):
+    first = Training(schedule=schedule)
+    expected = first.state(first.run(folder / "c"))
+    again = Training(schedule=same)
+    assert_same(again.state(again.run(folder / "c", killer(1))), expected)
     with pytest.raises(InvalidInputError, match="`schedule` is "):
-        Training(schedule=schedule(1)).run(tmp_path / "c")
+        Training(schedule=other).run(folder / "c")
 
 
 def test_the_checkpoint_of_another_module_is_refused(tmp_path):

@@ -33,13 +33,41 @@ def test_one_rise_and_one_fall(name, n_steps, warmup):
     assert factors[top:] == sorted(factors[top:], reverse=True)
 
 
-@given(n_steps=st.integers(12, 300), n_cycles=st.integers(1, 4))
-def test_restarts_reach_the_height_once_in_each_cycle(n_steps, n_cycles):
-    factor = warm_restarts(n_steps, 0.0, n_cycles)
-    factors = [factor(step) for step in range(n_steps + 1)]
-    tops = [step for step, value in enumerate(factors) if value == 1.0]
-    length = math.ceil(n_steps / n_cycles)
-    assert tops == list(range(0, n_steps, length))
+def tops(factor, n_steps):
+    return [step for step in range(n_steps + 1) if factor(step) == 1.0]
+
+
+@given(n_steps=st.integers(12, 300))
+def test_restarts_are_three_cycles_of_one_length(n_steps):
+    length = math.ceil(n_steps / 3)
+    assert tops(make_schedule("restarts", n_steps, 0.0), n_steps) == [0, length, 2 * length]
+
+
+@pytest.mark.parametrize(
+    ("n_steps", "first", "factor", "starts"),
+    [
+        (35, 5, 2.0, [0, 5, 15]),
+        (60, 5, 2.0, [0, 5, 15, 35]),
+        (30, 10, 1.1, [0, 10, 21]),
+        (12, 5, 1.0, [0, 5, 10]),
+        (4, 5, 2.0, [0]),
+        (35, None, 2.0, [0, 5, 15]),
+    ],
+)
+def test_each_cycle_is_longer_than_the_last_by_the_factor(n_steps, first, factor, starts):
+    found = warm_restarts(n_steps, 0.0, first, factor)
+    assert tops(found, n_steps) == starts
+    assert found(n_steps) == pytest.approx(0.0, abs=1e-12)
+
+
+@given(n_steps=st.integers(1, 300), first=st.integers(1, 40), factor=st.floats(1.0, 4.0))
+def test_every_cycle_is_a_cosine_of_its_own_length(n_steps, first, factor):
+    found = warm_restarts(n_steps, 0.2, first, factor)
+    cycle = make_schedule("cosine", min(first, n_steps), 0.2)
+    assert [found(step) for step in range(min(first, n_steps))] == [
+        cycle(step) for step in range(min(first, n_steps))
+    ]
+    assert all(0.0 < found(step) <= 1.0 for step in range(n_steps))
 
 
 def test_the_shapes_are_what_they_are_called():

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from attnknn.errors import InvalidSettingError
-from attnknn.training.views import Views, views_of
+from attnknn.training.views import KINDS, Views, views_of
 
 IMAGES = torch.rand(3, 3, 8, 6, generator=torch.Generator().manual_seed(0))
 
@@ -17,7 +17,11 @@ IMAGES = torch.rand(3, 3, 8, 6, generator=torch.Generator().manual_seed(0))
     [
         (("original",), 1),
         (("flip",), 1),
+        (("vertical_flip",), 1),
         (("original", "flip"), 2),
+        (("original", "vertical_flip"), 2),
+        (("flip", "vertical_flip"), 3),
+        (("original", "flip", "vertical_flip", "shift"), 20),
         (("shift",), 4),
         (("crop",), 5),
         (("original", "flip", "shift", "crop"), 20),
@@ -41,6 +45,12 @@ def test_the_first_views_are_the_image_and_its_mirror():
     assert torch.equal(rest[0], padded[:, :, 4:12, 4:10])
 
 
+def test_an_image_is_seen_from_every_side():
+    seen = views_of(IMAGES, Views(("original", "flip", "vertical_flip")))
+    sides = [IMAGES, IMAGES.flip(3), IMAGES.flip(2), IMAGES.flip(2, 3)]
+    assert all(torch.equal(view, side) for view, side in zip(seen, sides, strict=True))
+
+
 def test_crops_of_a_flat_image_are_flat():
     flat = torch.full((2, 1, 9, 9), 0.3)
     for view in views_of(flat, Views(("crop",), pixels=2)):
@@ -49,7 +59,7 @@ def test_crops_of_a_flat_image_are_flat():
 
 def test_channels_last_stays_so():
     last = IMAGES.contiguous(memory_format=torch.channels_last)
-    for view in views_of(last, Views(("original", "flip", "shift", "crop"))):
+    for view in views_of(last, Views(KINDS)):
         assert view.is_contiguous(memory_format=torch.channels_last)
 
 

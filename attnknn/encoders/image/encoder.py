@@ -112,7 +112,9 @@ class ImageEncoder(Encoder):
             "--backbone", "backbone", "Fine-tune a timm network or freeze it.", choices=BACKBONES
         ),
         Option(
-            "--views", "views", "Test-time augmentation: average over original,flip,shift,crop."
+            "--views",
+            "views",
+            "Test-time augmentation: average over original,flip,vertical_flip,shift,crop.",
         ),
         Option("--n-views", "n_views", "Number of these views to use.", int, minimum=1),
         Option("--workers", "workers", "Threads that read image files ahead.", int, minimum=0),

@@ -70,6 +70,9 @@ class ImageLoss:
     ----------
     vote_weight : float, default=1.0
         Weight of the log-loss of the vote.
+    vote_label_smoothing : float, default=0.0
+        Share of each label that the log-loss of the vote spreads over all classes, from 0 to below
+        1. The label smoothing of the head is `TrainConfig.label_smoothing`.
     temperature, prior_score : float, default=0.1 and -4.0
         Initial values of the learned temperature and prior score.
     head_weight : float, default=1.0
@@ -92,6 +95,7 @@ class ImageLoss:
     """
 
     vote_weight: float = 1.0
+    vote_label_smoothing: float = 0.0
     temperature: float = 0.1
     prior_score: float = -4.0
     head_weight: float = 1.0
@@ -105,7 +109,8 @@ class ImageLoss:
     def __post_init__(self) -> None:
         positive = ("temperature", "head_scale", "contrastive_temperature")
         limits = {f.name: POSITIVE if f.name in positive else NOT_NEGATIVE for f in fields(self)}
-        check_limits(self, {**limits, "prior_score": Limits()})
+        limits |= {"prior_score": Limits(), "vote_label_smoothing": Limits(least=0, below=1)}
+        check_limits(self, limits)
 
 
 @dataclass(frozen=True)
@@ -334,7 +339,9 @@ class ImageTraining:
         """
         if set(stored) != {setting.name for setting in fields(cls)}:
             raise ValueError("the settings of the training must be those of this version")
-        made = {name: record(**stored[name]) for name, record in _records().items()}
+        others = {name: record for name, record in _records().items() if name != "config"}
+        made = {name: record(**stored[name]) for name, record in others.items()}
+        made["config"] = TrainConfig.from_dict(stored["config"])
         window = None if stored["window"] is None else tuple(stored["window"])
         return cls(**{**stored, **made, "window": window})
 
