@@ -25,11 +25,16 @@ from attnknn.fitting.image_voters import (
     share_source,
 )
 from attnknn.fitting.joint import N_NEIGHBORS, JointVote, nearest
-from attnknn.fitting.objective import log_of, smoothed_loss, softmax_with_prior
+from attnknn.fitting.objective import (
+    further_terms,
+    log_of,
+    smoothed_loss,
+    softmax_with_prior,
+)
 from attnknn.records import Integers
 from attnknn.training.augmentation import augment, mix
-from attnknn.training.config import TrainConfig
-from attnknn.training.losses import contrastive_loss, entropy, one_hot, soft_calibration_error
+from attnknn.training.config import LossTerms, TrainConfig
+from attnknn.training.losses import contrastive_loss, one_hot
 from attnknn.training.processes import Processes
 from attnknn.vote import class_prior_in_torch, vote_in_torch
 
@@ -102,8 +107,10 @@ class ImageObjective(nn.Module):
         self.prior_score = nn.Parameter(torch.tensor(float(settings.loss.prior_score)))
         self.encoder, self.data, self.settings, self.config = encoder, data, settings, config
         self.generator, self.processes = generator, processes
+        self.terms: list[LossTerms] = [settings.loss]
         if joint is not None:
             joint.generator = generator  # which is a part of checkpoints
+            self.terms.append(joint.terms)
         voters = settings.voters
         self.k_train = voters.k_train
         if voters.k_train is None and (voters.bank or joint is not None):
@@ -284,7 +291,7 @@ class ImageObjective(nn.Module):
 
     def _vote_terms(self, batch: Batch, embeddings: Tensor) -> Tensor:
         """The terms of the loss that come from the vote, by their weights."""
-        terms, gather = self.settings.loss, self.processes.gather
+        settings, gather = self.settings.loss, self.processes.gather
         own = Voters(embeddings, batch.labels, batch.sources)
         if self.bank is not None:
             weights, shares = self._vote(batch, own, self.bank.voters)
@@ -295,13 +302,9 @@ class ImageObjective(nn.Module):
             self.queue.push(replace(everyone, embeddings=gather(self._keys(batch, embeddings))))
         logs = log_of(shares)
         losses = -(batch.labels * logs).sum(dim=1)
-        loss = terms.vote_weight * smoothed_loss(losses, logs, terms.vote_label_smoothing)
-        entropy_weight = terms.entropy_weight + (self.joint.entropy_weight if self.joint else 0.0)
-        if entropy_weight:
-            loss = loss - entropy_weight * entropy(weights)
-        if terms.calibration_weight:
-            error = soft_calibration_error(shares, batch.labels)
-            loss = loss + terms.calibration_weight * error
+        loss = smoothed_loss(losses, logs, settings.vote_label_smoothing) * settings.vote_weight
+        for terms in self.terms:
+            loss = loss + further_terms(terms, weights, shares, batch.labels)
         return loss
 
     def _keys(self, batch: Batch, embeddings: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from importlib.resources import files
 from typing import Any
@@ -21,6 +21,7 @@ from attnknn.research.evaluation.corruption import (
     Shift,
 )
 from attnknn.research.experiments.methods import METHODS, MethodSettings, learned_attention
+from attnknn.training import LossTerms
 
 FINITE = Limits()
 ANSWERED = ("CNN head", "CNN head, noise model", "adaptive K")  # what tables call some methods
@@ -112,7 +113,7 @@ def _check_variant(name: str, changed: Any) -> None:
         )
     if not isinstance(changed, Mapping):
         raise InvalidSettingError(f"The variant {name!r} must be a table, got {changed!r}.")
-    known = LearnedAttention().get_params()
+    known = [*LearnedAttention().get_params(), *(term.name for term in fields(LossTerms))]
     for setting in changed:
         if setting not in known:
             raise unknown_name("setting of learned attention", setting, known)
