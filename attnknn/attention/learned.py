@@ -68,8 +68,8 @@ class LearnedAttention(Attention):
     dropout : float, default=0.3
         Share of the neighbors that each training step leaves out.
     loss : LossTerms, optional
-        Terms that are added to the log-loss: entropy of the weights, calibration error. None adds
-        none.
+        Terms that are added to the log-loss: entropy of the weights, calibration error, risk at a
+        coverage. None adds none.
     holdout : float, default=0.15
         Share of the rows kept out of training: they validate and calibrate, and vote like all
         others afterward.

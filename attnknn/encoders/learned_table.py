@@ -149,8 +149,8 @@ class LearnedTableEncoder(Encoder):
     holdout : float, default=0.15
         Share of the rows that are not trained on.
     loss : LossTerms, optional
-        Terms that are added to the log-loss: entropy of the weights, calibration error. None adds
-        none.
+        Terms that are added to the log-loss: entropy of the weights, calibration error, risk at a
+        coverage. None adds none.
 
     Attributes
     ----------

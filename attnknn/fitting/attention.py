@@ -190,9 +190,10 @@ class AttentionObjective(nn.Module):
         """Mean log-loss of the observed labels of these rows and further terms, with a gradient."""
         weights = self._weights(rows, self._project(rows), self.dropout)
         logs, own, noise = self._log_probabilities(weights, rows), self.own[rows], self._noise()
-        loss = smoothed_loss(log_losses(logs, own, noise), logs, self.label_smoothing)
+        losses = log_losses(logs, own, noise)
+        loss = smoothed_loss(losses, logs, self.label_smoothing)
         observed = observed_probabilities(logs, noise)
-        return loss + further_terms(self.terms, weights, observed, own)
+        return loss + further_terms(self.terms, weights, observed, losses, own)
 
     def validate(self, rows: Tensor) -> float:
         """Mean log-loss of held-out rows, without dropout and gradient."""

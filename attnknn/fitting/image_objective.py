@@ -304,7 +304,7 @@ class ImageObjective(nn.Module):
         losses = -(batch.labels * logs).sum(dim=1)
         loss = smoothed_loss(losses, logs, settings.vote_label_smoothing) * settings.vote_weight
         for terms in self.terms:
-            loss = loss + further_terms(terms, weights, shares, batch.labels)
+            loss = loss + further_terms(terms, weights, shares, losses, batch.labels)
         return loss
 
     def _keys(self, batch: Batch, embeddings: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from attnknn.training.config import LossTerms
-from attnknn.training.losses import entropy, soft_calibration_error
+from attnknn.training.losses import entropy, selective_risk, soft_calibration_error
 
 TINY = torch.finfo(torch.float32).tiny  # the logarithm of an underflow is infinite
 
@@ -71,16 +71,20 @@ def smoothed_loss(losses: Tensor, log_probabilities: Tensor, smoothing: float) -
 
 
 def further_terms(
-    terms: LossTerms, weights: Tensor, probabilities: Tensor, labels: Tensor
+    terms: LossTerms, weights: Tensor, probabilities: Tensor, losses: Tensor, labels: Tensor
 ) -> Tensor:
     """What is added to the log-loss.
 
     `weights` (B, K + 1): of the voters and the prior; `probabilities` (B, C): of the observed
-    labels; `labels`: label numbers (B,) or class probabilities (B, C).
+    labels; `losses` (B,): log-losses; `labels`: label numbers (B,) or class probabilities (B, C).
     """
     loss = weights.new_zeros(())
     if terms.entropy_weight:
         loss = loss - terms.entropy_weight * entropy(weights)
     if terms.calibration_weight:
         loss = loss + terms.calibration_weight * soft_calibration_error(probabilities, labels)
+    if terms.selective_weight:
+        confidences = probabilities.max(dim=1).values
+        risk = selective_risk(losses, confidences, terms.selective_coverage)
+        loss = loss + terms.selective_weight * risk
     return loss

@@ -180,9 +180,10 @@ class TableObjective(nn.Module):
         voted = self._vote_of_sample if self.nearest is None else self._vote_of_nearest
         weights, shares = voted(rows, prior)
         logs, own = log_of(shares), self.codes[rows]
-        loss = smoothed_loss(log_losses(logs, own), logs, self.label_smoothing)
+        losses = log_losses(logs, own)
+        loss = smoothed_loss(losses, logs, self.label_smoothing)
         for terms in self.terms:
-            loss = loss + further_terms(terms, weights, shares, own)
+            loss = loss + further_terms(terms, weights, shares, losses, own)
         return loss
 
     def validate(self) -> float:

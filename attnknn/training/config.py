@@ -23,7 +23,11 @@ LIMITS = {
     "weight_decay": Limits(least=0, may_be_none=True),
     "lookahead": Limits(least=0, is_whole=True, may_be_none=True),
 }
-TERM_LIMITS = {"entropy_weight": Limits(), "calibration_weight": Limits(least=0)}
+TERM_LIMITS = {
+    "entropy_weight": Limits(),
+    **dict.fromkeys(("calibration_weight", "selective_weight"), Limits(least=0)),
+    "selective_coverage": Limits(above=0, below=1),
+}
 UNSET: Any = None
 BLUE, GRAY = "#1f5fbf", "#8a8a8a"
 
@@ -40,6 +44,12 @@ class LossTerms:
     calibration_weight : float, default=0.0
         Weight of the calibration error of the vote, by soft bins
         (`attnknn.training.losses.soft_calibration_error`).
+    selective_weight : float, default=0.0
+        Weight of the log-loss of the rows with the most confident votes
+        (`attnknn.training.losses.selective_risk`). It trains for predictions that may abstain.
+    selective_coverage : float, default=0.8
+        Share of the rows that are selected, above 0 and below 1. It has no effect unless
+        `selective_weight` is above 0.
 
     Examples
     --------
@@ -50,6 +60,8 @@ class LossTerms:
 
     entropy_weight: float = 0.0
     calibration_weight: float = 0.0
+    selective_weight: float = 0.0
+    selective_coverage: float = 0.8
 
     def __post_init__(self) -> None:
         check_limits(self, TERM_LIMITS)

@@ -262,7 +262,7 @@ TRAINING = {
     "average": 0.9,
     "lookahead": 2,
 }
-LOSS = {"entropy_weight": -0.5, "calibration_weight": 1.0}
+LOSS = {"entropy_weight": -0.5, "calibration_weight": 1.0, "selective_weight": 1.0}
 
 
 def test_the_test_of_options_knows_all_of_them():
@@ -271,7 +271,7 @@ def test_the_test_of_options_knows_all_of_them():
     checked = {"temperature_bounds", "terms", "trust", "loss", "training"}
     assert set(LIMITS) | checked == set(OPTIONS)
     assert set(TRAINING) == {field.name for field in fields(TrainConfig)}
-    assert set(LOSS) == {field.name for field in fields(LossTerms)}
+    assert {*LOSS, "selective_coverage"} == {field.name for field in fields(LossTerms)}
 
 
 @cache
@@ -303,6 +303,11 @@ def test_every_setting_of_the_training_moves_the_answer(setting):
 def test_every_term_of_the_loss_moves_the_answer(term):
     terms = LossTerms(**{term: LOSS[term]})
     assert np.abs(answers_of() - answers_of(loss=terms)).max() > 1e-5
+
+
+def test_the_coverage_of_the_selective_term_moves_the_answer():
+    few, many = (answers_of(loss=LossTerms(0.0, 0.0, 1.0, share)) for share in (0.3, 0.9))
+    assert np.abs(few - many).max() > 1e-5
 
 
 @pytest.mark.parametrize("restarts", ["restarts", WarmRestarts(2), WarmRestarts(1, 1.5)])

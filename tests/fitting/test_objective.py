@@ -20,7 +20,7 @@ from attnknn.fitting.objective import (
     softmax_with_prior,
 )
 from attnknn.training import LossTerms
-from attnknn.training.losses import entropy, soft_calibration_error
+from attnknn.training.losses import entropy, selective_risk, soft_calibration_error
 from attnknn.vote import class_prior, class_prior_in_torch, vote, vote_in_torch
 
 
@@ -103,8 +103,10 @@ def test_smoothing_is_that_of_torch(smoothing):
 def test_further_terms_are_added_by_their_weights():
     weights, probabilities = (torch.softmax(random(6, n, seed=n), dim=1) for n in (5, 3))
     own = torch.tensor([0, 1, 2, 0, 1, 2])
-    given = weights, probabilities, own
+    losses = log_losses(probabilities.log(), own)
+    given = weights, probabilities, losses, own
     assert further_terms(LossTerms(), *given) == 0
-    found = further_terms(LossTerms(entropy_weight=0.5, calibration_weight=2.0), *given)
+    found = further_terms(LossTerms(0.5, 2.0, 3.0, 0.6), *given)
     expected = 2.0 * soft_calibration_error(probabilities, own) - 0.5 * entropy(weights)
+    expected = expected + 3.0 * selective_risk(losses, probabilities.max(dim=1).values, 0.6)
     assert torch.allclose(found, expected)

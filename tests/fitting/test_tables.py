@@ -182,13 +182,19 @@ def test_smoothing_spreads_a_share_of_each_label():
     assert losses[1] == pytest.approx(0.5 * losses[0] - 0.5 * logs.mean().item(), rel=1e-4)
 
 
-LOSS = {"entropy_weight": 0.5, "calibration_weight": 2.0}
+SELECTIVE = LossTerms(selective_weight=1.0)
+LOSS = {
+    "entropy_weight": (None, LossTerms(entropy_weight=0.5)),
+    "calibration_weight": (None, LossTerms(calibration_weight=2.0)),
+    "selective_weight": (None, SELECTIVE),
+    "selective_coverage": (SELECTIVE, replace(SELECTIVE, selective_coverage=0.3)),
+}
 
 
 @pytest.mark.parametrize("term", LOSS)
 def test_every_term_of_the_loss_moves_what_is_learned(term):
     gradients = []
-    for terms in (None, LossTerms(**{term: LOSS[term]})):
+    for terms in LOSS[term]:
         made = objective(small(n_candidates=0, column_dropout=0.0, loss=terms), np.full(20, -1))
         made.loss(torch.arange(15)).backward()
         gradients.append(made.log_sharpness.grad.item())

@@ -67,3 +67,6 @@ def test_terms_of_the_loss_are_checked_and_restored():
         LossTerms(entropy_weight=float("nan"))
     with pytest.raises(InvalidSettingError, match="`calibration_weight` must be"):
         LossTerms(calibration_weight=-1.0)
+    for coverage in (0.0, 1.0):
+        with pytest.raises(InvalidSettingError, match="`selective_coverage` must be"):
+            LossTerms(selective_coverage=coverage)

@@ -72,6 +72,8 @@ class ImageLoss(LossTerms):
         Weight of the entropy of the vote's weights, which is maximized.
     calibration_weight : float, default=0.0
         Weight of the calibration error of the vote, by soft bins.
+    selective_weight, selective_coverage : float, default=0.0 and 0.8
+        Weight of the log-loss of this share of the rows, those with the most confident votes.
     vote_weight : float, default=1.0
         Weight of the log-loss of the vote.
     vote_label_smoothing : float, default=0.0
