@@ -88,6 +88,17 @@ def check_choice(name: str, value: Any, choices: Iterable[str | None]) -> Any:
     raise unknown_name(name, value, [str(choice) for choice in choices])
 
 
+def check_records(part: object, records: Mapping[str, type[Any]]) -> None:
+    """Raise for the first setting of `part` that is neither its record nor None."""
+    for name, record in records.items():
+        value = getattr(part, name)
+        # A subclass would have settings that `part` does not read.
+        if value is not None and type(value) is not record:
+            raise InvalidSettingError(
+                f"`{name}` must be a `{record.__name__}` or None, got {value!r}."
+            )
+
+
 def check_flag(name: str, value: Any) -> bool:
     """Return `value` if it is True or False, else raise."""
     if not isinstance(value, bool | np.bool_):

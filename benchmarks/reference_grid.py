@@ -64,7 +64,7 @@ from attnknn.insight import (
     what_if,
 )
 from attnknn.memory import AutoMemory, FaissMemory, NumpyMemory, TorchMemory
-from attnknn.training import TrainConfig
+from attnknn.training import LossTerms, TrainConfig
 from attnknn.training.augmentation import Augmentation, Mixing
 from attnknn.training.views import Views
 from attnknn.vit import extract_attention_maps
@@ -135,7 +135,10 @@ LEARNED_VARIANTS: dict[str, dict[str, Any]] = {
     "without_support": {"terms": ("prototypes",)},
     "without_trust": {"trust": False},
     "distance_bias": {"terms": ("distance_bias", "support", "prototypes"), "temperature": 0.5},
-    "query_prior": {"terms": ("support", "prototypes", "query_prior"), "entropy_weight": 0.01},
+    "query_prior": {
+        "terms": ("support", "prototypes", "query_prior"),
+        "loss": LossTerms(entropy_weight=0.01),
+    },
     "heads": {
         "n_heads": 3,
         "head_dim": 8,

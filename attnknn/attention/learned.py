@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnknn._stored import Arrays, check_arrays, fitted_fields, load_arrays, state_arrays
-from attnknn._validation import Limits, check_limits
+from attnknn._validation import Limits, check_limits, check_records
 from attnknn.attention.base import Attention, NeighborBatch, Scores
 from attnknn.attention.distance import DistanceAttention
 from attnknn.errors import InvalidSettingError, ModelFolderError, NotFittedYetError
 from attnknn.records import Floats, Integers
 from attnknn.registry import register
-from attnknn.training.config import TrainConfig
+from attnknn.training.config import LossTerms, TrainConfig
 from attnknn.training.threads import SMALL, one_thread_if
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ LIMITS = {
     "head_dim": Limits(least=1, is_whole=True, may_be_none=True),
     "temperature": Limits(above=0, may_be_none=True),
     "dropout": Limits(least=0, below=1),
-    "entropy_weight": Limits(),
     "holdout": Limits(above=0, below=1),
     "max_rows": Limits(least=2, is_whole=True),
 }
@@ -68,9 +67,9 @@ class LearnedAttention(Attention):
         label. "auto" leaves it out above 200,000 entries, because it needs a search for each entry.
     dropout : float, default=0.3
         Share of the neighbors that each training step leaves out.
-    entropy_weight : float, default=0.0
-        Weight of the entropy of the weights in the loss. Positive values reward equal weights,
-        negative values concentrated ones.
+    loss : LossTerms, optional
+        Terms that are added to the log-loss: entropy of the weights, calibration error, risk at a
+        coverage. None adds none.
     holdout : float, default=0.15
         Share of the rows kept out of training: they validate and calibrate, and vote like all
         others afterward.
@@ -110,7 +109,7 @@ class LearnedAttention(Attention):
         terms: tuple[str, ...] = ("support", "prototypes"),
         trust: bool | str = "auto",
         dropout: float = 0.3,
-        entropy_weight: float = 0.0,
+        loss: LossTerms | None = None,
         holdout: float = 0.15,
         max_rows: int = 50_000,
         joint: bool | str = False,
@@ -123,7 +122,7 @@ class LearnedAttention(Attention):
         self.terms = terms
         self.trust = trust
         self.dropout = dropout
-        self.entropy_weight = entropy_weight
+        self.loss = loss
         self.holdout = holdout
         self.max_rows = max_rows
         self.joint = joint
@@ -155,10 +154,7 @@ class LearnedAttention(Attention):
             raise InvalidSettingError(
                 f"`terms` must be a tuple of {', '.join(TERMS)}, got {self.terms!r}."
             )
-        if self.training is not None and not isinstance(self.training, TrainConfig):
-            raise InvalidSettingError(
-                f"`training` must be a `TrainConfig` or None, got {self.training!r}."
-            )
+        check_records(self, {"training": TrainConfig, "loss": LossTerms})
         bounds = tuple(np.ravel(self.temperature_bounds))
         if len(bounds) != 2 or not 0 < bounds[0] < bounds[1] < np.inf:
             raise InvalidSettingError(

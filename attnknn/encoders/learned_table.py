@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from attnknn._validation import Limits, check_at_least, check_choice, check_limits
+from attnknn._validation import (
+    Limits,
+    check_at_least,
+    check_choice,
+    check_limits,
+    check_records,
+)
 from attnknn.encoders.base import (
     BATCH_SIZE,
     EMBED_DIM,
@@ -20,10 +26,9 @@ from attnknn.encoders.base import (
     Settings,
 )
 from attnknn.encoders.tabular import NumericColumn, TableEncoder
-from attnknn.errors import InvalidSettingError
 from attnknn.records import Integers
 from attnknn.registry import Option, register
-from attnknn.training.config import TrainConfig
+from attnknn.training.config import LossTerms, TrainConfig
 
 if TYPE_CHECKING:
     from attnknn.encoders.table_net import TableNet
@@ -88,6 +93,7 @@ class TableLayers:
         return cls(**stored)
 
 
+RECORDS: dict[str, Any] = {"training": TrainConfig, "layers": TableLayers, "loss": LossTerms}
 NETWORKS: dict[NetworkName, TableLayers] = {
     "waves": TableLayers(n_blocks=0, frequency_scale=1.0, column_dropout=0.2),
     "deep": TableLayers(n_blocks=1, frequency_scale=0.2, column_dropout=0.0),
@@ -142,6 +148,9 @@ class LearnedTableEncoder(Encoder):
         1,200 steps (at least 12, at most 30), and a patience of a fifth of the epochs (at least 3).
     holdout : float, default=0.15
         Share of the rows that are not trained on.
+    loss : LossTerms, optional
+        Terms that are added to the log-loss: entropy of the weights, calibration error, risk at a
+        coverage. None adds none.
 
     Attributes
     ----------
@@ -182,6 +191,7 @@ class LearnedTableEncoder(Encoder):
         refresh: int = 1,
         training: TrainConfig | None = None,
         holdout: float = 0.15,
+        loss: LossTerms | None = None,
     ) -> None:
         self.embed_dim = embed_dim
         self.network = network
@@ -194,6 +204,7 @@ class LearnedTableEncoder(Encoder):
         self.refresh = refresh
         self.training = training
         self.holdout = holdout
+        self.loss = loss
 
     @classmethod
     def from_options(cls, **given: Any) -> Self:
@@ -333,7 +344,7 @@ class LearnedTableEncoder(Encoder):
     @classmethod
     def from_settings(cls, settings: Settings, arrays: Arrays) -> Self:
         stored = dict(settings["settings"])
-        for name, record in (("training", TrainConfig), ("layers", TableLayers)):
+        for name, record in RECORDS.items():
             if stored[name] is not None:
                 stored[name] = record.from_dict(stored[name])
         encoder = cls(**stored)
@@ -350,12 +361,7 @@ class LearnedTableEncoder(Encoder):
         check_limits(self, LIMITS)
         check_choice("candidates", self.candidates, ["sampled", "nearest"])
         check_choice("network", self.network, ["auto", *NETWORKS])
-        for name, record in (("training", TrainConfig), ("layers", TableLayers)):
-            value = getattr(self, name)
-            if not isinstance(value, record | None):
-                raise InvalidSettingError(
-                    f"`{name}` must be a `{record.__name__}` or None, got {value!r}."
-                )
+        check_records(self, RECORDS)
         if self.training is not None and self.training.batch_size is not None:
             check_at_least("batch_size", self.training.batch_size, 2)
 

@@ -20,11 +20,17 @@ from attnknn.attention.learned import (
 )
 from attnknn.attention.scores import NeighborScores, Shape, learned_distances
 from attnknn.calibration import Calibration
-from attnknn.fitting.objective import log_losses, log_of, smoothed_loss, softmax_with_prior
+from attnknn.fitting.objective import (
+    further_terms,
+    log_losses,
+    log_of,
+    observed_probabilities,
+    smoothed_loss,
+    softmax_with_prior,
+)
 from attnknn.leave_one_out import LeaveOneOutBatch
-from attnknn.training.config import TrainConfig, TrainResult
+from attnknn.training.config import LossTerms, TrainConfig, TrainResult
 from attnknn.training.loop import train
-from attnknn.training.losses import entropy
 from attnknn.training.optimizers import Group
 from attnknn.training.threads import SMALL, one_thread_if
 from attnknn.vote import class_prior, vote_in_torch
@@ -164,7 +170,7 @@ class AttentionObjective(nn.Module):
     ) -> None:
         super().__init__()
         self.scores, self.generator = attention.module_, generator
-        self.dropout, self.entropy_weight = attention.dropout, attention.entropy_weight
+        self.dropout, self.terms = attention.dropout, attention.loss or LossTerms()
         self.label_smoothing = train_config(attention).label_smoothing
         self.features = features_of(left_out.batch, attention.first_look_)
         self.entries = torch.from_numpy(left_out.batch.entries)
@@ -181,15 +187,16 @@ class AttentionObjective(nn.Module):
         )
 
     def loss(self, rows: Tensor) -> Tensor:
-        """Mean log-loss of the observed labels of these rows, with a gradient."""
+        """Mean log-loss of the observed labels of these rows and further terms, with a gradient."""
         weights = self._weights(rows, self._project(rows), self.dropout)
-        logs = self._log_probabilities(weights, rows)
-        losses = log_losses(logs, self.own[rows], self._noise())
+        logs, own, noise = self._log_probabilities(weights, rows), self.own[rows], self._noise()
+        losses = log_losses(logs, own, noise)
         loss = smoothed_loss(losses, logs, self.label_smoothing)
-        return loss - self.entropy_weight * entropy(weights) if self.entropy_weight else loss
+        observed = observed_probabilities(logs, noise)
+        return loss + sum(further_terms(self.terms, weights, observed, losses, own).values())
 
     def validate(self, rows: Tensor) -> float:
-        """The same without dropout and gradient, for held-out rows."""
+        """Mean log-loss of held-out rows, without dropout and gradient."""
         total = 0.0
         with torch.no_grad():
             everything = self.scores.project(self.entries)

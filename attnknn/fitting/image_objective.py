@@ -25,11 +25,16 @@ from attnknn.fitting.image_voters import (
     share_source,
 )
 from attnknn.fitting.joint import N_NEIGHBORS, JointVote, nearest
-from attnknn.fitting.objective import log_of, smoothed_loss, softmax_with_prior
+from attnknn.fitting.objective import (
+    further_terms,
+    log_of,
+    smoothed_loss,
+    softmax_with_prior,
+)
 from attnknn.records import Integers
 from attnknn.training.augmentation import augment, mix
-from attnknn.training.config import ATTENTION_ENTROPY, TrainConfig
-from attnknn.training.losses import contrastive_loss, entropy, one_hot, soft_calibration_error
+from attnknn.training.config import ATTENTION_ENTROPY, LossTerms, TrainConfig
+from attnknn.training.losses import contrastive_loss, entropy, one_hot
 from attnknn.training.processes import Processes
 from attnknn.vote import class_prior_in_torch, vote_in_torch
 
@@ -102,8 +107,10 @@ class ImageObjective(nn.Module):
         self.prior_score = nn.Parameter(torch.tensor(float(settings.loss.prior_score)))
         self.encoder, self.data, self.settings, self.config = encoder, data, settings, config
         self.generator, self.processes = generator, processes
+        self.terms: list[LossTerms] = [settings.loss]
         if joint is not None:
             joint.generator = generator  # which is a part of checkpoints
+            self.terms.append(joint.terms)
         voters = settings.voters
         self.k_train = voters.k_train
         if voters.k_train is None and (voters.bank or joint is not None):
@@ -317,7 +324,7 @@ class ImageObjective(nn.Module):
 
     def _vote_terms(self, batch: Batch, embeddings: Tensor) -> Tensor:
         """The terms of the loss that come from the vote, by their weights."""
-        terms, gather = self.settings.loss, self.processes.gather
+        settings, gather = self.settings.loss, self.processes.gather
         own = Voters(embeddings, batch.labels, batch.sources)
         if self.bank is not None:
             weights, shares = self._vote(batch, own, self.bank.voters)
@@ -328,16 +335,14 @@ class ImageObjective(nn.Module):
             self.queue.push(replace(everyone, embeddings=gather(self._keys(batch, embeddings))))
         logs = log_of(shares)
         losses = -(batch.labels * logs).sum(dim=1)
-        by_vote = terms.vote_weight * smoothed_loss(losses, logs, terms.vote_label_smoothing)
+        by_vote = settings.vote_weight * smoothed_loss(losses, logs, settings.vote_label_smoothing)
         loss = self._noted("vote", by_vote, batch)
         self._noted("rows", torch.ones_like(by_vote), batch)
         self._noted(ATTENTION_ENTROPY, entropy(weights.detach()), batch)
-        entropy_weight = terms.entropy_weight + (self.joint.entropy_weight if self.joint else 0.0)
-        if entropy_weight:
-            loss = loss + self._noted("entropy", -entropy_weight * entropy(weights), batch)
-        if terms.calibration_weight:
-            error = terms.calibration_weight * soft_calibration_error(shares, batch.labels)
-            loss = loss + self._noted("calibration", error, batch)
+        for terms in self.terms:
+            further = further_terms(terms, weights, shares, losses, batch.labels)
+            for name, term in further.items():
+                loss = loss + self._noted(name, term, batch)
         return loss
 
     def _keys(self, batch: Batch, embeddings: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from attnknn.attention.learned import LearnedAttention
 from attnknn.attention.scores import Features, NeighborScores, learned_distances
 from attnknn.fitting.attention import HEAD_NOISE, shape_of
 from attnknn.fitting.objective import softmax_with_prior
+from attnknn.training.config import LossTerms
 
 N_NEIGHBORS = 64  # nearest voters that are scored, unless the encoder's settings say how many
 START = 0.25  # temperature in units of the typical squared distance
@@ -33,7 +34,7 @@ class JointVote(nn.Module):
     ) -> None:
         super().__init__()
         self.generator = torch.Generator().manual_seed(random_state)  # a training sets its own
-        self.dropout, self.entropy_weight = attention.dropout, attention.entropy_weight
+        self.dropout, self.terms = attention.dropout, attention.loss or LossTerms()
         self.settings = {name: repr(value) for name, value in attention.get_params().items()}
         self.scores = NeighborScores(shape_of(attention, dim, n_classes, has_trust=False))
         self.register_buffer("center", torch.zeros(dim))

@@ -1,4 +1,4 @@
-"""The objective that all trainings share: log-loss of a differentiable vote, with label noise.
+"""The objective that all trainings share: log-loss of a differentiable vote, and further terms.
 
 Other rows vote on the label of each row; the row itself and its group are left out, of the vote and
 of the class frequencies. `softmax_with_prior` is the twin of `attention.base.softmax_weights`;
@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+from attnknn.training.config import LossTerms
+from attnknn.training.losses import entropy, selective_risk, soft_calibration_error
 
 TINY = torch.finfo(torch.float32).tiny  # the logarithm of an underflow is infinite
 
@@ -46,8 +49,43 @@ def log_losses(log_probabilities: Tensor, own: Tensor, noise: Tensor | None = No
     return -((1 - noise) * likely + noise * (1 - likely) / n_others).log()
 
 
+def observed_probabilities(log_probabilities: Tensor, noise: Tensor | None = None) -> Tensor:
+    """Probabilities (B, C) of the observed labels; `noise` as in `log_losses`.
+
+    >>> observed_probabilities(torch.tensor([[0.9, 0.1]]).log(), torch.tensor(0.1))
+    tensor([[0.8200, 0.1800]])
+    """
+    true = log_probabilities.exp()
+    if noise is None:
+        return true
+    if noise.ndim == 2:
+        return true @ noise
+    return (1 - noise) * true + noise * (1 - true) / max(true.shape[1] - 1, 1)
+
+
 def smoothed_loss(losses: Tensor, log_probabilities: Tensor, smoothing: float) -> Tensor:
     """Mean of `losses` (B,) with a share `smoothing` of each label spread over all classes."""
     if not smoothing:
         return losses.mean()
     return losses.mean() * (1 - smoothing) - smoothing * log_probabilities.mean()
+
+
+def further_terms(
+    terms: LossTerms, weights: Tensor, probabilities: Tensor, losses: Tensor, labels: Tensor
+) -> dict[str, Tensor]:
+    """What is added to the log-loss, by name.
+
+    `weights` (B, K + 1): of the voters and the prior; `probabilities` (B, C): of the observed
+    labels; `losses` (B,): log-losses; `labels`: label numbers (B,) or class probabilities (B, C).
+    """
+    found: dict[str, Tensor] = {}
+    if terms.entropy_weight:
+        found["entropy"] = -terms.entropy_weight * entropy(weights)
+    if terms.calibration_weight:
+        error = soft_calibration_error(probabilities, labels)
+        found["calibration"] = terms.calibration_weight * error
+    if terms.selective_weight:
+        confidences = probabilities.max(dim=1).values
+        risk = selective_risk(losses, confidences, terms.selective_coverage)
+        found["selective"] = terms.selective_weight * risk
+    return found

@@ -13,12 +13,18 @@ from torch import Tensor, nn
 from attnknn.encoders.learned_table import ROWS_AT_ONCE, LearnedTableEncoder, NetworkName
 from attnknn.encoders.table_net import TableNet
 from attnknn.fitting.joint import N_NEIGHBORS, JointVote, nearest
-from attnknn.fitting.objective import log_losses, log_of, smoothed_loss, softmax_with_prior
+from attnknn.fitting.objective import (
+    further_terms,
+    log_losses,
+    log_of,
+    smoothed_loss,
+    softmax_with_prior,
+)
 from attnknn.memory.entries import NO_GROUP
 from attnknn.records import Booleans, Integers
-from attnknn.training.config import TrainConfig, TrainResult, epochs_for
+from attnknn.training.config import LossTerms, TrainConfig, TrainResult, epochs_for
 from attnknn.training.loop import train
-from attnknn.training.losses import entropy, one_hot
+from attnknn.training.losses import one_hot
 from attnknn.training.optimizers import Group, parameter_groups
 from attnknn.training.threads import one_thread_if
 from attnknn.vote import class_prior, vote_in_torch
@@ -152,9 +158,10 @@ class TableObjective(nn.Module):
         super().__init__()
         self.net, self.settings, self.generator = encoder.module_, encoder, generator
         self.net.seeded_dropout.generator = generator
-        self.joint = joint
+        self.joint, self.terms = joint, [encoder.loss or LossTerms()]
         if joint is not None:
             joint.generator = generator
+            self.terms.append(joint.terms)
         self.label_smoothing = encoder.train_config().label_smoothing
         self.log_sharpness = nn.Parameter(torch.tensor(SHARPNESS).log())
         self.prior_score = nn.Parameter(torch.tensor(PRIOR_SCORE))
@@ -167,15 +174,16 @@ class TableObjective(nn.Module):
         self.nearest: Tensor | None = None
 
     def loss(self, rows: Tensor) -> Tensor:
-        """Mean log-loss of the labels of these rows by the vote of others, with a gradient."""
+        """Mean log-loss of the labels of these rows and further terms, with a gradient."""
         self.train()
         prior = torch.from_numpy(class_prior(self.counts, self.codes[rows].numpy())).float()
         voted = self._vote_of_sample if self.nearest is None else self._vote_of_nearest
         weights, shares = voted(rows, prior)
-        logs = log_of(shares)
-        loss = smoothed_loss(log_losses(logs, self.codes[rows]), logs, self.label_smoothing)
-        if self.joint is not None and self.joint.entropy_weight:
-            loss = loss - self.joint.entropy_weight * entropy(weights)
+        logs, own = log_of(shares), self.codes[rows]
+        losses = log_losses(logs, own)
+        loss = smoothed_loss(losses, logs, self.label_smoothing)
+        for terms in self.terms:
+            loss = loss + sum(further_terms(terms, weights, shares, losses, own).values())
         return loss
 
     def validate(self) -> float:

@@ -18,14 +18,14 @@ from attnknn.encoders.image import ImageInference, ImageTraining
 from attnknn.errors import InvalidSettingError, ModelFolderError
 from attnknn.records import Integers
 from attnknn.registry import Kind, registered
-from attnknn.training.config import TrainConfig
+from attnknn.training.config import LossTerms, TrainConfig
 from attnknn.value_head import ValueHead
 
 if TYPE_CHECKING:
     from attnknn.value_head.network import ValueShape
 
 RECORDS = (  # settings that have settings
-    *("ImageInference", "ImageTraining", "TableLayers", "TrainConfig", "Views"),
+    *("ImageInference", "ImageTraining", "LossTerms", "TableLayers", "TrainConfig", "Views"),
 )
 MAX_NUMBER = 1 << 63
 ATTENTION_FILE = "attention.safetensors"
@@ -105,13 +105,13 @@ def from_plain(name: str, value: Any) -> Any:
 
 
 def _record(name: str, stored: dict[str, Any]) -> Any:
-    """A setting that is a record: how to train, the layers of a network, or views."""
+    """A setting that is a record: how to train, what for, the layers of a network, or views."""
     from attnknn.encoders.learned_table import TableLayers
     from attnknn.training.views import Views
 
     records: dict[str, Any] = {
         cls.__name__: cls
-        for cls in (ImageInference, ImageTraining, TableLayers, TrainConfig, Views)
+        for cls in (ImageInference, ImageTraining, LossTerms, TableLayers, TrainConfig, Views)
     }
     try:
         settings = {key: value for key, value in stored.items() if key != "class"}

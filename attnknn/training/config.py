@@ -23,8 +23,74 @@ LIMITS = {
     "weight_decay": Limits(least=0, may_be_none=True),
     "lookahead": Limits(least=0, is_whole=True, may_be_none=True),
 }
+TERM_LIMITS = {
+    "entropy_weight": Limits(),
+    **dict.fromkeys(("calibration_weight", "selective_weight"), Limits(least=0)),
+    "selective_coverage": Limits(above=0, below=1),
+}
 UNSET: Any = None
 BLUE, GRAY = "#1f5fbf", "#8a8a8a"
+
+
+@dataclass(frozen=True)
+class LossTerms:
+    """Terms that are added to the log-loss of a vote, and their weights; 0 leaves a term out.
+
+    Parameters
+    ----------
+    entropy_weight : float, default=0.0
+        Weight of the entropy of the voters' weights, which is subtracted: positive values reward
+        equal weights, negative values concentrated ones.
+    calibration_weight : float, default=0.0
+        Weight of the calibration error of the vote, by soft bins
+        (`attnknn.training.losses.soft_calibration_error`).
+    selective_weight : float, default=0.0
+        Weight of the log-loss of the rows with the most confident votes
+        (`attnknn.training.losses.selective_risk`). It trains for predictions that may abstain.
+    selective_coverage : float, default=0.8
+        Share of the rows that are selected, above 0 and below 1. It has no effect unless
+        `selective_weight` is above 0.
+
+    Examples
+    --------
+    >>> from attnknn import LearnedAttention
+    >>> LearnedAttention(loss=LossTerms(calibration_weight=0.1)).loss.calibration_weight
+    0.1
+    """
+
+    entropy_weight: float = 0.0
+    calibration_weight: float = 0.0
+    selective_weight: float = 0.0
+    selective_coverage: float = 0.8
+
+    def __post_init__(self) -> None:
+        check_limits(self, TERM_LIMITS)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every setting by name, as JSON can hold it.
+
+        Returns
+        -------
+        dict
+            Settings by name.
+        """
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Self:
+        """Restore settings from what `to_dict` returned.
+
+        Parameters
+        ----------
+        stored : mapping
+            Settings by name.
+
+        Returns
+        -------
+        LossTerms
+            The settings.
+        """
+        return cls(**stored)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Losses: entropy, soft calibration error, and the supervised contrastive loss of two views."""
+"""Losses: entropy, soft calibration error, selective risk, contrastive loss of two views."""
 
 from __future__ import annotations
 
@@ -66,6 +66,31 @@ def soft_calibration_error(
         return gaps.sum() / len(confidences)  # the sizes of the bins cancel
     squares = (gaps.square() / sizes.clamp_min(tiny)).sum() / len(confidences)
     return squares.clamp_min(tiny).sqrt()  # at zero a root has no gradient
+
+
+def selective_risk(
+    losses: Tensor, confidences: Tensor, coverage: float, *, temperature: float = 0.05
+) -> Tensor:
+    """Mean loss of the most confident rows, with a soft selection; lower is better.
+
+    With losses l_b and confidences k_b, of which θ is the quantile at 1 − coverage:
+
+        g_b  = sigmoid((k_b − θ) / temperature)
+        risk = Σ_b g_b l_b / Σ_b g_b
+
+    As the temperature goes to zero, the most confident rows are selected, a share `coverage` of
+    all. The gradient lowers the losses of selected rows. Through g it raises the confidence of rows
+    whose loss is below the risk and lowers that of rows whose loss is above it, most for rows near
+    θ. Since θ moves with the confidences, the coverage needs no penalty, and adding a constant to
+    all confidences changes nothing.
+
+    >>> losses, confidences = torch.tensor([0.1, 0.3, 2.0, 3.0]), torch.tensor([0.9, 0.8, 0.5, 0.4])
+    >>> round(selective_risk(losses, confidences, 0.5, temperature=1e-3).item(), 4)
+    0.2
+    """
+    threshold = torch.quantile(confidences, 1 - coverage)
+    selected = torch.sigmoid((confidences - threshold) / temperature)
+    return (selected * losses).sum() / selected.sum()
 
 
 def contrastive_loss(

@@ -21,9 +21,10 @@ from attnknn.attention.scores import (
     Shape,
     learned_distances,
 )
+from attnknn.encoders.image import ImageLoss
 from attnknn.errors import InvalidSettingError, NotFittedYetError
 from attnknn.fitting.attention import _main_axes
-from attnknn.training import TrainConfig, WarmRestarts
+from attnknn.training import LossTerms, TrainConfig, WarmRestarts
 
 ALL_ON = Shape(
     dim=3,
@@ -241,7 +242,7 @@ OPTIONS = {
     "terms": ("prototypes",),
     "trust": False,
     "dropout": 0.0,
-    "entropy_weight": 0.5,
+    "loss": LossTerms(entropy_weight=0.5),
     "holdout": 0.4,
     "max_rows": 60,
     "training": TrainConfig(epochs=1),
@@ -261,14 +262,16 @@ TRAINING = {
     "average": 0.9,
     "lookahead": 2,
 }
+LOSS = {"entropy_weight": -0.5, "calibration_weight": 1.0, "selective_weight": 1.0}
 
 
 def test_the_test_of_options_knows_all_of_them():
     with_encoder = {"joint"}  # see test_joint.py
     assert set(OPTIONS) | with_encoder == set(LearnedAttention().get_params())
-    checked = {"temperature_bounds", "terms", "trust", "training"}
+    checked = {"temperature_bounds", "terms", "trust", "loss", "training"}
     assert set(LIMITS) | checked == set(OPTIONS)
     assert set(TRAINING) == {field.name for field in fields(TrainConfig)}
+    assert {*LOSS, "selective_coverage"} == {field.name for field in fields(LossTerms)}
 
 
 @cache
@@ -296,6 +299,17 @@ def test_every_setting_of_the_training_moves_the_answer(setting):
     assert np.abs(answers_of() - answers_of(training=training)).max() > 1e-5
 
 
+@pytest.mark.parametrize("term", LOSS)
+def test_every_term_of_the_loss_moves_the_answer(term):
+    terms = LossTerms(**{term: LOSS[term]})
+    assert np.abs(answers_of() - answers_of(loss=terms)).max() > 1e-5
+
+
+def test_the_coverage_of_the_selective_term_moves_the_answer():
+    few, many = (answers_of(loss=LossTerms(0.0, 0.0, 1.0, share)) for share in (0.3, 0.9))
+    assert np.abs(few - many).max() > 1e-5
+
+
 @pytest.mark.parametrize("restarts", ["restarts", WarmRestarts(2), WarmRestarts(1, 1.5)])
 def test_the_cycles_of_warm_restarts_move_the_answer(restarts):
     plain, moved = (replace(QUICK, schedule=s) for s in (WarmRestarts(1), restarts))
@@ -320,7 +334,8 @@ def test_the_cycles_of_warm_restarts_move_the_answer(restarts):
         ("training", {"epochs": 1}),
         ("dropout", 1),
         ("dropout", -0.1),
-        ("entropy_weight", np.nan),
+        ("loss", {"entropy_weight": 0.1}),
+        ("loss", ImageLoss()),
         ("holdout", 0.0),
         ("holdout", 1.5),
         ("max_rows", 1),

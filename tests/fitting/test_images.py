@@ -198,6 +198,7 @@ CHANGES = {
     "contrastive_weight": 1.0,
     "entropy_weight": 0.5,
     "calibration_weight": 1.0,
+    "selective_weight": 1.0,
     "negatives_weight": 2.0,
     "boundary_share": 0.5,
     "average": 0.5,
@@ -213,6 +214,7 @@ WITH = {
     "n_negatives": (1, {"negatives_weight": 2.0}),
     "refresh_every": (2, {"negatives_weight": 2.0}),
     "refresh_steps": (1, {"bank": True}),
+    "selective_coverage": (0.3, {"selective_weight": 1.0}),
 }
 ELSEWHERE = {"patience", "validation_entries", "backbone_lr_scale", "checkpoint", "device"}
 RECORDS = (ImageTraining, TrainConfig, ImageLoss, ImageVoters)

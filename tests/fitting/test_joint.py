@@ -17,7 +17,7 @@ from attnknn.fitting.image_objective import ImageObjective
 from attnknn.fitting.joint import JointVote, nearest, support_in_torch
 from attnknn.leave_one_out import leave_one_out_batch
 from attnknn.memory import NumpyMemory, make_entries
-from attnknn.training import TrainConfig
+from attnknn.training import LossTerms, TrainConfig
 from tests.fitting.shapes import shapes
 
 EVERY_TERM = LearnedAttention(
@@ -221,3 +221,16 @@ def test_the_bank_is_encoded_again_as_often_as_asked(refresh_steps, monkeypatch)
 def test_refresh_steps_need_a_bank():
     with pytest.raises(InvalidSettingError, match="needs `bank=True`"):
         image_encoder(refresh_steps=5)
+
+
+@pytest.mark.parametrize("kind", ["table", "image"])
+def test_terms_of_the_attention_count_in_joint_training(kind):
+    X, y = rows_of(200) if kind == "table" else (IMAGES, CODES)
+    losses = []
+    for weight in (0.0, 5.0):
+        terms = LossTerms(calibration_weight=weight)
+        attention = LearnedAttention(joint=True, loss=terms, training=TrainConfig(epochs=1))
+        encoder = small_table() if kind == "table" else image_encoder(epochs=1)
+        clf = AttnKNNClassifier(encoder=encoder, attention=attention, n_neighbors=8, random_state=0)
+        losses.append(clf.fit(X, y).encoder_training_.train_losses[0])
+    assert losses[1] > losses[0] + 0.1

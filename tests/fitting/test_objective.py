@@ -11,7 +11,16 @@ from torch.nn import functional as F
 
 from attnknn.attention.base import Weights, softmax_weights
 from attnknn.calibration import Calibration
-from attnknn.fitting.objective import log_losses, log_of, smoothed_loss, softmax_with_prior
+from attnknn.fitting.objective import (
+    further_terms,
+    log_losses,
+    log_of,
+    observed_probabilities,
+    smoothed_loss,
+    softmax_with_prior,
+)
+from attnknn.training import LossTerms
+from attnknn.training.losses import entropy, selective_risk, soft_calibration_error
 from attnknn.vote import class_prior, class_prior_in_torch, vote, vote_in_torch
 
 
@@ -76,7 +85,11 @@ def test_losses_under_label_noise_are_those_of_calibration(kind):
         "by class": (torch.from_numpy(matrix), Calibration(label_noise=0.2, transition=matrix)),
     }[kind]
     expected = calibration.losses(shares.numpy(), own.numpy())
-    assert np.allclose(log_losses(shares.log(), own, noise).numpy(), expected, atol=1e-9)
+    losses = log_losses(shares.log(), own, noise)
+    assert np.allclose(losses.numpy(), expected, atol=1e-9)
+    observed = observed_probabilities(shares.log(), noise)
+    assert torch.allclose(observed.sum(dim=1), torch.ones(6, dtype=torch.float64))
+    assert torch.allclose(observed.gather(1, own[:, None])[:, 0], (-losses).exp())
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
@@ -85,3 +98,15 @@ def test_smoothing_is_that_of_torch(smoothing):
     logs = torch.log_softmax(logits, dim=1)
     found = smoothed_loss(log_losses(logs, own), logs, smoothing)
     assert torch.allclose(found, F.cross_entropy(logits, own, label_smoothing=smoothing))
+
+
+def test_further_terms_are_added_by_their_weights():
+    weights, probabilities = (torch.softmax(random(6, n, seed=n), dim=1) for n in (5, 3))
+    own = torch.tensor([0, 1, 2, 0, 1, 2])
+    losses = log_losses(probabilities.log(), own)
+    given = weights, probabilities, losses, own
+    assert further_terms(LossTerms(), *given) == {}
+    found = sum(further_terms(LossTerms(0.5, 2.0, 3.0, 0.6), *given).values())
+    expected = 2.0 * soft_calibration_error(probabilities, own) - 0.5 * entropy(weights)
+    expected = expected + 3.0 * selective_risk(losses, probabilities.max(dim=1).values, 0.6)
+    assert torch.allclose(found, expected)

@@ -15,7 +15,7 @@ from attnknn.errors import InvalidInputError
 from attnknn.fitting import tables
 from attnknn.fitting.encoders import train_encoder
 from attnknn.fitting.tables import TableObjective, TrainingData, train_table
-from attnknn.training import TrainConfig
+from attnknn.training import LossTerms, TrainConfig
 from attnknn.vote import class_prior, vote_in_torch
 
 
@@ -180,6 +180,29 @@ def test_smoothing_spreads_a_share_of_each_label():
         losses.append(made.loss(rows).item())
         logs = made._vote_of_sample(rows, prior_of(made, rows))[1].log()
     assert losses[1] == pytest.approx(0.5 * losses[0] - 0.5 * logs.mean().item(), rel=1e-4)
+
+
+SELECTIVE = LossTerms(selective_weight=1.0)
+LOSS = {
+    "entropy_weight": (None, LossTerms(entropy_weight=0.5)),
+    "calibration_weight": (None, LossTerms(calibration_weight=2.0)),
+    "selective_weight": (None, SELECTIVE),
+    "selective_coverage": (SELECTIVE, replace(SELECTIVE, selective_coverage=0.3)),
+}
+
+
+@pytest.mark.parametrize("term", LOSS)
+def test_every_term_of_the_loss_moves_what_is_learned(term):
+    gradients = []
+    for terms in LOSS[term]:
+        made = objective(small(n_candidates=0, column_dropout=0.0, loss=terms), np.full(20, -1))
+        made.loss(torch.arange(15)).backward()
+        gradients.append(made.log_sharpness.grad.item())
+    assert gradients[0] != pytest.approx(gradients[1], rel=1e-3)
+
+
+def test_no_term_of_the_loss_is_forgotten_here():
+    assert set(LOSS) == {field.name for field in fields(LossTerms)}
 
 
 def test_candidates_that_are_all_the_nearest_give_the_same_vote():

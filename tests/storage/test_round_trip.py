@@ -31,7 +31,7 @@ from attnknn.model import FittedModel
 from attnknn.registry import registered
 from attnknn.storage import load_notes, save_classifier
 from attnknn.storage.parts import part_from_plain, part_to_plain
-from attnknn.training import TrainConfig
+from attnknn.training import LossTerms, TrainConfig
 
 from .samples import N, change_array, labels, quick, rows, same_answers
 
@@ -245,7 +245,8 @@ def test_a_loaded_model_predicts_without_leave_one_out(
 ) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 3))
-    learned = LearnedAttention(training=TrainConfig(epochs=1))
+    terms = LossTerms(calibration_weight=0.1)
+    learned = LearnedAttention(loss=terms, training=TrainConfig(epochs=1))
     before = AttnKNNClassifier(attention=learned, random_state=0).fit(X, X[:, 0] > 0)
     before.save(tmp_path / "model")
     after = AttnKNNClassifier.load(tmp_path / "model")

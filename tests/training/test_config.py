@@ -7,7 +7,7 @@ import json
 import pytest
 
 from attnknn.errors import InvalidSettingError
-from attnknn.training import TrainConfig, TrainResult, WarmRestarts
+from attnknn.training import LossTerms, TrainConfig, TrainResult, WarmRestarts
 from attnknn.training.config import draw_curves
 
 
@@ -58,3 +58,15 @@ def test_settings_are_restored_from_what_json_holds():
         TrainConfig.from_dict({"epochs": 2})
     with pytest.raises(InvalidSettingError, match="must be a name to be stored"):
         TrainConfig(schedule=lambda step: 1.0).to_dict()
+
+
+def test_terms_of_the_loss_are_checked_and_restored():
+    terms = LossTerms(entropy_weight=-0.1, calibration_weight=0.5)
+    assert LossTerms.from_dict(terms.to_dict()) == terms
+    with pytest.raises(InvalidSettingError, match="`entropy_weight` must be"):
+        LossTerms(entropy_weight=float("nan"))
+    with pytest.raises(InvalidSettingError, match="`calibration_weight` must be"):
+        LossTerms(calibration_weight=-1.0)
+    for coverage in (0.0, 1.0):
+        with pytest.raises(InvalidSettingError, match="`selective_coverage` must be"):
+            LossTerms(selective_coverage=coverage)

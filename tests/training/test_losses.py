@@ -12,7 +12,12 @@ from torch.nn import functional as F
 
 from attnknn.errors import InvalidInputError
 from attnknn.metrics import ece
-from attnknn.training.losses import contrastive_loss, entropy, soft_calibration_error
+from attnknn.training.losses import (
+    contrastive_loss,
+    entropy,
+    selective_risk,
+    soft_calibration_error,
+)
 
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -180,3 +185,66 @@ def test_views_of_two_shapes_are_refused():
     first, second = views(4)
     with pytest.raises(InvalidInputError, match="same shape"):
         contrastive_loss(first, second[:3], torch.arange(4))
+
+
+def clear_and_mixed_rows(n_rows: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Labels that follow the sign of a number if it is beyond ±1, and are drawn by chance else."""
+    drawn = torch.rand(2, n_rows, generator=torch.Generator().manual_seed(seed)).double()
+    numbers = 4 * drawn[0] - 2
+    chances = torch.where(numbers.abs() > 1, (numbers > 0).double(), 0.5)
+    return numbers[:, None], (drawn[1] < chances).long()
+
+
+def trained_for(weight: float, coverage: float) -> torch.Tensor:
+    """The slope (1,) of a logistic regression, by log-loss and selective risk."""
+    inputs, labels = clear_and_mixed_rows(500, seed=0)
+    slopes = torch.full((1,), 0.1, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.Adam([slopes], lr=0.05)
+    for _ in range(200):
+        losses, confidences = losses_of(slopes, inputs, labels)
+        loss = losses.mean() + weight * selective_risk(losses, confidences, coverage)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return slopes.detach()
+
+
+def losses_of(slopes, inputs, labels):
+    scores = inputs @ slopes
+    logs = F.logsigmoid(torch.stack([-scores, scores], dim=1))
+    return F.nll_loss(logs, labels, reduction="none"), logs.max(dim=1).values.exp()
+
+
+def test_training_for_a_coverage_lowers_the_risk_at_it_on_other_rows():
+    inputs, labels = clear_and_mixed_rows(2000, seed=5)
+    risks = {}
+    for weight in (0.0, 3.0):
+        losses, confidences = losses_of(trained_for(weight, 0.5), inputs, labels)
+        risks[weight] = losses[confidences >= confidences.median()].mean().item(), losses.mean()
+    assert risks[3.0][0] < risks[0.0][0] - 0.01
+    assert risks[3.0][1] > risks[0.0][1]  # at the expense of all rows together
+
+
+def test_the_selective_risk_moves_confidence_from_wrong_rows_to_right_ones():
+    losses = torch.tensor([0.1, 0.1, 3.0, 3.0], dtype=torch.float64)
+    confidences = torch.tensor([0.7, 0.6, 0.65, 0.9], dtype=torch.float64, requires_grad=True)
+    selective_risk(losses, confidences, 0.5).backward()
+    gradient = confidences.grad
+    assert gradient[0] < 0 < gradient[3]
+    assert gradient.sum().abs() < 1e-9  # only the order of the rows counts
+    assert gradient[3] < gradient.abs().max()  # far above the threshold, little can be moved
+
+
+@given(seed=st.integers(0, 50), coverage=st.floats(0.05, 0.95))
+def test_the_selective_risk_is_between_the_smallest_and_the_largest_loss(seed, coverage):
+    losses, confidences = random(9, seed=seed).abs(), random(9, seed=seed + 1).sigmoid()
+    risk = selective_risk(losses, confidences, coverage)
+    assert losses.min() <= risk <= losses.max()
+    assert torch.allclose(risk, selective_risk(losses, confidences + 0.3, coverage))
+
+
+def test_a_hard_selection_is_the_mean_of_the_most_confident_rows():
+    losses, confidences = random(20).abs(), random(20, seed=1)
+    found = selective_risk(losses, confidences, 0.25, temperature=1e-9)
+    order = confidences.argsort(descending=True)
+    assert torch.allclose(found, losses[order[:5]].mean())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from attnknn._validation import Limits, check_choice, check_flag, check_limits
 from attnknn.errors import InvalidSettingError, unknown_name
-from attnknn.training.config import TrainConfig, epochs_for
+from attnknn.training.config import TERM_LIMITS, LossTerms, TrainConfig, epochs_for
 
 if TYPE_CHECKING:
     from attnknn.training.augmentation import Augmentation, Mixing
@@ -63,11 +63,17 @@ class ImageInference:
 
 
 @dataclass(frozen=True)
-class ImageLoss:
+class ImageLoss(LossTerms):
     """Terms of the loss of an image encoder and their weights; a weight of 0 leaves a term out.
 
     Parameters
     ----------
+    entropy_weight : float, default=0.0
+        Weight of the entropy of the vote's weights, which is maximized.
+    calibration_weight : float, default=0.0
+        Weight of the calibration error of the vote, by soft bins.
+    selective_weight, selective_coverage : float, default=0.0 and 0.8
+        Weight of the log-loss of this share of the rows, those with the most confident votes.
     vote_weight : float, default=1.0
         Weight of the log-loss of the vote.
     vote_label_smoothing : float, default=0.0
@@ -83,10 +89,6 @@ class ImageLoss:
         Weight of the supervised contrastive loss, which needs two views of each image.
     contrastive_temperature, contrastive_margin : float, default=0.1 and 0.0
         As in `attnknn.training.losses.contrastive_loss`.
-    entropy_weight : float, default=0.0
-        Weight of the entropy of the vote's weights, which is maximized.
-    calibration_weight : float, default=0.0
-        Weight of the calibration error of the vote, by soft bins.
 
     Examples
     --------
@@ -103,12 +105,12 @@ class ImageLoss:
     contrastive_weight: float = 0.0
     contrastive_temperature: float = 0.1
     contrastive_margin: float = 0.0
-    entropy_weight: float = 0.0
-    calibration_weight: float = 0.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         positive = ("temperature", "head_scale", "contrastive_temperature")
-        limits = {f.name: POSITIVE if f.name in positive else NOT_NEGATIVE for f in fields(self)}
+        own = [f.name for f in fields(self) if f.name not in TERM_LIMITS]
+        limits = {name: POSITIVE if name in positive else NOT_NEGATIVE for name in own}
         limits |= {"prior_score": Limits(), "vote_label_smoothing": Limits(least=0, below=1)}
         check_limits(self, limits)
 

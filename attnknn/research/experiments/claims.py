@@ -23,6 +23,7 @@ from attnknn.research.evaluation.corruption import (
 )
 from attnknn.research.experiments.methods import METHODS, MethodSettings, learned_attention
 from attnknn.research.experiments.networks import Network, network_of
+from attnknn.training import LossTerms
 
 FINITE = Limits()
 ANSWERED = (
@@ -138,7 +139,7 @@ def _check_name(name: str, changed: Any) -> None:
 
 def _check_variant(name: str, changed: Any) -> None:
     _check_name(name, changed)
-    known = LearnedAttention().get_params()
+    known = [*LearnedAttention().get_params(), *(term.name for term in fields(LossTerms))]
     for setting in changed:
         if setting not in known:
             raise unknown_name("setting of learned attention", setting, known)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from attnknn.research.evaluation.baselines import LinearProbe, UniformKNN
 from attnknn.research.evaluation.protocol import Predictions, all_columns
 from attnknn.research.experiments.data import EmbeddedDataset, Retraining
 from attnknn.research.experiments.networks import Trained
-from attnknn.training import TrainConfig
+from attnknn.training import LossTerms, TrainConfig
 
 
 class Stopwatch:
@@ -174,11 +174,17 @@ def _distance(workspace: Workspace, options: MethodSettings) -> Iterator[Predict
 
 
 def learned_attention(settings: Mapping[str, Any]) -> LearnedAttention:
-    """Learned attention with settings as TOML writes them: `training` is a table."""
-    training = settings.get("training")
-    if not isinstance(training, Mapping):
-        return LearnedAttention(**settings)
-    return LearnedAttention(**{**settings, "training": TrainConfig(**training)})
+    """Learned attention with settings as TOML writes them: `training` is a table.
+
+    Terms of the loss may stand beside the other settings.
+    """
+    given = dict(settings)
+    terms = {f.name: given.pop(f.name) for f in fields(LossTerms) if f.name in given}
+    if terms:
+        given["loss"] = LossTerms(**terms)
+    if isinstance(given.get("training"), Mapping):
+        given["training"] = TrainConfig(**given["training"])
+    return LearnedAttention(**given)
 
 
 def _learned(workspace: Workspace, options: MethodSettings) -> Iterator[Predictions]:

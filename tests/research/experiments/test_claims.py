@@ -12,8 +12,9 @@ from attnknn.cli import research as command
 from attnknn.errors import InvalidSettingError
 from attnknn.research.experiments.claims import CLAIMS, MEASURED, cells_of, settings_of
 from attnknn.research.experiments.measures import MEASURES
-from attnknn.research.experiments.methods import METHODS, MethodSettings
+from attnknn.research.experiments.methods import METHODS, MethodSettings, learned_attention
 from attnknn.research.experiments.study import PRESETS
+from attnknn.training import LossTerms
 
 
 def test_the_command_names_all_claims_and_presets():
@@ -40,12 +41,14 @@ def test_every_part_of_attention_is_left_out_or_added_in_turn():
         "ablation", settings_of("ablation"), MethodSettings(attention={"training": {"epochs": 2}})
     )
     settings = {spec.name: spec.options.attention for spec in cell.specs if spec.name}
-    usual = LearnedAttention().get_params()
+    usual = LearnedAttention().get_params() | LossTerms().to_dict()
     tried = {name for found in settings.values() for name in found}
     assert tried >= {"terms", "trust", "n_heads", "temperature", "dropout", "entropy_weight"}
     assert tried <= set(usual)
     assert all(found["training"] == {"epochs": 2} for found in settings.values())
     assert settings["as it is"] == {"training": {"epochs": 2}}
+    made = learned_attention(settings["with entropy term"])
+    assert made.loss == LossTerms(entropy_weight=0.01)
 
 
 def test_every_part_of_the_training_is_changed_in_turn():
