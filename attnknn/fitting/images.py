@@ -12,7 +12,6 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, logsumexp
 
 from attnknn.calibration.likelihood import PENALTY, pseudo_row_loss
-from attnknn.encoders.image.backbone import Backbone
 from attnknn.encoders.image.networks import ResNet9
 from attnknn.encoders.image.rows import ArrayRows, ImageRows
 from attnknn.encoders.image.training import ImageTraining
@@ -164,12 +163,11 @@ def _groups(objective: ImageObjective, config: TrainConfig) -> list[Group]:
     if objective.joint is not None:
         lr_scales["joint"] = scalars
     network, training = objective.network.network, objective.settings
-    if isinstance(network, Backbone) and not objective.network.is_frozen:
-        lr_scales["network.network"] = training.backbone_lr_scale
-    if isinstance(network, ResNet9):
-        biases = [name for name, _ in network.stages.named_parameters() if name.endswith("bias")]
-        names = [f"network.network.stages.{name}" for name in biases]
-        lr_scales |= dict.fromkeys(names, training.bias_lr_scale)
+    for name, _ in network.named_parameters():
+        scale = training.backbone_lr_scale if name in objective.network.pretrained else 1.0
+        if isinstance(network, ResNet9) and name.startswith("stages.") and name.endswith("bias"):
+            scale *= training.bias_lr_scale
+        lr_scales[f"network.network.{name}"] = scale
     rate, decay = config.learning_rate, config.weight_decay
     return parameter_groups(objective, learning_rate=rate, weight_decay=decay, lr_scales=lr_scales)
 

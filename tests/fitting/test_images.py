@@ -18,6 +18,7 @@ from attnknn.encoders.image import (
     ImageTraining,
     ImageVoters,
 )
+from attnknn.encoders.image.networks import build_network
 from attnknn.errors import InvalidInputError
 from attnknn.fitting.images import train_images
 from attnknn.training import TrainConfig
@@ -424,6 +425,38 @@ def test_larger_networks_are_trained_with_a_projection(network, widths):
     losses = trained_on(encoder).result.validation_losses
     assert encoder.transform(IMAGES).shape == (N_ROWS, 6)
     assert losses[1] != losses[0]
+
+
+def pretrained_file(folder, network="resnet18-cifar", widths=(4, 4, 8, 8)):
+    """A file with random weights of a small network."""
+    state = build_network(network, 3, widths, None).state_dict()
+    torch.save(state, folder / "weights.pt")
+    return {"network": network, "widths": widths, "weights": folder / "weights.pt"}
+
+
+def test_pretrained_layers_are_trained_at_their_own_rate(tmp_path):
+    torch.manual_seed(0)
+    settings = pretrained_file(tmp_path)
+    slow = encoder_of(changed(epochs=1, backbone_lr_scale=0.0), **settings)
+    before = {n: p.detach().clone() for n, p in slow.module_.network.named_parameters()}
+    trained_on(slow)
+    after = dict(slow.module_.network.named_parameters())
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+    quick = encoder_of(changed(epochs=1), **settings)
+    trained_on(quick)
+    assert not torch.equal(quick.module_.network.conv1.weight, before["conv1.weight"])
+
+
+def test_layers_that_a_file_does_not_hold_are_trained_at_the_full_rate(tmp_path):
+    settings = pretrained_file(tmp_path)
+    state = torch.load(settings["weights"], weights_only=True)
+    torch.save(state | {"conv1.weight": torch.zeros(4, 3, 7, 7)}, settings["weights"])
+    encoder = encoder_of(changed(epochs=1, backbone_lr_scale=0.0), **settings)
+    before = {n: p.detach().clone() for n, p in encoder.module_.network.named_parameters()}
+    trained_on(encoder)
+    after = dict(encoder.module_.network.named_parameters())
+    moved = {name for name, value in before.items() if not torch.equal(after[name], value)}
+    assert moved == {"conv1.weight"}
 
 
 def test_training_and_validation_rows_are_needed():

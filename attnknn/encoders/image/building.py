@@ -14,14 +14,15 @@ from attnknn._limits import check_fits
 from attnknn.encoders.base import Arrays, Settings
 from attnknn.encoders.image.backbone import PREFIX, Backbone
 from attnknn.encoders.image.networks import (
-    EXPANSION,
     NETWORKS,
     EmbeddingNetwork,
     ResNet9,
     build_network,
 )
 from attnknn.encoders.image.rows import ImageRows, ImageShape
+from attnknn.encoders.image.standard_resnet import EXPANSION
 from attnknn.encoders.image.training import ImageInference, ImageTraining
+from attnknn.encoders.image.weights import load_weights
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.training.devices import seeded
 from attnknn.training.views import Views
@@ -55,18 +56,47 @@ def new_module(encoder: ImageEncoder, shape: ImageShape, sample: Tensor) -> Embe
     with seeded(encoder.random_state):
         module = bare_module(encoder, shape, is_pretrained=encoder.weights is None)
     network = module.network
+    if encoder.weights is not None:
+        module.pretrained = _load(encoder, network)
+    _check_frozen(encoder, module)
     if isinstance(network, Backbone):
-        if encoder.weights is not None:
-            network.load(encoder.weights)
         _normalize_by(module, *network.normalization)
     else:
         axes = (0, 2, 3)
         spread = sample.std(dim=axes, correction=0)
         spread = torch.where(spread > 0, spread, 1.0)  # a constant channel
         _normalize_by(module, sample.mean(dim=axes), spread)
-    if isinstance(network, ResNet9):
+    if isinstance(network, ResNet9) and encoder.weights is None:
         network.whitening.measure((sample - module.mean) / module.std)
     return module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+def _load(encoder: ImageEncoder, network: nn.Module) -> frozenset[str]:
+    """Load the weights of `encoder`; return the names of the parameters that the file holds."""
+    assert encoder.weights is not None
+    if isinstance(network, Backbone):
+        return network.load(encoder.weights)
+    is_named = isinstance(encoder.network, str)
+    what = f"{encoder.network!r}" if is_named else "your own network"
+    return load_weights(network, what, encoder.weights)
+
+
+def _check_frozen(encoder: ImageEncoder, module: EmbeddingNetwork) -> None:
+    """A frozen network must be pretrained, all of it."""
+    is_own = isinstance(encoder.network, nn.Module)
+    if not module.is_frozen or (is_own and encoder.weights is None):
+        return
+    fresh = [n for n, _ in module.network.named_parameters() if n not in module.pretrained]
+    if fresh and encoder.weights is None:
+        raise InvalidSettingError(
+            f"`backbone='frozen'` needs pretrained weights, and {encoder.network!r} has none: "
+            "pass a file as `weights`."
+        )
+    if fresh:
+        raise InvalidSettingError(
+            f"`backbone='frozen'` needs weights of every layer, and {encoder.weights} has none "
+            f"for {fresh[0]!r} of {encoder.network!r}. Use `backbone='tuned'`."
+        )
 
 
 def bare_module(
@@ -75,13 +105,16 @@ def bare_module(
     """The network with weights that are not initialized yet, except those of timm."""
     network = _network(encoder, shape, is_pretrained)
     width = getattr(network, "width", None) or _measured_width(network, shape)
-    return EmbeddingNetwork(
+    module = EmbeddingNetwork(
         network,
         channels=shape.channels,
         width=width,
         embed_dim=encoder.embed_dim,
         is_frozen=encoder.backbone == "frozen",
     )
+    if isinstance(network, Backbone):
+        module.pretrained = frozenset(name for name, _ in network.named_parameters())
+    return module
 
 
 def rows_per_batch(encoder: ImageEncoder) -> int:
@@ -94,7 +127,7 @@ def rows_per_batch(encoder: ImageEncoder) -> int:
     if isinstance(network, str) and network in NETWORKS:
         plan = NETWORKS[network]
         widths = encoder.widths or plan.widths
-        expansion = EXPANSION if network == "resnet50" else 1
+        expansion = EXPANSION if network.startswith("resnet50") else 1
         channels = max(channels, *(expansion * w / 4**i for i, w in enumerate(widths)))
     numbers = int(channels * shape.height * shape.width)
     if numbers > MIN_CHECKED_NUMBERS:

@@ -48,9 +48,10 @@ class ImageEncoder(Encoder):
     Parameters
     ----------
     network : str or torch.nn.Module, default='resnet9'
-        'resnet9' (fast), 'resnet18' or 'resnet50' with first layers for small images; 'timm:NAME',
-        a pretrained network of timm (extra `images`); or a module with outputs (B, width), which
-        cannot be stored in a model folder.
+        'resnet9' (fast), 'resnet18' or 'resnet50' with first layers for small images;
+        'resnet18-cifar' or 'resnet50-cifar', the same with the further layers of torchvision, whose
+        weights they can take; 'timm:NAME', a pretrained network of timm (extra `images`); or a
+        module with outputs (B, width), which cannot be stored in a model folder.
     widths : tuple of int, default=None
         Channels of each stage; None takes those of the network, (64, 256, 256) for 'resnet9'.
     activation : {'gelu', 'celu', 'relu'}, default=None
@@ -61,10 +62,10 @@ class ImageEncoder(Encoder):
     image_size : int or tuple of int, default=None
         Side, or (height, width), to which images are resized; None requires equal sizes.
     weights : str or Path, default=None
-        File with the weights of a timm network (safetensors, or a state dict saved by torch); None
-        takes those of timm's hub.
+        File with pretrained weights (safetensors, or a state dict saved by torch); None takes those
+        of timm's hub for a timm network, and random ones for others.
     backbone : {'tuned', 'frozen'}, default='tuned'
-        Whether a timm network is fine-tuned, at a lower learning rate, or frozen.
+        Whether a pretrained network is fine-tuned, at a lower learning rate, or frozen.
     training : ImageTraining, default=None
         Settings of the training.
     views : Views, default=None
@@ -99,17 +100,25 @@ class ImageEncoder(Encoder):
     is_trained: ClassVar[bool] = True
     is_trained_jointly: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option("--network", "network", "Image network: resnet9, resnet18, resnet50 or timm:NAME."),
+        Option(
+            "--network",
+            "network",
+            "Image network: resnet9, resnet18, resnet50, resnet18-cifar, resnet50-cifar or "
+            "timm:NAME.",
+        ),
         Option(
             "--image-size", "image_size", "Resize images to a side (32) or height x width (32x48)."
         ),
         Option(
             "--weights",
             "weights",
-            "File with the weights of a timm network, instead of downloading them from the hub.",
+            "File with pretrained weights of the network; without it, timm asks its hub.",
         ),
         Option(
-            "--backbone", "backbone", "Fine-tune a timm network or freeze it.", choices=BACKBONES
+            "--backbone",
+            "backbone",
+            "Fine-tune a pretrained network or freeze it.",
+            choices=BACKBONES,
         ),
         Option(
             "--views", "views", "Test-time augmentation: average over original,flip,shift,crop."
@@ -366,11 +375,6 @@ class ImageEncoder(Encoder):
             raise InvalidSettingError(
                 f"`network` must be one of {known}, 'timm:NAME' or a torch.nn.Module, "
                 f"got {self.network!r}."
-            )
-        if not is_timm and (self.weights is not None or self.backbone == "frozen"):
-            raise InvalidSettingError(
-                "`weights` and `backbone='frozen'` are for networks of timm, "
-                f"not for {self.network if isinstance(self.network, str) else 'your own'!r}."
             )
         if is_timm and (self.widths is not None or self.activation is not None):
             raise InvalidSettingError("`widths` and `activation` are not for networks of timm.")

@@ -112,9 +112,26 @@ def check_errors(folder: Path, X: np.ndarray) -> None:
         raise AssertionError(f"{network} was taken")
 
 
+def check_torchvision(folder: Path, X: np.ndarray) -> None:
+    """Our ResNets are those of torchvision with another first layer, number for number."""
+    from torchvision.models import resnet18, resnet50
+
+    batch = torch.from_numpy(X).permute(0, 3, 1, 2).float()[:4] / 255
+    for name, build in (("resnet18-cifar", resnet18), ("resnet50-cifar", resnet50)):
+        theirs = build(num_classes=10)
+        torch.save(theirs.state_dict(), folder / "photographs.pth")
+        ours = ImageEncoder(name, weights=folder / "photographs.pth", inference=ON_CPU).fit(X)
+        network = ours.module_.network.eval()
+        theirs.conv1, theirs.maxpool = network.conv1, torch.nn.Identity()
+        theirs.fc = torch.nn.Identity()
+        with torch.inference_mode():
+            assert torch.allclose(network(batch), theirs.eval()(batch), atol=1e-5)
+
+
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     X, codes = shapes(64)
+    check_torchvision(folder, X)
     for name in MODELS:
         check_model(name, folder, X, codes)
     check_errors(folder, X)

@@ -25,7 +25,13 @@ from attnknn.testing.encoder import check_encoder
 from attnknn.training.augmentation import Augmentation
 from attnknn.training.views import Views
 
-SMALL = {"resnet9": (4, 8, 8), "resnet18": (4, 4, 8, 8), "resnet50": (2, 2, 4, 4)}
+SMALL = {
+    "resnet9": (4, 8, 8),
+    "resnet18": (4, 4, 8, 8),
+    "resnet50": (2, 2, 4, 4),
+    "resnet18-cifar": (4, 4, 8, 8),
+    "resnet50-cifar": (2, 2, 4, 4),
+}
 
 
 def small(network="resnet9", **settings):
@@ -195,8 +201,7 @@ def test_encoders_clone_and_pickle(images):
         ({"embed_dim": 0}, "`embed_dim` must be"),
         ({"image_size": (1, 2, 3)}, "a side or"),
         ({"image_size": 10_000}, "at most 4096"),
-        ({"weights": "x.safetensors"}, "are for networks of timm"),
-        ({"backbone": "frozen"}, "are for networks of timm"),
+        ({"backbone": "frozen"}, "'frozen'` needs pretrained weights, and 'resnet9' has none"),
         ({"backbone": "cold"}, "No backbone is called 'cold'"),
         ({"training": {"epochs": 3}}, "must be an `ImageTraining`"),
         ({"inference": {"batch_size": 4}}, "must be an `ImageInference`"),
