@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from attnknn._limits import check_fits
 from attnknn.encoders.base import Arrays, Settings
-from attnknn.encoders.image.backbone import PREFIX, Backbone
+from attnknn.encoders.image.backbone import Backbone, is_backbone
 from attnknn.encoders.image.networks import (
     NETWORKS,
     EmbeddingNetwork,
@@ -112,7 +113,7 @@ def bare_module(
         embed_dim=encoder.embed_dim,
         is_frozen=encoder.backbone == "frozen",
     )
-    if isinstance(network, Backbone):
+    if isinstance(network, Backbone) and network.is_pretrained:
         module.pretrained = frozenset(name for name, _ in network.named_parameters())
     return module
 
@@ -129,7 +130,10 @@ def rows_per_batch(encoder: ImageEncoder) -> int:
         widths = encoder.widths or plan.widths
         expansion = EXPANSION if network.startswith("resnet50") else 1
         channels = max(channels, *(expansion * w / 4**i for i, w in enumerate(widths)))
-    numbers = int(channels * shape.height * shape.width)
+    sides = {shape.height * shape.width}
+    if isinstance(encoder.module_.network, Backbone):  # resized inside
+        sides.add(math.prod(encoder.module_.network.size))
+    numbers = int(channels * max(sides))
     if numbers > MIN_CHECKED_NUMBERS:
         what = f"One image of {shape.height} × {shape.width} pixels in {network!r}"
         check_fits(what, 12 * numbers, "Fit again with a smaller `image_size` or `widths`.")
@@ -139,8 +143,8 @@ def rows_per_batch(encoder: ImageEncoder) -> int:
 def _network(encoder: ImageEncoder, shape: ImageShape, is_pretrained: bool) -> nn.Module:
     if isinstance(encoder.network, nn.Module):
         return copy.deepcopy(encoder.network)
-    if encoder.network.startswith(PREFIX):
-        return Backbone(encoder.network, is_pretrained=is_pretrained)
+    if is_backbone(encoder.network):
+        return Backbone.named(encoder.network, encoder.size, is_pretrained=is_pretrained)
     min_side = NETWORKS[encoder.network].min_side
     if min(shape.height, shape.width) < min_side:
         raise InvalidInputError(
