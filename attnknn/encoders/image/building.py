@@ -20,10 +20,16 @@ from attnknn.encoders.image.networks import (
     ResNet9,
     build_network,
 )
+from attnknn.encoders.image.own_networks import (
+    build_own,
+    check_imported,
+    import_path_of,
+    is_import_path,
+)
 from attnknn.encoders.image.rows import ImageRows, ImageShape
 from attnknn.encoders.image.standard_resnet import EXPANSION
 from attnknn.encoders.image.training import ImageInference, ImageTraining
-from attnknn.encoders.image.weights import load_weights
+from attnknn.encoders.image.weights import COUNTER, load_weights
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.training.devices import seeded
 from attnknn.training.views import Views
@@ -84,8 +90,8 @@ def _load(encoder: ImageEncoder, network: nn.Module) -> frozenset[str]:
 
 def _check_frozen(encoder: ImageEncoder, module: EmbeddingNetwork) -> None:
     """A frozen network must be pretrained, all of it."""
-    is_own = isinstance(encoder.network, nn.Module)
-    if not module.is_frozen or (is_own and encoder.weights is None):
+    is_own = isinstance(encoder.network, nn.Module) or is_import_path(encoder.network)
+    if not module.is_frozen or (is_own and encoder.weights is None):  # its weights are its own
         return
     fresh = [n for n, _ in module.network.named_parameters() if n not in module.pretrained]
     if fresh and encoder.weights is None:
@@ -143,6 +149,8 @@ def rows_per_batch(encoder: ImageEncoder) -> int:
 def _network(encoder: ImageEncoder, shape: ImageShape, is_pretrained: bool) -> nn.Module:
     if isinstance(encoder.network, nn.Module):
         return copy.deepcopy(encoder.network)
+    if is_import_path(encoder.network):
+        return build_own(encoder.network)
     if is_backbone(encoder.network):
         return Backbone.named(encoder.network, encoder.size, is_pretrained=is_pretrained)
     min_side = NETWORKS[encoder.network].min_side
@@ -184,16 +192,14 @@ def _normalize_by(module: EmbeddingNetwork, mean: object, std: object) -> None:
 
 def settings_of(encoder: ImageEncoder) -> tuple[Settings, Arrays]:
     """Settings that JSON can hold, and all weights in one flat array."""
-    if not isinstance(encoder.network, str):
-        raise InvalidSettingError(
-            f"The network `{type(encoder.network).__name__}` is your own code, which a model "
-            "folder cannot hold. Embed the images yourself and fit with `encoder='identity'` to "
-            "store the classifier."
-        )
-    shape, training = encoder.shape_, encoder.training
+    shape, training, network = encoder.shape_, encoder.training, encoder.network
+    if not isinstance(network, str):
+        sides = shape.channels, shape.height, shape.width
+        probe = torch.linspace(-1, 1, math.prod(sides)).view(1, *sides)
+        network = import_path_of(copy.deepcopy(encoder.module_.network), probe)
     settings = {
         "encoder": encoder.name,
-        "settings": {name: getattr(encoder, name) for name in STORED},
+        "settings": {name: getattr(encoder, name) for name in STORED} | {"network": network},
         "training": None if training is None else training.to_dict(),
         "views": None if encoder.views is None else encoder.views.to_dict(),
         "inference": None if encoder.inference is None else asdict(encoder.inference),
@@ -221,12 +227,16 @@ def restore(cls: type[_Encoder], settings: Settings, arrays: Arrays) -> _Encoder
         raise ValueError("the network must be a name")
     encoder.check_settings()
     encoder.shape_ = _shape(settings["shape"])
-    with torch.device("meta"):  # shapes without storage
+    is_own = is_import_path(encoder.network)
+    if is_own:
+        check_imported(encoder.network)
+    # Without storage, but for a user's code, which may compute with its initial weights.
+    with seeded(encoder.random_state) if is_own else torch.device("meta"):
         module = bare_module(encoder, encoder.shape_, is_pretrained=False)
     state = _checked_state(module, arrays["weights"])
-    if any(name not in state for name, _ in module.named_buffers()):  # computed buffers
-        module = bare_module(encoder, encoder.shape_, is_pretrained=False)
-    module.load_state_dict(state, assign=True)
+    if any(name not in state for name, _ in module.named_buffers()) and not is_own:
+        module = bare_module(encoder, encoder.shape_, is_pretrained=False)  # computed buffers
+    module.load_state_dict(state, strict=False, assign=True)
     encoder.module_ = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     encoder.module_.eval()
     encoder.width_ = module.width
@@ -247,7 +257,7 @@ def _checked_state(module: EmbeddingNetwork, weights: Any) -> dict[str, Tensor]:
         name: part.view(value.shape).clone()
         for (name, value), part in zip(wanted.items(), parts, strict=True)
     }
-    counters = {n: v for n, v in module.state_dict().items() if n not in state}
+    counters = {n: v for n, v in module.state_dict().items() if n.endswith(COUNTER)}
     return state | {name: torch.zeros(v.shape, dtype=v.dtype) for name, v in counters.items()}
 
 

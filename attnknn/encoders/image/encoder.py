@@ -51,8 +51,8 @@ class ImageEncoder(Encoder):
         'resnet9' (fast), 'resnet18' or 'resnet50' with first layers for small images;
         'resnet18-cifar' or 'resnet50-cifar', the same with the further layers of torchvision, whose
         weights they can take; 'efficientnet-lite0' or 'mobilenet-v2', networks for photographs;
-        'timm:NAME', a pretrained network of timm (extra `images`); or a module with outputs
-        (B, width), which cannot be stored in a model folder.
+        'timm:NAME', a pretrained network of timm (extra `images`); or your own with outputs
+        (B, width), a module or the import path of a class or function, 'module:factory'.
     widths : tuple of int, default=None
         Channels of each stage; None takes those of the network, (64, 256, 256) for 'resnet9'.
     activation : {'gelu', 'celu', 'relu'}, default=None
@@ -107,7 +107,7 @@ class ImageEncoder(Encoder):
             "--network",
             "network",
             "Image network: resnet9, resnet18, resnet50, resnet18-cifar, resnet50-cifar, "
-            "efficientnet-lite0, mobilenet-v2 or timm:NAME.",
+            "efficientnet-lite0, mobilenet-v2, timm:NAME, or your own as module:factory.",
         ),
         Option(
             "--image-size", "image_size", "Resize images to a side (32) or height x width (32x48)."
@@ -373,14 +373,16 @@ class ImageEncoder(Encoder):
         from attnknn.encoders.image.backbone import is_backbone
         from attnknn.encoders.image.inverted_residuals import TRUNKS
         from attnknn.encoders.image.networks import NETWORKS
+        from attnknn.encoders.image.own_networks import is_import_path
 
-        if isinstance(self.network, str) and not is_backbone(self.network):
+        is_found = is_backbone(self.network) or is_import_path(self.network)
+        if isinstance(self.network, str) and not is_found:
             check_choice("network", self.network, (*NETWORKS, *TRUNKS))
         elif not isinstance(self.network, str | nn.Module):
             known = ", ".join((*NETWORKS, *TRUNKS))
             raise InvalidSettingError(
-                f"`network` must be one of {known}, 'timm:NAME' or a torch.nn.Module, "
-                f"got {self.network!r}."
+                f"`network` must be one of {known}, 'timm:NAME', 'module:factory' or a "
+                f"torch.nn.Module, got {self.network!r}."
             )
         if is_backbone(self.network) and (self.widths or self.activation) is not None:
             raise InvalidSettingError(
