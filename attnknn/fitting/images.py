@@ -12,7 +12,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, logsumexp
 
 from attnknn.calibration.likelihood import PENALTY, pseudo_row_loss
-from attnknn.encoders.image.networks import ResNet9
+from attnknn.encoders.image.networks import ResNet9, layer_depths
 from attnknn.encoders.image.rows import ArrayRows, ImageRows
 from attnknn.encoders.image.training import ImageTraining
 from attnknn.errors import InvalidInputError
@@ -157,14 +157,17 @@ def _fingerprint(objective: ImageObjective, random_state: int) -> dict[str, Any]
 
 
 def _groups(objective: ImageObjective, config: TrainConfig) -> list[Group]:
-    """Parameter groups: scalars, pretrained networks and biases of ResNet9 have their own rate."""
+    """Parameter groups: scalars, pretrained layers and biases of ResNet9 have their own rates."""
     scalars = SCALAR_LR_SCALES[config.optimizer]
     lr_scales = {"temperature_odds": scalars, "prior_score": scalars}
     if objective.joint is not None:
         lr_scales["joint"] = scalars
     network, training = objective.network.network, objective.settings
+    depths, pretrained = layer_depths(network), objective.network.pretrained
     for name, _ in network.named_parameters():
-        scale = training.backbone_lr_scale if name in objective.network.pretrained else 1.0
+        scale = 1.0
+        if name in pretrained:
+            scale = training.backbone_lr_scale * training.layer_decay ** depths[name]
         if isinstance(network, ResNet9) and name.startswith("stages.") and name.endswith("bias"):
             scale *= training.bias_lr_scale
         lr_scales[f"network.network.{name}"] = scale

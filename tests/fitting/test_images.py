@@ -212,7 +212,8 @@ WITH = {
     "refresh_every": (2, {"negatives_weight": 2.0}),
     "refresh_steps": (1, {"bank": True}),
 }
-ELSEWHERE = {"patience", "validation_entries", "backbone_lr_scale", "checkpoint", "device"}
+OF_PRETRAINED = {"backbone_lr_scale": 1.0, "layer_decay": 0.3}
+ELSEWHERE = {"patience", "validation_entries", "checkpoint", "device"}
 RECORDS = (ImageTraining, TrainConfig, ImageLoss, ImageVoters)
 
 
@@ -247,7 +248,7 @@ def test_every_setting_of_a_term_moves_what_is_learned(name):
 
 def test_no_setting_is_forgotten_here():
     names = {field.name for record in RECORDS for field in fields(record)}
-    assert names - {"config", "loss", "voters"} == {*CHANGES, *WITH, *ELSEWHERE}
+    assert names - {"config", "loss", "voters"} == {*CHANGES, *WITH, *OF_PRETRAINED, *ELSEWHERE}
 
 
 def test_patience_ends_a_training_that_does_not_get_better(rng):
@@ -445,6 +446,30 @@ def test_pretrained_layers_are_trained_at_their_own_rate(tmp_path):
     quick = encoder_of(changed(epochs=1), **settings)
     trained_on(quick)
     assert not torch.equal(quick.module_.network.conv1.weight, before["conv1.weight"])
+
+
+@pytest.mark.parametrize("name", OF_PRETRAINED)
+def test_every_setting_of_pretrained_layers_moves_what_is_learned(name, tmp_path):
+    torch.manual_seed(0)
+    settings = pretrained_file(tmp_path)
+    plain, moved = (
+        trained_on(encoder_of(changed(epochs=1, **change), **settings)).result.validation_losses[1]
+        for change in ({}, {name: OF_PRETRAINED[name]})
+    )
+    assert moved != pytest.approx(plain, rel=1e-4)
+
+
+def test_early_stages_of_a_pretrained_network_change_less(tmp_path):
+    torch.manual_seed(0)
+    settings = pretrained_file(tmp_path)
+    quick = {"epochs": 3, "optimizer": "adamw", "learning_rate": 0.01, "backbone_lr_scale": 1.0}
+    encoder = encoder_of(changed(layer_decay=0.5, **quick), **settings)
+    before = {n: p.detach().clone() for n, p in encoder.module_.network.named_parameters()}
+    trained_on(encoder)
+    after = dict(encoder.module_.network.named_parameters())
+    names = ("conv1.weight", "layer1.0.conv1.weight", "layer4.0.conv1.weight")
+    change = [(after[name] - before[name]).abs().mean().item() for name in names]
+    assert 0 < change[0] < change[1] < change[2] / 8
 
 
 def test_layers_that_a_file_does_not_hold_are_trained_at_the_full_rate(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,6 +11,7 @@ from torch.nn import functional as F
 
 from attnknn._optional import require
 from attnknn.encoders.image.inverted_residuals import TRUNKS, Trunk
+from attnknn.encoders.image.networks import layer_depths
 from attnknn.encoders.image.weights import first_line, load_weights
 from attnknn.errors import InvalidSettingError, unknown_name
 
@@ -98,6 +100,18 @@ class Backbone(nn.Module):
         what = "the timm model" if is_timm else repr(self.name)
         held = load_weights(self.model, what, path, may_have_more=is_timm)
         return frozenset(f"model.{name}" for name in held)
+
+    def layer_depths(self) -> dict[str, int]:
+        """The stage of every parameter, counted from the output; timm's models know their own."""
+        matcher: Callable[..., Any] | None = getattr(self.model, "group_matcher", None)
+        if matcher is not None:
+            timm = require("timm", extra="images", needed_by="A pretrained image encoder")
+            groups = timm.models.group_parameters(self.model, matcher(coarse=False), reverse=True)
+            last = max(groups.values())
+            depths = {name: last - group for name, group in groups.items()}
+        else:
+            depths = layer_depths(self.model)
+        return {f"model.{name}": depth for name, depth in depths.items()}
 
 
 def is_backbone(network: object) -> bool:

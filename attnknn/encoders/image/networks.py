@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -376,3 +376,41 @@ def projection_head(width: int, embed_dim: int) -> nn.Sequential:
     return nn.Sequential(
         nn.Linear(width, width), nn.LayerNorm(width), nn.GELU(), nn.Linear(width, embed_dim)
     )
+
+
+def layer_depths(network: nn.Module) -> dict[str, int]:
+    """The stage of every parameter, counted from the output, where the last stage is 0.
+
+    A stage is a block of the network; layers beside the blocks form stages with their neighbors. A
+    network that knows better has a method `layer_depths` of its own.
+
+    >>> network = build_network("resnet9", 3, (8, 16, 16), None)
+    >>> depths = layer_depths(network)
+    >>> [depths[name] for name in ("whitening.bias", "stages.0.first.0.weight")]
+    [3, 2]
+    """
+    known: Callable[[], dict[str, int]] | None = getattr(network, "layer_depths", None)
+    if known is not None:
+        return known()
+    stages: list[list[str]] = []
+    is_open = False  # whether single layers belong to the last stage
+    for prefix, part in _parts(network):
+        names = [f"{prefix}.{name}" for name, _ in part.named_parameters()]
+        is_layer = not any(part.children())
+        if is_layer and is_open:
+            stages[-1] += names
+        elif names:
+            stages.append(names)
+            is_open = is_layer
+    own = [name for name, _ in network.named_parameters(recurse=False)]
+    depths = {name: len(stages) - 1 - i for i, names in enumerate(stages) for name in names}
+    return depths | dict.fromkeys(own, max(0, len(stages) - 1))
+
+
+def _parts(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Children by name; a sequence of blocks counts as its blocks."""
+    for name, child in network.named_children():
+        if isinstance(child, nn.Sequential) and any(any(part.children()) for part in child):
+            yield from ((f"{name}.{place}", part) for place, part in child.named_children())
+        else:
+            yield name, child

@@ -65,6 +65,7 @@ def check_model(name: str, folder: Path, X: np.ndarray, codes: np.ndarray) -> No
         optimizer="adamw",
         learning_rate=3e-3,
         lookahead=0,
+        layer_decay=0.8,
         device="cpu",
     )
     settings = {"weights": path, "training": training, "inference": ON_CPU}
@@ -78,6 +79,9 @@ def check_model(name: str, folder: Path, X: np.ndarray, codes: np.ndarray) -> No
     by_pt = ImageEncoder(f"timm:{name}", **settings | {"weights": folder / f"{name}.pt"}).fit(X)
     assert np.array_equal(by_pt.transform(X), encoder.transform(X))
 
+    depths = encoder.module_.network.layer_depths()
+    assert set(depths) == {key for key, _ in encoder.module_.network.named_parameters()}
+    assert min(depths.values()) == 0 < max(depths.values())
     start = {key: value.clone() for key, value in encoder.module_.network.state_dict().items()}
     losses = train(encoder, X, codes)
     assert len(set(losses)) > 1

@@ -13,7 +13,8 @@ from torch import nn
 
 from attnknn.encoders import encoder_from_settings, make_encoder
 from attnknn.encoders.image import ImageEncoder, ImageInference, ImageTraining
-from attnknn.encoders.image.networks import NETWORKS
+from attnknn.encoders.image.backbone import Backbone
+from attnknn.encoders.image.networks import NETWORKS, build_network, layer_depths
 from attnknn.errors import (
     InvalidInputError,
     InvalidSettingError,
@@ -142,6 +143,21 @@ def test_own_modules_must_give_vectors(images):
         ImageEncoder(nn.Conv2d(3, 4, 1)).fit(images)
 
 
+def test_stages_are_counted_from_the_output():
+    for network, n_stages in (("resnet18", 9), ("resnet18-cifar", 9), ("resnet50-cifar", 17)):
+        built = build_network(network, 3, SMALL[network], None)
+        depths = layer_depths(built)
+        assert set(depths) == {name for name, _ in built.named_parameters()}
+        assert sorted(set(depths.values())) == list(range(n_stages))
+        first, *_, last = depths.values()
+        assert (first, last) == (n_stages - 1, 0)
+    trunk = Backbone.named("mobilenet-v2", None, is_pretrained=False)
+    assert set(trunk.layer_depths()) == {name for name, _ in trunk.named_parameters()}
+    assert max(trunk.layer_depths().values()) == 1 + 17  # stem, blocks, last layer
+    plain = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Flatten())
+    assert set(layer_depths(plain).values()) == {0}
+
+
 def test_the_start_depends_on_the_seed_alone(images):
     before = torch.get_rng_state()
     first, same, other = (small(random_state=seed).fit(images) for seed in (0, 0, 1))
@@ -252,6 +268,7 @@ def test_every_setting_of_the_training_is_checked():
         ("window", (0, 1)),
         ("queue_size", -1),
         ("head_scale", 0),
+        ("layer_decay", 1.5),
         ("optimizer", "lion"),
         ("clip", 0),
     ):
