@@ -12,8 +12,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, logsumexp
 
 from attnknn.calibration.likelihood import PENALTY, pseudo_row_loss
-from attnknn.encoders.image.backbone import Backbone
-from attnknn.encoders.image.networks import ResNet9
+from attnknn.encoders.image.networks import ResNet9, layer_depths
 from attnknn.encoders.image.rows import ArrayRows, ImageRows
 from attnknn.encoders.image.training import ImageTraining
 from attnknn.errors import InvalidInputError
@@ -160,18 +159,20 @@ def _fingerprint(objective: ImageObjective, random_state: int) -> dict[str, Any]
 
 
 def _groups(objective: ImageObjective, config: TrainConfig) -> list[Group]:
-    """Parameter groups: scalars, pretrained networks and biases of ResNet9 have their own rate."""
+    """Parameter groups: scalars, pretrained layers and biases of ResNet9 have their own rates."""
     scalars = SCALAR_LR_SCALES[config.optimizer]
     lr_scales = {"temperature_odds": scalars, "prior_score": scalars}
     if objective.joint is not None:
         lr_scales["joint"] = scalars
     network, training = objective.network.network, objective.settings
-    if isinstance(network, Backbone) and not objective.network.is_frozen:
-        lr_scales["network.network"] = training.backbone_lr_scale
-    if isinstance(network, ResNet9):
-        biases = [name for name, _ in network.stages.named_parameters() if name.endswith("bias")]
-        names = [f"network.network.stages.{name}" for name in biases]
-        lr_scales |= dict.fromkeys(names, training.bias_lr_scale)
+    depths, pretrained = layer_depths(network), objective.network.pretrained
+    for name, _ in network.named_parameters():
+        scale = 1.0
+        if name in pretrained:
+            scale = training.backbone_lr_scale * training.layer_decay ** depths[name]
+        if isinstance(network, ResNet9) and name.startswith("stages.") and name.endswith("bias"):
+            scale *= training.bias_lr_scale
+        lr_scales[f"network.network.{name}"] = scale
     rate, decay = config.learning_rate, config.weight_decay
     return parameter_groups(objective, learning_rate=rate, weight_decay=decay, lr_scales=lr_scales)
 

@@ -18,6 +18,7 @@ from attnknn.encoders.image import (
     ImageTraining,
     ImageVoters,
 )
+from attnknn.encoders.image.networks import build_network
 from attnknn.errors import InvalidInputError
 from attnknn.fitting.images import train_images
 from attnknn.training import TrainConfig, WarmRestarts
@@ -216,7 +217,8 @@ WITH = {
     "refresh_steps": (1, {"bank": True}),
     "selective_coverage": (0.3, {"selective_weight": 1.0}),
 }
-ELSEWHERE = {"patience", "validation_entries", "backbone_lr_scale", "checkpoint", "device"}
+OF_PRETRAINED = {"backbone_lr_scale": 1.0, "layer_decay": 0.3}
+ELSEWHERE = {"patience", "validation_entries", "checkpoint", "device"}
 RECORDS = (ImageTraining, TrainConfig, ImageLoss, ImageVoters)
 
 
@@ -256,7 +258,7 @@ def test_smoothing_the_vote_leaves_the_head_as_it_is():
 
 def test_no_setting_is_forgotten_here():
     names = {field.name for record in RECORDS for field in fields(record)}
-    assert names - {"config", "loss", "voters"} == {*CHANGES, *WITH, *ELSEWHERE}
+    assert names - {"config", "loss", "voters"} == {*CHANGES, *WITH, *OF_PRETRAINED, *ELSEWHERE}
 
 
 def test_patience_ends_a_training_that_does_not_get_better(rng):
@@ -434,6 +436,62 @@ def test_larger_networks_are_trained_with_a_projection(network, widths):
     losses = trained_on(encoder).result.validation_losses
     assert encoder.transform(IMAGES).shape == (N_ROWS, 6)
     assert losses[1] != losses[0]
+
+
+def pretrained_file(folder, network="resnet18-cifar", widths=(4, 4, 8, 8)):
+    """A file with random weights of a small network."""
+    state = build_network(network, 3, widths, None).state_dict()
+    torch.save(state, folder / "weights.pt")
+    return {"network": network, "widths": widths, "weights": folder / "weights.pt"}
+
+
+def test_pretrained_layers_are_trained_at_their_own_rate(tmp_path):
+    torch.manual_seed(0)
+    settings = pretrained_file(tmp_path)
+    slow = encoder_of(changed(epochs=1, backbone_lr_scale=0.0), **settings)
+    before = {n: p.detach().clone() for n, p in slow.module_.network.named_parameters()}
+    trained_on(slow)
+    after = dict(slow.module_.network.named_parameters())
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+    quick = encoder_of(changed(epochs=1), **settings)
+    trained_on(quick)
+    assert not torch.equal(quick.module_.network.conv1.weight, before["conv1.weight"])
+
+
+@pytest.mark.parametrize("name", OF_PRETRAINED)
+def test_every_setting_of_pretrained_layers_moves_what_is_learned(name, tmp_path):
+    torch.manual_seed(0)
+    settings = pretrained_file(tmp_path)
+    plain, moved = (
+        trained_on(encoder_of(changed(epochs=1, **change), **settings)).result.validation_losses[1]
+        for change in ({}, {name: OF_PRETRAINED[name]})
+    )
+    assert moved != pytest.approx(plain, rel=1e-4)
+
+
+def test_early_stages_of_a_pretrained_network_change_less(tmp_path):
+    torch.manual_seed(0)
+    settings = pretrained_file(tmp_path)
+    quick = {"epochs": 3, "optimizer": "adamw", "learning_rate": 0.01, "backbone_lr_scale": 1.0}
+    encoder = encoder_of(changed(layer_decay=0.5, **quick), **settings)
+    before = {n: p.detach().clone() for n, p in encoder.module_.network.named_parameters()}
+    trained_on(encoder)
+    after = dict(encoder.module_.network.named_parameters())
+    names = ("conv1.weight", "layer1.0.conv1.weight", "layer4.0.conv1.weight")
+    change = [(after[name] - before[name]).abs().mean().item() for name in names]
+    assert 0 < change[0] < change[1] < change[2] / 8
+
+
+def test_layers_that_a_file_does_not_hold_are_trained_at_the_full_rate(tmp_path):
+    settings = pretrained_file(tmp_path)
+    state = torch.load(settings["weights"], weights_only=True)
+    torch.save(state | {"conv1.weight": torch.zeros(4, 3, 7, 7)}, settings["weights"])
+    encoder = encoder_of(changed(epochs=1, backbone_lr_scale=0.0), **settings)
+    before = {n: p.detach().clone() for n, p in encoder.module_.network.named_parameters()}
+    trained_on(encoder)
+    after = dict(encoder.module_.network.named_parameters())
+    moved = {name for name, value in before.items() if not torch.equal(after[name], value)}
+    assert moved == {"conv1.weight"}
 
 
 def test_training_and_validation_rows_are_needed():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,16 +13,23 @@ from torch import Tensor, nn
 
 from attnknn._limits import check_fits
 from attnknn.encoders.base import Arrays, Settings
-from attnknn.encoders.image.backbone import PREFIX, Backbone
+from attnknn.encoders.image.backbone import Backbone, is_backbone
 from attnknn.encoders.image.networks import (
-    EXPANSION,
     NETWORKS,
     EmbeddingNetwork,
     ResNet9,
     build_network,
 )
+from attnknn.encoders.image.own_networks import (
+    build_own,
+    check_imported,
+    import_path_of,
+    is_import_path,
+)
 from attnknn.encoders.image.rows import ImageRows, ImageShape
+from attnknn.encoders.image.standard_resnet import EXPANSION
 from attnknn.encoders.image.training import ImageInference, ImageTraining
+from attnknn.encoders.image.weights import COUNTER, load_weights
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.training.devices import seeded
 from attnknn.training.views import Views
@@ -55,18 +63,47 @@ def new_module(encoder: ImageEncoder, shape: ImageShape, sample: Tensor) -> Embe
     with seeded(encoder.random_state):
         module = bare_module(encoder, shape, is_pretrained=encoder.weights is None)
     network = module.network
+    if encoder.weights is not None:
+        module.pretrained = _load(encoder, network)
+    _check_frozen(encoder, module)
     if isinstance(network, Backbone):
-        if encoder.weights is not None:
-            network.load(encoder.weights)
         _normalize_by(module, *network.normalization)
     else:
         axes = (0, 2, 3)
         spread = sample.std(dim=axes, correction=0)
         spread = torch.where(spread > 0, spread, 1.0)  # a constant channel
         _normalize_by(module, sample.mean(dim=axes), spread)
-    if isinstance(network, ResNet9):
+    if isinstance(network, ResNet9) and encoder.weights is None:
         network.whitening.measure((sample - module.mean) / module.std)
     return module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+def _load(encoder: ImageEncoder, network: nn.Module) -> frozenset[str]:
+    """Load the weights of `encoder`; return the names of the parameters that the file holds."""
+    assert encoder.weights is not None
+    if isinstance(network, Backbone):
+        return network.load(encoder.weights)
+    is_named = isinstance(encoder.network, str)
+    what = f"{encoder.network!r}" if is_named else "your own network"
+    return load_weights(network, what, encoder.weights)
+
+
+def _check_frozen(encoder: ImageEncoder, module: EmbeddingNetwork) -> None:
+    """A frozen network must be pretrained, all of it."""
+    is_own = isinstance(encoder.network, nn.Module) or is_import_path(encoder.network)
+    if not module.is_frozen or (is_own and encoder.weights is None):  # its weights are its own
+        return
+    fresh = [n for n, _ in module.network.named_parameters() if n not in module.pretrained]
+    if fresh and encoder.weights is None:
+        raise InvalidSettingError(
+            f"`backbone='frozen'` needs pretrained weights, and {encoder.network!r} has none: "
+            "pass a file as `weights`."
+        )
+    if fresh:
+        raise InvalidSettingError(
+            f"`backbone='frozen'` needs weights of every layer, and {encoder.weights} has none "
+            f"for {fresh[0]!r} of {encoder.network!r}. Use `backbone='tuned'`."
+        )
 
 
 def bare_module(
@@ -75,13 +112,16 @@ def bare_module(
     """The network with weights that are not initialized yet, except those of timm."""
     network = _network(encoder, shape, is_pretrained)
     width = getattr(network, "width", None) or _measured_width(network, shape)
-    return EmbeddingNetwork(
+    module = EmbeddingNetwork(
         network,
         channels=shape.channels,
         width=width,
         embed_dim=encoder.embed_dim,
         is_frozen=encoder.backbone == "frozen",
     )
+    if isinstance(network, Backbone) and network.is_pretrained:
+        module.pretrained = frozenset(name for name, _ in network.named_parameters())
+    return module
 
 
 def rows_per_batch(encoder: ImageEncoder) -> int:
@@ -94,9 +134,12 @@ def rows_per_batch(encoder: ImageEncoder) -> int:
     if isinstance(network, str) and network in NETWORKS:
         plan = NETWORKS[network]
         widths = encoder.widths or plan.widths
-        expansion = EXPANSION if network == "resnet50" else 1
+        expansion = EXPANSION if network.startswith("resnet50") else 1
         channels = max(channels, *(expansion * w / 4**i for i, w in enumerate(widths)))
-    numbers = int(channels * shape.height * shape.width)
+    sides = {shape.height * shape.width}
+    if isinstance(encoder.module_.network, Backbone):  # resized inside
+        sides.add(math.prod(encoder.module_.network.size))
+    numbers = int(channels * max(sides))
     if numbers > MIN_CHECKED_NUMBERS:
         what = f"One image of {shape.height} × {shape.width} pixels in {network!r}"
         check_fits(what, 12 * numbers, "Fit again with a smaller `image_size` or `widths`.")
@@ -106,8 +149,10 @@ def rows_per_batch(encoder: ImageEncoder) -> int:
 def _network(encoder: ImageEncoder, shape: ImageShape, is_pretrained: bool) -> nn.Module:
     if isinstance(encoder.network, nn.Module):
         return copy.deepcopy(encoder.network)
-    if encoder.network.startswith(PREFIX):
-        return Backbone(encoder.network, is_pretrained=is_pretrained)
+    if is_import_path(encoder.network):
+        return build_own(encoder.network)
+    if is_backbone(encoder.network):
+        return Backbone.named(encoder.network, encoder.size, is_pretrained=is_pretrained)
     min_side = NETWORKS[encoder.network].min_side
     if min(shape.height, shape.width) < min_side:
         raise InvalidInputError(
@@ -147,16 +192,14 @@ def _normalize_by(module: EmbeddingNetwork, mean: object, std: object) -> None:
 
 def settings_of(encoder: ImageEncoder) -> tuple[Settings, Arrays]:
     """Settings that JSON can hold, and all weights in one flat array."""
-    if not isinstance(encoder.network, str):
-        raise InvalidSettingError(
-            f"The network `{type(encoder.network).__name__}` is your own code, which a model "
-            "folder cannot hold. Embed the images yourself and fit with `encoder='identity'` to "
-            "store the classifier."
-        )
-    shape, training = encoder.shape_, encoder.training
+    shape, training, network = encoder.shape_, encoder.training, encoder.network
+    if not isinstance(network, str):
+        sides = shape.channels, shape.height, shape.width
+        probe = torch.linspace(-1, 1, math.prod(sides)).view(1, *sides)
+        network = import_path_of(copy.deepcopy(encoder.module_.network), probe)
     settings = {
         "encoder": encoder.name,
-        "settings": {name: getattr(encoder, name) for name in STORED},
+        "settings": {name: getattr(encoder, name) for name in STORED} | {"network": network},
         "training": None if training is None else training.to_dict(),
         "views": None if encoder.views is None else encoder.views.to_dict(),
         "inference": None if encoder.inference is None else asdict(encoder.inference),
@@ -184,12 +227,16 @@ def restore(cls: type[_Encoder], settings: Settings, arrays: Arrays) -> _Encoder
         raise ValueError("the network must be a name")
     encoder.check_settings()
     encoder.shape_ = _shape(settings["shape"])
-    with torch.device("meta"):  # shapes without storage
+    is_own = is_import_path(encoder.network)
+    if is_own:
+        check_imported(encoder.network)
+    # Without storage, but for a user's code, which may compute with its initial weights.
+    with seeded(encoder.random_state) if is_own else torch.device("meta"):
         module = bare_module(encoder, encoder.shape_, is_pretrained=False)
     state = _checked_state(module, arrays["weights"])
-    if any(name not in state for name, _ in module.named_buffers()):  # computed buffers
-        module = bare_module(encoder, encoder.shape_, is_pretrained=False)
-    module.load_state_dict(state, assign=True)
+    if any(name not in state for name, _ in module.named_buffers()) and not is_own:
+        module = bare_module(encoder, encoder.shape_, is_pretrained=False)  # computed buffers
+    module.load_state_dict(state, strict=False, assign=True)
     encoder.module_ = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     encoder.module_.eval()
     encoder.width_ = module.width
@@ -210,7 +257,7 @@ def _checked_state(module: EmbeddingNetwork, weights: Any) -> dict[str, Tensor]:
         name: part.view(value.shape).clone()
         for (name, value), part in zip(wanted.items(), parts, strict=True)
     }
-    counters = {n: v for n, v in module.state_dict().items() if n not in state}
+    counters = {n: v for n, v in module.state_dict().items() if n.endswith(COUNTER)}
     return state | {name: torch.zeros(v.shape, dtype=v.dtype) for name, v in counters.items()}
 
 

@@ -19,7 +19,7 @@ from attnknn.encoders.base import (
     Encoder,
     Settings,
 )
-from attnknn.encoders.image.rows import ImageRows, ImageShape, image_rows
+from attnknn.encoders.image.rows import ArrayRows, ImageRows, ImageShape, image_rows
 from attnknn.encoders.image.training import ImageInference, ImageTraining
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.records import Integers
@@ -48,9 +48,11 @@ class ImageEncoder(Encoder):
     Parameters
     ----------
     network : str or torch.nn.Module, default='resnet9'
-        'resnet9' (fast), 'resnet18' or 'resnet50' with first layers for small images; 'timm:NAME',
-        a pretrained network of timm (extra `images`); or a module with outputs (B, width), which
-        cannot be stored in a model folder.
+        'resnet9' (fast), 'resnet18' or 'resnet50' with first layers for small images;
+        'resnet18-cifar' or 'resnet50-cifar', the same with the further layers of torchvision, whose
+        weights they can take; 'efficientnet-lite0' or 'mobilenet-v2', networks for photographs;
+        'timm:NAME', a pretrained network of timm (extra `images`); or your own with outputs
+        (B, width), a module or the import path of a class or function, 'module:factory'.
     widths : tuple of int, default=None
         Channels of each stage; None takes those of the network, (64, 256, 256) for 'resnet9'.
     activation : {'gelu', 'celu', 'relu'}, default=None
@@ -59,12 +61,14 @@ class ImageEncoder(Encoder):
         Size of the embedding, by a projection head (linear, LayerNorm, GELU, linear); None takes
         the features of the network without a head.
     image_size : int or tuple of int, default=None
-        Side, or (height, width), to which images are resized; None requires equal sizes.
+        Side, or (height, width), to which images are resized; None requires equal sizes. A network
+        for photographs resizes arrays itself, and without `image_size` to the side that it was
+        trained on.
     weights : str or Path, default=None
-        File with the weights of a timm network (safetensors, or a state dict saved by torch); None
-        takes those of timm's hub.
+        File with pretrained weights (safetensors, or a state dict saved by torch); None takes those
+        of timm's hub for a timm network, and random ones for others.
     backbone : {'tuned', 'frozen'}, default='tuned'
-        Whether a timm network is fine-tuned, at a lower learning rate, or frozen.
+        Whether a pretrained network is fine-tuned, at a lower learning rate, or frozen.
     training : ImageTraining, default=None
         Settings of the training.
     views : Views, default=None
@@ -99,17 +103,25 @@ class ImageEncoder(Encoder):
     is_trained: ClassVar[bool] = True
     is_trained_jointly: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option("--network", "network", "Image network: resnet9, resnet18, resnet50 or timm:NAME."),
+        Option(
+            "--network",
+            "network",
+            "Image network: resnet9, resnet18, resnet50, resnet18-cifar, resnet50-cifar, "
+            "efficientnet-lite0, mobilenet-v2, timm:NAME, or your own as module:factory.",
+        ),
         Option(
             "--image-size", "image_size", "Resize images to a side (32) or height x width (32x48)."
         ),
         Option(
             "--weights",
             "weights",
-            "File with the weights of a timm network, instead of downloading them from the hub.",
+            "File with pretrained weights of the network; without it, timm asks its hub.",
         ),
         Option(
-            "--backbone", "backbone", "Fine-tune a timm network or freeze it.", choices=BACKBONES
+            "--backbone",
+            "backbone",
+            "Fine-tune a pretrained network or freeze it.",
+            choices=BACKBONES,
         ),
         Option(
             "--views",
@@ -154,13 +166,15 @@ class ImageEncoder(Encoder):
     shape_: ImageShape
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002
+        from attnknn.encoders.image.backbone import is_backbone
         from attnknn.encoders.image.building import new_module, sample_of
 
         self.check_settings()
         rows = image_rows(X)
         if not len(rows):
             raise InvalidInputError("`X` must have at least one image, got none.")
-        self.shape_ = rows.shape(self._size())
+        is_resized_inside = is_backbone(self.network) and isinstance(rows, ArrayRows)
+        self.shape_ = rows.shape(None if is_resized_inside else self.size)
         self.module_ = new_module(self, self.shape_, sample_of(self, rows))
         self.width_ = self.module_.width
         self.n_features_in_ = self.shape_.channels * self.shape_.height * self.shape_.width
@@ -341,7 +355,7 @@ class ImageEncoder(Encoder):
         check_choice("activation", self.activation, (None, *ACTIVATIONS))
         if self.embed_dim is not None:
             check_at_least("embed_dim", self.embed_dim, 1)
-        self._size()
+        _ = self.size  # raises
         check_choice("backbone", self.backbone, BACKBONES)
         for name, record in (("training", ImageTraining), ("inference", ImageInference)):
             if not isinstance(getattr(self, name), record | None):
@@ -358,26 +372,29 @@ class ImageEncoder(Encoder):
     def _check_network(self) -> None:
         from torch import nn
 
+        from attnknn.encoders.image.backbone import is_backbone
+        from attnknn.encoders.image.inverted_residuals import TRUNKS
         from attnknn.encoders.image.networks import NETWORKS
+        from attnknn.encoders.image.own_networks import is_import_path
 
-        is_timm = isinstance(self.network, str) and self.network.startswith("timm:")
-        if isinstance(self.network, str) and not is_timm:
-            check_choice("network", self.network, NETWORKS)
-        elif not is_timm and not isinstance(self.network, nn.Module):
-            known = ", ".join(NETWORKS)
+        is_found = is_backbone(self.network) or is_import_path(self.network)
+        if isinstance(self.network, str) and not is_found:
+            check_choice("network", self.network, (*NETWORKS, *TRUNKS))
+        elif not isinstance(self.network, str | nn.Module):
+            known = ", ".join((*NETWORKS, *TRUNKS))
             raise InvalidSettingError(
-                f"`network` must be one of {known}, 'timm:NAME' or a torch.nn.Module, "
-                f"got {self.network!r}."
+                f"`network` must be one of {known}, 'timm:NAME', 'module:factory' or a "
+                f"torch.nn.Module, got {self.network!r}."
             )
-        if not is_timm and (self.weights is not None or self.backbone == "frozen"):
+        if is_backbone(self.network) and (self.widths or self.activation) is not None:
             raise InvalidSettingError(
-                "`weights` and `backbone='frozen'` are for networks of timm, "
-                f"not for {self.network if isinstance(self.network, str) else 'your own'!r}."
+                f"`widths` and `activation` are for {', '.join(NETWORKS)} only, not for "
+                f"{self.network!r}."
             )
-        if is_timm and (self.widths is not None or self.activation is not None):
-            raise InvalidSettingError("`widths` and `activation` are not for networks of timm.")
 
-    def _size(self) -> tuple[int, int] | None:
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """Height and width to which images are resized; None without resizing."""
         if self.image_size is None:
             return None
         sides = self.image_size if isinstance(self.image_size, tuple | list) else (self.image_size,)

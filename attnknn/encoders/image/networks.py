@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from attnknn.encoders.image.standard_resnet import EXPANSION, StandardResNet
 from attnknn.encoders.image.winograd import convolve
 from attnknn.errors import InvalidInputError, InvalidSettingError
 
@@ -155,7 +156,7 @@ def _norm(width: int) -> nn.BatchNorm2d:
     return norm
 
 
-EXPANSION = 4  # widening of the last layer of a bottleneck
+DEPTHS_18, DEPTHS_50 = (2, 2, 2, 2), (3, 4, 6, 3)  # blocks of each stage
 
 
 class ResNet(nn.Module):
@@ -191,15 +192,24 @@ class ResNet(nn.Module):
     @classmethod
     def of_18(cls, channels: int, widths: tuple[int, ...], activation: str) -> Self:
         """Eight blocks of two layers."""
-        return cls(channels, widths, (2, 2, 2, 2), activation, is_bottleneck=False)
+        return cls(channels, widths, DEPTHS_18, activation, is_bottleneck=False)
 
     @classmethod
     def of_50(cls, channels: int, widths: tuple[int, ...], activation: str) -> Self:
         """Sixteen blocks of three layers."""
-        return cls(channels, widths, (3, 4, 6, 3), activation, is_bottleneck=True)
+        return cls(channels, widths, DEPTHS_50, activation, is_bottleneck=True)
 
     def forward(self, images: Tensor) -> Tensor:
         return self.blocks(self.stem(images)).mean(dim=(2, 3))
+
+    def translate(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """The tensors of a file; those of torchvision belong to other shortcuts."""
+        if "layer1.0.conv1.weight" in tensors:
+            raise InvalidInputError(
+                "The weights are those of a ResNet as in torchvision, whose shortcuts have no "
+                "average pooling. Use `network='resnet18-cifar'` or `'resnet50-cifar'`."
+            )
+        return tensors
 
 
 class Block(nn.Module):
@@ -251,6 +261,16 @@ def _unit(n_in: int, n_out: int, size: int, stride: int = 1) -> list[nn.Module]:
     return [layer, nn.BatchNorm2d(n_out)]
 
 
+def _standard_18(channels: int, widths: tuple[int, ...], activation: str) -> StandardResNet:
+    make = ACTIVATIONS[activation]
+    return StandardResNet(channels, widths, DEPTHS_18, make, is_bottleneck=False)
+
+
+def _standard_50(channels: int, widths: tuple[int, ...], activation: str) -> StandardResNet:
+    make = ACTIVATIONS[activation]
+    return StandardResNet(channels, widths, DEPTHS_50, make, is_bottleneck=True)
+
+
 @dataclass(frozen=True)
 class NetworkPlan:
     """How to build a network by name, its defaults, and the smallest side of an image."""
@@ -265,6 +285,8 @@ NETWORKS: dict[str, NetworkPlan] = {
     "resnet9": NetworkPlan(ResNet9, (64, 256, 256), "gelu", 9),
     "resnet18": NetworkPlan(ResNet.of_18, (64, 128, 256, 512), "relu", 8),
     "resnet50": NetworkPlan(ResNet.of_50, (64, 128, 256, 512), "relu", 8),
+    "resnet18-cifar": NetworkPlan(_standard_18, (64, 128, 256, 512), "relu", 8),
+    "resnet50-cifar": NetworkPlan(_standard_50, (64, 128, 256, 512), "relu", 8),
 }
 
 
@@ -296,6 +318,8 @@ class EmbeddingNetwork(nn.Module):
     network : from normalized images to features (B, `width`)
     embed_dim : output size of the projection head; None has no head
     is_frozen : whether only the head is trained, with the network in evaluation mode
+
+    `pretrained` names the parameters of `network` that hold pretrained weights.
     """
 
     mean: Tensor
@@ -314,6 +338,7 @@ class EmbeddingNetwork(nn.Module):
         self.network = network
         self.projection = None if embed_dim is None else projection_head(width, embed_dim)
         self.is_frozen = is_frozen
+        self.pretrained: frozenset[str] = frozenset()
         self.features_width, self.width = width, embed_dim or width
         self.register_buffer("mean", torch.zeros(channels, 1, 1))
         self.register_buffer("std", torch.ones(channels, 1, 1))
@@ -351,3 +376,41 @@ def projection_head(width: int, embed_dim: int) -> nn.Sequential:
     return nn.Sequential(
         nn.Linear(width, width), nn.LayerNorm(width), nn.GELU(), nn.Linear(width, embed_dim)
     )
+
+
+def layer_depths(network: nn.Module) -> dict[str, int]:
+    """The stage of every parameter, counted from the output, where the last stage is 0.
+
+    A stage is a block of the network; layers beside the blocks form stages with their neighbors. A
+    network that knows better has a method `layer_depths` of its own.
+
+    >>> network = build_network("resnet9", 3, (8, 16, 16), None)
+    >>> depths = layer_depths(network)
+    >>> [depths[name] for name in ("whitening.bias", "stages.0.first.0.weight")]
+    [3, 2]
+    """
+    known: Callable[[], dict[str, int]] | None = getattr(network, "layer_depths", None)
+    if known is not None:
+        return known()
+    stages: list[list[str]] = []
+    is_open = False  # whether single layers belong to the last stage
+    for prefix, part in _parts(network):
+        names = [f"{prefix}.{name}" for name, _ in part.named_parameters()]
+        is_layer = not any(part.children())
+        if is_layer and is_open:
+            stages[-1] += names
+        elif names:
+            stages.append(names)
+            is_open = is_layer
+    own = [name for name, _ in network.named_parameters(recurse=False)]
+    depths = {name: len(stages) - 1 - i for i, names in enumerate(stages) for name in names}
+    return depths | dict.fromkeys(own, max(0, len(stages) - 1))
+
+
+def _parts(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Children by name; a sequence of blocks counts as its blocks."""
+    for name, child in network.named_children():
+        if isinstance(child, nn.Sequential) and any(any(part.children()) for part in child):
+            yield from ((f"{name}.{place}", part) for place, part in child.named_children())
+        else:
+            yield name, child

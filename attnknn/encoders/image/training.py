@@ -202,7 +202,10 @@ class ImageTraining:
     bias_lr_scale : float, default=8.0
         Factor of the learning rate for the biases of 'resnet9', which start at zero.
     backbone_lr_scale : float, default=0.1
-        Factor of the learning rate for a pretrained network.
+        Factor of the learning rate for pretrained layers.
+    layer_decay : float, default=1.0
+        Factor of the learning rate of each stage of a pretrained network relative to the next one:
+        0.7 lets the first stages, whose features are the most general, change the least.
     whitening_epochs : int, default=3
         Epochs in which the bias of the whitening layer is trained.
     window : tuple of int, optional
@@ -232,6 +235,7 @@ class ImageTraining:
     )
     bias_lr_scale: float = 8.0
     backbone_lr_scale: float = 0.1
+    layer_decay: float = 1.0
     whitening_epochs: int = 3
     window: tuple[int, int] | None = None
     checkpoint: str | None = None
@@ -246,6 +250,7 @@ class ImageTraining:
                     f"`{name}` must be a `{record.__name__}`, got {getattr(self, name)!r}."
                 )
         limits = {"bias_lr_scale": POSITIVE, "backbone_lr_scale": NOT_NEGATIVE}
+        limits["layer_decay"] = Limits(above=0, most=1)
         check_limits(self, {**limits, "whitening_epochs": COUNT})
         check_choice("device", self.device, DEVICES)
         if self.window is not None and not (

@@ -65,6 +65,7 @@ def check_model(name: str, folder: Path, X: np.ndarray, codes: np.ndarray) -> No
         optimizer="adamw",
         learning_rate=3e-3,
         lookahead=0,
+        layer_decay=0.8,
         device="cpu",
     )
     settings = {"weights": path, "training": training, "inference": ON_CPU}
@@ -78,6 +79,9 @@ def check_model(name: str, folder: Path, X: np.ndarray, codes: np.ndarray) -> No
     by_pt = ImageEncoder(f"timm:{name}", **settings | {"weights": folder / f"{name}.pt"}).fit(X)
     assert np.array_equal(by_pt.transform(X), encoder.transform(X))
 
+    depths = encoder.module_.network.layer_depths()
+    assert set(depths) == {key for key, _ in encoder.module_.network.named_parameters()}
+    assert min(depths.values()) == 0 < max(depths.values())
     start = {key: value.clone() for key, value in encoder.module_.network.state_dict().items()}
     losses = train(encoder, X, codes)
     assert len(set(losses)) > 1
@@ -112,11 +116,65 @@ def check_errors(folder: Path, X: np.ndarray) -> None:
         raise AssertionError(f"{network} was taken")
 
 
+def check_torchvision(folder: Path, X: np.ndarray) -> None:
+    """Our ResNets are those of torchvision with another first layer, number for number."""
+    from torchvision.models import resnet18, resnet50
+
+    batch = torch.from_numpy(X).permute(0, 3, 1, 2).float()[:4] / 255
+    for name, build in (("resnet18-cifar", resnet18), ("resnet50-cifar", resnet50)):
+        theirs = build(num_classes=10)
+        torch.save(theirs.state_dict(), folder / "photographs.pth")
+        ours = ImageEncoder(name, weights=folder / "photographs.pth", inference=ON_CPU).fit(X)
+        network = ours.module_.network.eval()
+        theirs.conv1, theirs.maxpool = network.conv1, torch.nn.Identity()
+        theirs.fc = torch.nn.Identity()
+        with torch.inference_mode():
+            assert torch.allclose(network(batch), theirs.eval()(batch), atol=1e-5)
+
+
+def check_trunks(folder: Path, X: np.ndarray) -> None:
+    """MobileNetV2 is that of torchvision, EfficientNet-Lite0 that of timm, number for number."""
+    import timm
+    from torchvision.models import mobilenet_v2
+
+    batch = torch.from_numpy(X).permute(0, 3, 1, 2).float()[:4] / 255
+    theirs = mobilenet_v2(num_classes=10)
+    torch.save(theirs.state_dict(), folder / "mobilenet.pth")
+    settings = {"image_size": 20, "inference": ON_CPU}
+    ours = ImageEncoder("mobilenet-v2", weights=folder / "mobilenet.pth", **settings).fit(X)
+    theirs.classifier = torch.nn.Identity()
+    with torch.inference_mode():
+        found = ours.module_.network.eval()(batch)
+        assert torch.allclose(found, theirs.eval()(batch), atol=1e-5)
+    ours = ImageEncoder("efficientnet-lite0", **settings).fit(X).module_.network.eval()
+    theirs = timm.create_model("tf_efficientnet_lite0", num_classes=0).eval()
+    in_order = zip(theirs.state_dict(), ours.model.state_dict().values(), strict=True)
+    theirs.load_state_dict(dict(in_order))
+    with torch.inference_mode():
+        assert torch.allclose(ours(batch), theirs(batch), atol=1e-5)
+
+
+def check_resolution(folder: Path, X: np.ndarray) -> None:
+    """Weights of one resolution are used at another."""
+    for name in MODELS:
+        settings = {"weights": folder / f"{name}.pt", "inference": ON_CPU}
+        sizes = [ImageEncoder(f"timm:{name}", image_size=s, **settings) for s in (64, 96)]
+        found = [encoder.fit(X).transform(X) for encoder in sizes]
+        assert not np.allclose(*found, atol=1e-3)
+        again = ImageEncoder.from_settings(*sizes[1].to_settings())
+        assert np.array_equal(again.transform(X), found[1])
+    wrong = ImageEncoder("timm:test_vit", image_size=50, weights=folder / "test_vit.pt")
+    assert "must be a multiple of its patches" in message_of(InvalidSettingError, wrong, X)
+
+
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     X, codes = shapes(64)
+    check_torchvision(folder, X)
+    check_trunks(folder, X)
     for name in MODELS:
         check_model(name, folder, X, codes)
+    check_resolution(folder, X)
     check_errors(folder, X)
     sys.stdout.write("all is well\n")
 

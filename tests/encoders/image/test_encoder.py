@@ -13,7 +13,8 @@ from torch import nn
 
 from attnknn.encoders import encoder_from_settings, make_encoder
 from attnknn.encoders.image import ImageEncoder, ImageInference, ImageTraining
-from attnknn.encoders.image.networks import NETWORKS
+from attnknn.encoders.image.backbone import Backbone
+from attnknn.encoders.image.networks import NETWORKS, build_network, layer_depths
 from attnknn.errors import (
     InvalidInputError,
     InvalidSettingError,
@@ -25,7 +26,13 @@ from attnknn.testing.encoder import check_encoder
 from attnknn.training.augmentation import Augmentation
 from attnknn.training.views import Views
 
-SMALL = {"resnet9": (4, 8, 8), "resnet18": (4, 4, 8, 8), "resnet50": (2, 2, 4, 4)}
+SMALL = {
+    "resnet9": (4, 8, 8),
+    "resnet18": (4, 4, 8, 8),
+    "resnet50": (2, 2, 4, 4),
+    "resnet18-cifar": (4, 4, 8, 8),
+    "resnet50-cifar": (2, 2, 4, 4),
+}
 
 
 def small(network="resnet9", **settings):
@@ -124,18 +131,31 @@ def test_weights_of_another_size_or_kind_are_refused(images):
         encoder_from_settings(settings | {"training": {"epochs": 3}}, arrays)
 
 
-def test_own_modules_are_copied_and_cannot_be_stored(images):
+def test_own_modules_are_copied(images):
     own = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 7))
     encoder = ImageEncoder(own, embed_dim=4).fit(images)
     assert encoder.transform(images).shape == (6, 4)
     assert encoder.module_.network is not own
-    with pytest.raises(InvalidSettingError, match="your own code, which a model folder cannot"):
-        encoder.to_settings()
 
 
 def test_own_modules_must_give_vectors(images):
     with pytest.raises(InvalidSettingError, match=r"got \(1, 4, 16, 16\)"):
         ImageEncoder(nn.Conv2d(3, 4, 1)).fit(images)
+
+
+def test_stages_are_counted_from_the_output():
+    for network, n_stages in (("resnet18", 9), ("resnet18-cifar", 9), ("resnet50-cifar", 17)):
+        built = build_network(network, 3, SMALL[network], None)
+        depths = layer_depths(built)
+        assert set(depths) == {name for name, _ in built.named_parameters()}
+        assert sorted(set(depths.values())) == list(range(n_stages))
+        first, *_, last = depths.values()
+        assert (first, last) == (n_stages - 1, 0)
+    trunk = Backbone.named("mobilenet-v2", None, is_pretrained=False)
+    assert set(trunk.layer_depths()) == {name for name, _ in trunk.named_parameters()}
+    assert max(trunk.layer_depths().values()) == 1 + 17  # stem, blocks, last layer
+    plain = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Flatten())
+    assert set(layer_depths(plain).values()) == {0}
 
 
 def test_the_start_depends_on_the_seed_alone(images):
@@ -195,8 +215,7 @@ def test_encoders_clone_and_pickle(images):
         ({"embed_dim": 0}, "`embed_dim` must be"),
         ({"image_size": (1, 2, 3)}, "a side or"),
         ({"image_size": 10_000}, "at most 4096"),
-        ({"weights": "x.safetensors"}, "are for networks of timm"),
-        ({"backbone": "frozen"}, "are for networks of timm"),
+        ({"backbone": "frozen"}, "'frozen'` needs pretrained weights, and 'resnet9' has none"),
         ({"backbone": "cold"}, "No backbone is called 'cold'"),
         ({"training": {"epochs": 3}}, "must be an `ImageTraining`"),
         ({"inference": {"batch_size": 4}}, "must be an `ImageInference`"),
@@ -249,6 +268,7 @@ def test_every_setting_of_the_training_is_checked():
         ("window", (0, 1)),
         ("queue_size", -1),
         ("head_scale", 0),
+        ("layer_decay", 1.5),
         ("optimizer", "lion"),
         ("clip", 0),
     ):
