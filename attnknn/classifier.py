@@ -987,7 +987,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             return
         rows = np.arange(len(embeddings)) if ids is None else np.asarray(ids)
         if len(rows) == len(embeddings):  # another length is an error of `make_entries`
-            warn_of_outliers(embeddings, names, rows.tolist(), stacklevel=4)
+            warn_of_outliers(embeddings, names, rows.tolist(), stacklevel=5)
 
     def _fit_parts(
         self,

@@ -416,7 +416,7 @@ def test_the_studies_fit_into_eight_hours_of_one_core():
 def experiment(tmp_path):
     """The study of an experiment, and its reports as if they had been measured."""
     study = next(s for s in studies(tmp_path) if s.preset == "experiment-4")
-    options = {name: repr(v) for name, v in vars(preset_of("experiment-4").options).items()}
+    options = preset_of("experiment-4").options.written
     settings = {**_asked(study), "corruption": asdict(Corruption()), "shift": asdict(Shift())}
     for seed in study.seeds:
         found = table(head=0.9, uniform=0.9, distance=0.9, learned=0.9)

@@ -17,6 +17,7 @@ from attnknn.research.evaluation.table import Table
 from attnknn.research.experiments.claims import MEASURED, Cell, cells_of, settings_of
 from attnknn.research.experiments.measures import QUERIES
 from attnknn.research.experiments.methods import MethodSettings
+from attnknn.research.experiments.networks import Network
 from attnknn.research.experiments.running import plain
 from attnknn.research.experiments.study import SEEDS, Study, network_for, preset_of
 
@@ -29,6 +30,7 @@ ASKED_ROWS = {
     "theory": "all test rows",
 }
 ALTERNATIVES = {"head", "logistic"}  # only one of them runs
+USUAL = Network("", epochs=1)
 
 Tables = Mapping[float | None, Table]
 Found = Tables | MeasurementSet
@@ -144,9 +146,21 @@ def _check_table(study: Study, cell: Cell, table: Table) -> None:
     _check_settings(path, table.settings, asked, is_same=is_same)
 
 
+def _filled(stored: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    """Stored settings with the usual values of those that did not exist when they were stored.
+
+    >>> _filled({"a": {"b": 1}}, {"a": {"b": 2, "c": 3}, "d": 4})
+    {'a': {'b': 1, 'c': 3}, 'd': 4}
+    """
+    nested = {k: _filled(v, usual[k]) for k, v in stored.items() if isinstance(usual.get(k), dict)}
+    return {**usual, **stored, **nested}
+
+
 def _check_settings(
     path: Path, settings: Mapping[str, Any], asked: Mapping[str, Any], *, is_same: bool = True
 ) -> None:
+    if settings.get("network"):
+        settings = {**settings, "network": _filled(settings["network"], plain(USUAL.settings))}
     holds = all(name in settings and settings[name] == value for name, value in asked.items())
     if not (is_same and holds):
         raise InvalidInputError(
