@@ -126,7 +126,7 @@ ATTENTIONS: dict[str, Callable[[], Any]] = {
     "learned": lambda: LearnedAttention(training=QUICK),
     "k-ensemble-equal": lambda: KEnsembleAttention(weighting="equal"),
     "k-ensemble-fitted": lambda: KEnsembleAttention(weighting="fitted"),
-    "adaptive-entropy": lambda: AdaptiveAttention(rule="entropy"),
+    "adaptive-entropy": lambda: AdaptiveAttention(),
     "adaptive-learned": lambda: AdaptiveAttention(rule="learned"),
 }
 LEARNED_VARIANTS: dict[str, dict[str, Any]] = {

@@ -424,7 +424,7 @@ def test_fitted_attributes_are_absent_before_fit(name):
         ({"attention": KEnsembleAttention(sizes=(8, 4))}, "must be increasing"),
         ({"attention": KEnsembleAttention(sizes=(0, 4))}, "`sizes` must be an integer"),
         ({"attention": KEnsembleAttention(weighting="even")}, "weighting"),
-        ({"attention": AdaptiveAttention(rule="entropic")}, "Did you mean 'entropy'"),
+        ({"attention": AdaptiveAttention(rule="treshold")}, "Did you mean 'threshold'"),
         ({"attention": AdaptiveAttention(threshold=-1.0)}, "`threshold` must be at least 0"),
     ],
 )

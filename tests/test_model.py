@@ -28,6 +28,7 @@ SCALARS = {
     "distance by hand": DistanceAttention(temperature=0.5, prior_score=-2.0),
     "k-ensemble": KEnsembleAttention(weighting="fitted"),
     "adaptive": AdaptiveAttention(rule="learned"),
+    "adaptive by confidence": AdaptiveAttention(by="confidence"),
 }
 METRICS = ["euclidean", "inner_product"]  # cosine refuses rows of zeros
 

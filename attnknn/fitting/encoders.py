@@ -97,6 +97,7 @@ def train_encoder(
 
 def ways_to_train(attention: Any, encoder: Encoder) -> dict[str, LearnedAttention | None]:
     """How encoder and attention are trained: for each way, the attention that joins the encoder."""
+    attention = getattr(attention, "scorer", attention)
     joint = getattr(attention, "joint", False)
     if joint is True and not encoder.is_trained_jointly:
         raise InvalidSettingError(

@@ -353,9 +353,10 @@ class Fitting:
         """Distance attention, then trained attention; the better one, or the one requested."""
         if len(self.memory) < 2:
             raise InvalidInputError("Learned attention needs at least 2 rows, got 1 sample.")
+        learned = getattr(attention, "scorer", attention)  # inside of votes over several K
         is_small = len(self.memory) <= MAX_ROWS_FOR_TRUST
-        wants_trust = is_small if attention.trust == "auto" else bool(attention.trust)
-        most = len(self.memory) if wants_trust else attention.max_rows
+        wants_trust = is_small if learned.trust == "auto" else bool(learned.trust)
+        most = len(self.memory) if wants_trust else learned.max_rows
         rows = sample_rows(len(self.memory), len(self.counts), self.generator, most)
         left_out = leave_one_out_batch(self.memory, self.counts, self.k, rows)
         reason = reason_not_to_learn(left_out.batch)
@@ -369,9 +370,11 @@ class Fitting:
         first_look = self._first_look(self._unseen(left_out), distance)
         trust = Trust(left_out, first_look) if wants_trust else None
         left_out = left_out.with_trust(trust)
-        left_out, is_trained_on = self._split(left_out, attention)
-        interrupted = self._train(attention, left_out, first_look, by_distance, is_trained_on)
+        left_out, is_trained_on = self._split(left_out, learned)
+        interrupted = self._train(learned, left_out, first_look, by_distance, is_trained_on)
         held_out_rows = left_out.part(~is_trained_on)
+        if self.settings.calibration is not None:
+            attention.fit_parameters(_ScalarFit(self, attention, held_out_rows))
         fitted = self._calibrate(attention, held_out_rows, by_distance)
         shares = distance.answer_left_out(held_out_rows).shares
         gains = distance.calibration.losses(shares, held_out_rows.own) - fitted.losses

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from attnknn.attention import Attention, LearnedAttention
+from attnknn.attention.k_ensemble import SeveralSizesAttention
 from attnknn.records import Integers
 from attnknn.registry import registered
 from attnknn.storage.files import SETTINGS, Contents
@@ -49,13 +50,24 @@ def without_classes(parts: Mapping[str, bytes], gone: Collection[Any]) -> dict[s
     if TRANSITION in parts:
         transition = np.load(io.BytesIO(parts[TRANSITION]), allow_pickle=False)[np.ix_(kept, kept)]
         changed.arrays["transition"] = transition / transition.sum(axis=1, keepdims=True)
-    if settings["attention"]["part"]["name"] == LearnedAttention.registered_name:
-        _drop_prototypes(settings, parts, kept, changed)
+    attention, fitted = _scoring(settings["attention"])
+    if attention is LearnedAttention:
+        _drop_prototypes(fitted, parts, kept, changed)
     return {name: b"".join(map(bytes, blocks)) for name, blocks in changed.files()}
 
 
+def _scoring(stored: dict[str, Any]) -> tuple[type[Any] | None, dict[str, Any]]:
+    """The class of the attention that scores the neighbors, and what is stored of its fit."""
+    part, fitted, known = stored["part"], stored["fitted"], registered("attention")
+    attention = known.get(part["name"])
+    if attention is None or not issubclass(attention, SeveralSizesAttention):
+        return attention, fitted
+    inner = part["params"]["attention"]
+    return known.get(inner["name"] if isinstance(inner, dict) else inner), fitted["inner"]
+
+
 def _allows(settings: dict[str, Any], kept: Integers) -> bool:
-    attention = registered("attention").get(settings["attention"]["part"]["name"])
+    attention, _ = _scoring(settings["attention"])
     has_no_classes = attention is not None and (
         attention.reorder_classes is Attention.reorder_classes  # it has nothing of classes to move
     )
@@ -67,11 +79,11 @@ def _allows(settings: dict[str, Any], kept: Integers) -> bool:
 
 
 def _drop_prototypes(
-    settings: dict[str, Any], parts: Mapping[str, bytes], kept: Integers, changed: Contents
+    fitted: dict[str, Any], parts: Mapping[str, bytes], kept: Integers, changed: Contents
 ) -> None:
     from safetensors.numpy import load
 
-    settings["attention"]["fitted"]["shape"]["n_classes"] = len(kept)
+    fitted["shape"]["n_classes"] = len(kept)
     arrays = load(parts[ATTENTION_FILE])
     if "prototypes" in arrays:
         arrays["prototypes"] = arrays["prototypes"][kept]

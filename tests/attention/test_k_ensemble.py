@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,15 +11,25 @@ from scipy.optimize import check_grad
 from strategies import batch, blobs
 
 from attnknn import AttnKNNClassifier
-from attnknn.attention import AdaptiveAttention, DistanceAttention, KEnsembleAttention
+from attnknn.attention import (
+    AdaptiveAttention,
+    DistanceAttention,
+    KEnsembleAttention,
+    LearnedAttention,
+    Scores,
+)
 from attnknn.attention.k_ensemble import (
+    MEASURES,
     best_threshold,
+    distance_increases,
     fit_softmax_mixture,
     mixture_weights,
-    neighborhood_features,
     softmax_mixture,
     vote_entropies,
 )
+from attnknn.encoders import LearnedTableEncoder
+from attnknn.errors import InvalidSettingError
+from attnknn.training import TrainConfig
 from attnknn.vote import vote
 
 PRIOR = np.array([0.2, 0.3, 0.5])
@@ -102,11 +113,11 @@ def test_entropy_is_that_of_the_plain_vote():
 
 def test_what_the_mixture_looks_at_has_no_unit():
     seen = batch(k=8)
-    before = neighborhood_features(seen, (2, 8))
+    before = distance_increases(seen, (2, 8))
     seen.squared[:] *= 1e6
-    assert np.allclose(neighborhood_features(seen, (2, 8)), before)
-    assert before.shape == (7, 4)
-    assert np.allclose(before[:, 3], 1)
+    assert np.allclose(distance_increases(seen, (2, 8)), before)
+    assert before.shape == (7, 2)
+    assert np.allclose(before[:, 1], 1)
 
 
 def test_default_sizes_are_parts_of_the_largest():
@@ -241,3 +252,118 @@ def test_a_refit_resets_the_mixing():
     first = clf.fit(X, y).attention_.weights_.copy()
     clf.refit()
     assert np.allclose(clf.attention_.weights_, first)
+
+
+# Learned attention over several sizes
+
+BRIEF = LearnedAttention(n_heads=2, training=TrainConfig(epochs=1))
+
+
+def learned_over(attention, n_rows=200):
+    X, y = blobs(n_rows, spread=1.0)
+    return AttnKNNClassifier(16, attention=attention, random_state=0).fit(X, y), X, y
+
+
+def test_an_ensemble_of_learned_attention_is_the_average_of_its_votes_over_each_size():
+    clf, _, _ = learned_over(KEnsembleAttention((2, 16), attention=BRIEF))
+    batch, ensemble = clf.model_.leave_one_out().batch, clf.attention_
+    inner = ensemble.inner_
+    inner.temperature_, inner.prior_score_ = ensemble.temperature_, ensemble.prior_score_
+    scores, apart = inner.scores(batch), []
+    for size in (2, 16):
+        cut = np.where(np.arange(scores.neighbors.shape[2]) < size, scores.neighbors, -np.inf)
+        apart.append(inner.weights(Scores(cut, scores.prior), batch).neighbors)
+    assert np.allclose(ensemble.weigh(batch).neighbors, np.mean(apart, axis=0), atol=1e-12)
+
+
+def test_one_size_of_all_neighbors_is_learned_attention():
+    clf, X, _ = learned_over(KEnsembleAttention((16,), attention=BRIEF))
+    plain, _, _ = learned_over(BRIEF)
+    assert np.allclose(clf.predict_proba(X), plain.predict_proba(X), atol=1e-6)
+    assert np.array_equal(clf.held_out_, plain.held_out_)
+
+
+@pytest.mark.parametrize("rule", ["threshold", "learned"])
+@pytest.mark.parametrize("by", MEASURES)
+def test_the_measure_and_the_attention_reach_the_answer(by, rule):
+    settings = {"sizes": (2, 16), "rule": rule, "by": by}
+    found, X, _ = learned_over(AdaptiveAttention(**settings, attention=BRIEF))
+    by_distance, _, _ = learned_over(AdaptiveAttention(**settings))
+    assert np.abs(found.predict_proba(X) - by_distance.predict_proba(X)).max() > 1e-4
+    assert found.score(X, blobs(200, spread=1.0)[1]) > 0.5
+    evidence = found.explain(X[:1])[0]
+    assert evidence.weights.sum() + evidence.prior_weight == pytest.approx(1)
+
+
+def test_every_measure_chooses_in_its_own_way():
+    chosen = {}
+    for by in MEASURES:
+        clf, _, _ = learned_over(AdaptiveAttention((2, 16), "learned", by=by))
+        chosen[by] = clf.attention_.scores(clf.model_.leave_one_out().batch).mixing[:, 0]
+    for one, two in combinations(MEASURES, 2):
+        assert np.abs(chosen[one] - chosen[two]).max() > 1e-3, (one, two)
+
+
+@pytest.mark.parametrize(("by", "threshold"), [("attention_entropy", 0.8), ("confidence", 0.4)])
+def test_the_choice_does_not_move_with_the_temperature_of_the_vote(by, threshold):
+    seen = batch(k=12, n_queries=40, n_entries=200)
+    adaptive = prepared(AdaptiveAttention(sizes=(2, 5, 12), by=by))
+    adaptive.threshold_, adaptive.choice_temperature_ = threshold, 0.5
+    before = adaptive.scores(seen).mixing
+    assert len(set(before.argmax(axis=1))) > 1
+    adaptive.temperature_ *= 7
+    assert np.array_equal(adaptive.scores(seen).mixing, before)
+    adaptive.choice_temperature_ *= 7
+    assert not np.array_equal(adaptive.scores(seen).mixing, before)
+
+
+def test_uncertainties_are_those_of_distance_attention_over_each_size():
+    seen = batch(k=12)
+    weights = DistanceAttention()
+    weights.temperature_, weights.prior_score_ = 0.5, -np.inf
+    for by in ("attention_entropy", "confidence"):
+        adaptive = prepared(AdaptiveAttention(sizes=(3, 12), by=by))
+        adaptive.choice_temperature_ = 0.5
+        found = adaptive._uncertainties(seen, adaptive._scores_by_size(seen))
+        for place, size in enumerate((3, 12)):
+            near = seen.nearest(size)
+            shares = vote(near.neighbors.labels, weights.weigh(near), PRIOR)
+            own = weights.weigh(near).neighbors
+            entropy = -(own * np.log(np.maximum(own, 1e-300))).sum(axis=1) / np.log(size)
+            expected = entropy if by == "attention_entropy" else 1 - shares.max(axis=1)
+            assert np.allclose(found[:, place], expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("attention", ["power", DistanceAttention()])
+def test_other_attentions_inside_are_refused(attention):
+    with pytest.raises(InvalidSettingError, match="`attention` must be 'distance', 'learned' or"):
+        learned_over(KEnsembleAttention(attention=attention))
+
+
+def test_an_unknown_measure_is_refused():
+    with pytest.raises(InvalidSettingError, match="Did you mean 'confidence'"):
+        learned_over(AdaptiveAttention(by="confidense"))
+
+
+def test_edits_and_refit_reach_learned_attention_over_several_sizes():
+    clf, X, _ = learned_over(AdaptiveAttention((2, 16), by="confidence", attention=BRIEF))
+    before = clf.attention_
+    clf.add(X[:4] + 20.0, [9] * 4)
+    assert clf.predict(X[:1] + 20.0).tolist() == [9]
+    assert before.inner_.module_.shape.n_classes == len(clf.classes_) - 1
+    clf.refit()
+    assert clf.attention_.inner_.module_.shape.n_classes == len(clf.classes_)
+
+
+def test_learned_attention_over_several_sizes_is_trained_with_the_encoder():
+    X, y = blobs(80)
+    encoder = LearnedTableEncoder(
+        embed_dim=4, width=8, network="deep", training=TrainConfig(epochs=1, batch_size=32)
+    )
+    inner = LearnedAttention(joint=True, training=TrainConfig(epochs=1))
+    ensemble = KEnsembleAttention((2, 8), attention=inner)
+    embedded = [
+        AttnKNNClassifier(8, encoder=encoder, attention=a, random_state=0).fit(X, y).embed(X)
+        for a in (ensemble, inner)
+    ]
+    assert np.array_equal(*embedded)

@@ -17,6 +17,7 @@ import pytest
 
 from attnknn import (
     AttnKNNClassifier,
+    KEnsembleAttention,
     LearnedAttention,
     _output_files,
     backup,
@@ -326,6 +327,19 @@ def test_numbers_that_look_like_a_short_row_are_left_alone(tmp_path: Path) -> No
         for name, tensor in model.classifier.attention_.module_.state_dict().items():
             if name != "prototypes":
                 np.testing.assert_array_equal(tensor.numpy(), before[name].numpy())
+
+
+@pytest.mark.parametrize("inner", ["distance", LearnedAttention(training=TrainConfig(epochs=1))])
+def test_the_class_of_one_person_is_erased_from_votes_over_several_k(tmp_path: Path, inner) -> None:
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    clf = AttnKNNClassifier(4, attention=KEnsembleAttention((2, 4), attention=inner))
+    clf.fit(X, np.arange(40) % 2).save(tmp_path / "model")
+    with open_for_editing(tmp_path / "model") as model:
+        before = model.classifier.predict_proba(X)
+        model.add([[9.0, 9.0, 9.0]], [2], subjects=["late"])
+        assert model.forget(subject="late").is_complete
+        assert model.classifier.classes_.tolist() == [0, 1]
+        np.testing.assert_allclose(model.classifier.predict_proba(X), before)
 
 
 def others_may_lock(path: Path) -> bool:

@@ -46,6 +46,9 @@ def round_trip(classifier: AttnKNNClassifier, folder: Path) -> AttnKNNClassifier
     return AttnKNNClassifier.load(folder / "model")
 
 
+BRIEF = LearnedAttention(n_heads=2, training=TrainConfig(epochs=1))
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -60,6 +63,8 @@ def round_trip(classifier: AttnKNNClassifier, folder: Path) -> AttnKNNClassifier
         {"attention": KEnsembleAttention(weighting="fitted"), "calibration": "auto"},
         {"attention": AdaptiveAttention(threshold=0.3)},
         {"attention": AdaptiveAttention(rule="learned"), "calibration": "auto"},
+        {"attention": AdaptiveAttention(by="confidence", attention=BRIEF), "calibration": "auto"},
+        {"attention": KEnsembleAttention(attention=BRIEF)},
     ],
 )
 def test_save_then_load_predicts_the_same_bytes(settings: dict[str, Any], tmp_path: Path) -> None:
