@@ -89,8 +89,18 @@ def _encoder(_context: click.Context, _option: click.Parameter, name: str) -> st
     ),
     option(
         "--network",
-        type=click.Choice(["narrow", "wide", "none"]),
-        help="Image network; 'none' uses vectors as they are.  [default: narrow]",
+        help="Image network: narrow, wide, or one of `attnknn fit --network`; 'none' uses vectors "
+        "as they are.  [default: narrow]",
+    ),
+    option("--weights", type=FILE, help="File with pretrained weights of the network."),
+    option(
+        "--backbone",
+        type=click.Choice(["tuned", "frozen"]),
+        default="tuned",
+        help="Fine-tune a pretrained network or freeze it.",
+    ),
+    option(
+        "--image-size", type=click.IntRange(min=1), help="Resolution of the network, in pixels."
     ),
     option(
         "--encoder",
@@ -126,6 +136,9 @@ def experiment(
     preset: str | None,
     full: bool,
     network: str | None,
+    weights: Path | None,
+    backbone: str,
+    image_size: int | None,
     rows: int | None,
     encoder: str,
     settings: Path | None,
@@ -159,6 +172,9 @@ def experiment(
         preset=preset,
         is_full=full,
         network=network,
+        weights=None if weights is None else str(weights),
+        backbone=backbone,
+        image_size=image_size,
         n_rows=rows,
         encoder=encoder,
         changes=_changes(settings),
