@@ -36,8 +36,9 @@ AXES = {  # folder name: label of the axis, and whether it is logarithmic
 }
 NAME_WIDTH = 20
 OWN_IMAGES = (
-    "Your own images: `attnknn fit FOLDER`, and `datasets.load_folder` in Python, "
-    "read\nFOLDER/train/CLASS/file.png and FOLDER/val/CLASS/file.png, like ImageNet."
+    "Your own images: `attnknn fit FOLDER`, `attnknn experiment --dataset FOLDER` and "
+    "`datasets.load_folder`\nread FOLDER/train/CLASS/file.png and FOLDER/val/CLASS/file.png, like "
+    "ImageNet."
 )
 
 
@@ -79,7 +80,11 @@ def _encoder(_context: click.Context, _option: click.Parameter, name: str) -> st
 @click.argument("claim", type=click.Choice(CLAIMS), metavar="STUDY")
 @section(
     "Data and model",
-    option("--dataset", default="digits", help="Name of a data set, see `attnknn datasets`."),
+    option(
+        "--dataset",
+        default="digits",
+        help="Name of a data set, see `attnknn datasets`, or a folder of images by class.",
+    ),
     option("--seeds", callback=_seeds, help="Number of seeds, or seeds as 0,1,2.  [default: 5]"),
     option(
         "--rows",
@@ -100,7 +105,9 @@ def _encoder(_context: click.Context, _option: click.Parameter, name: str) -> st
         help="Fine-tune a pretrained network or freeze it.",
     ),
     option(
-        "--image-size", type=click.IntRange(min=1), help="Resolution of the network, in pixels."
+        "--image-size",
+        type=click.IntRange(min=1),
+        help="Resolution of the network, and of images of a folder, in pixels.",
     ),
     option(
         "--encoder",
@@ -188,7 +195,7 @@ def experiment(
     for line in _lines(outcome):
         echo_block(line)
     if page:
-        title = f"{study.claim}, {study.dataset}"
+        title = f"{study.claim}, {study.dataset_name}"
         with progress("Drawing figures"):
             written = write_page(study.place, study.place / "page", None, title)
         echo(f"report: {written}", err=True)
@@ -225,7 +232,7 @@ def _changes(path: Path | None) -> dict[str, Any]:
 
 
 def _lines(outcome: Outcome) -> list[str]:
-    lines = [f"{outcome.title}: {outcome.study.dataset}\n"]
+    lines = [f"{outcome.title}: {outcome.study.dataset_name}\n"]
     if outcome.measurements is not None:
         return [*lines, outcome.measurements.markdown()]
     for place, table in outcome.tables.items():

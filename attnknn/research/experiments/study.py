@@ -13,6 +13,7 @@ from attnknn._validation import check_choice
 from attnknn.errors import InvalidSettingError, unknown_name
 from attnknn.research import datasets
 from attnknn.research.datasets.base import Source
+from attnknn.research.datasets.image_folder import read_images
 from attnknn.research.evaluation.measurements import MeasurementSet
 from attnknn.research.evaluation.protocol import Progress
 from attnknn.research.evaluation.report import check_folder
@@ -96,7 +97,7 @@ class Study:
     """One claim on one data set, to be measured."""
 
     claim: str  # one of `claims.CLAIMS`
-    dataset: str = "digits"  # a name that `datasets.load` takes
+    dataset: str = "digits"  # a name that `datasets.load` takes, or a folder of images
     folder: Path = Path("attnknn-experiments")  # for reports and trained encoders
     seeds: Sequence[int] | None = None  # None takes five, or those of the preset
     preset: str | None = None  # an experiment of the research, whose setup is used
@@ -106,16 +107,27 @@ class Study:
     network: str | None = None
     weights: str | None = None  # file of pretrained weights of a network of `ImageEncoder`
     backbone: str = "tuned"  # or "frozen", as in `ImageEncoder`
-    image_size: int | None = None  # resolution of a network of `ImageEncoder`
+    # resolution of a network of `ImageEncoder`, and side to which images of a folder are resized
+    image_size: int | None = None
     n_rows: int | None = None  # size of a stratified subset of the training rows
     encoder: str = "auto"  # encoder of tables and vectors, as `make_encoder` takes it
     # settings of the claim that differ from `claims.toml`
     changes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def is_folder(self) -> bool:
+        """Whether the data set is a folder of images, and not one with a name."""
+        return self.dataset not in datasets.SOURCES and Path(self.dataset).is_dir()
+
+    @property
+    def dataset_name(self) -> str:
+        """Name of the data set in reports."""
+        return Path(self.dataset).resolve().name if self.is_folder else self.dataset
+
+    @property
     def place(self) -> Path:
         """The folder of the report; each preset has its own."""
-        return self._root / self.claim / self.dataset
+        return self._root / self.claim / self.dataset_name
 
     @property
     def _root(self) -> Path:
@@ -160,8 +172,9 @@ def check_options(study: Study) -> None:
         raise InvalidSettingError("The full network is that of a preset; name a preset.")
     check_choice("backbone", study.backbone, ("tuned", "frozen"))
     is_chosen = study.network is not None and is_image_network(study.network)
-    given = (study.weights, study.image_size) != (None, None) or study.backbone != "tuned"
-    if given and not is_chosen:
+    has_size = study.image_size is not None and not study.is_folder
+    has_settings = study.weights is not None or study.backbone != "tuned" or has_size
+    if has_settings and not is_chosen:
         raise InvalidSettingError(
             "`weights`, `backbone` and `image_size` are for a network of `ImageEncoder`: name one "
             "as `network`, such as 'mobilenet-v2'."
@@ -181,7 +194,10 @@ def check_options(study: Study) -> None:
 
 def _set_up(study: Study, progress: Progress) -> tuple[Setup, MethodSettings, Sequence[int]]:
     preset = None if study.preset is None else preset_of(study.preset, is_full=study.is_full)
-    data = datasets.load(study.dataset)
+    if study.is_folder:
+        data = read_images(datasets.load_folder(study.dataset), study.image_size)
+    else:
+        data = datasets.load(study.dataset)
     network = network_for(study, data)
     options, seeds, n_rows = MethodSettings(), study.seeds or SEEDS, study.n_rows
     if preset is not None:

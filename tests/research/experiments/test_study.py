@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from attnknn.errors import AttnKNNError, InvalidInputError, InvalidSettingError
 from attnknn.research import datasets
@@ -496,3 +497,36 @@ def test_a_chosen_network_replaces_that_of_a_data_set_or_preset(own_network):
     assert network.embed_dim == 256
     assert network.encoder(Path(), 0).backbone == "frozen"
     assert network.image_training(Path()).layer_decay == 1  # a preset keeps its own settings
+
+
+@pytest.fixture
+def own_images(tmp_path, rng):
+    """A folder of small images of two classes, dark and bright."""
+    for row in range(60):
+        path = tmp_path / "pets" / ("cat" if row % 2 else "dog") / f"{row}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = rng.integers(0, 128, (12, 12), dtype=np.uint8) + 120 * (row % 2)
+        Image.fromarray(pixels.astype(np.uint8)).save(path)
+    return tmp_path / "pets"
+
+
+@pytest.mark.parametrize("network", ["narrow", "none"])
+def test_a_folder_of_images_is_measured(tmp_path, own_images, monkeypatch, network):
+    monkeypatch.setitem(networks.KNOWN, "others", {"narrow": {**TINY, "image_size": None}})
+    study = Study("main", str(own_images), tmp_path / "out", [0], network=network)
+    study = replace(study, changes={"methods": ["uniform", "distance"]})
+    table = measure(study).tables[None]
+    assert table.dataset == "pets"
+    assert study.place == tmp_path / "out" / "main" / "pets"
+    assert (study.place / "report.json").exists()
+    assert table.mean("accuracy", "distance") > 0.9
+    with pytest.raises(AttnKNNError, match="asked for"):
+        measure(replace(study, image_size=14))
+
+
+def test_images_of_a_folder_need_one_size(tmp_path, own_images):
+    Image.fromarray(np.zeros((9, 12), dtype=np.uint8)).save(own_images / "cat" / "other.png")
+    study = Study("main", str(own_images), tmp_path / "out", [0], network="none")
+    with pytest.raises(InvalidInputError, match="Set `image_size` to resize"):
+        measure(study)
+    assert not (tmp_path / "out").exists()
