@@ -105,6 +105,12 @@ def _encoder(_context: click.Context, _option: click.Parameter, name: str) -> st
         help="Fine-tune a pretrained network or freeze it.",
     ),
     option(
+        "--cache-features",
+        is_flag=True,
+        parameter="cache",
+        help="Store features of a frozen network in the user's cache folder.",
+    ),
+    option(
         "--image-size",
         type=click.IntRange(min=1),
         help="Resolution of the network, and of images of a folder, in pixels.",
@@ -145,6 +151,7 @@ def experiment(
     network: str | None,
     weights: Path | None,
     backbone: str,
+    cache_features: bool,
     image_size: int | None,
     rows: int | None,
     encoder: str,
@@ -181,6 +188,7 @@ def experiment(
         network=network,
         weights=None if weights is None else str(weights),
         backbone=backbone,
+        cache=cache_features,
         image_size=image_size,
         n_rows=rows,
         encoder=encoder,

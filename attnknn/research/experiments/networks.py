@@ -45,6 +45,7 @@ class Network:
     image_size: int | None = None
     weights: str | None = None  # file of pretrained weights
     is_frozen: bool = False  # whether only a head is trained on the features
+    cache: bool = False  # whether features of a frozen network are cached on disk
     held_out: int = 2000  # rows that are not trained on, at most a fifth
     # flip and crop of the augmentation; mirror images are views only where they are trained on
     flip: Literal["none", "random", "alternating"] = "alternating"
@@ -80,7 +81,8 @@ class Network:
         >>> network_of("mnist").settings["training"]["config"]["learning_rate"]
         0.5
         """
-        written = {"training", "mixing", "flip", "crop", "epochs"}  # in the words of the training
+        # in the words of the training, or without effect on results
+        written = {"training", "mixing", "flip", "crop", "epochs", "cache"}
         own = {name: value for name, value in vars(self).items() if name not in written}
         own |= {"weights": weights_checksum(self.weights)} if self.weights else {}
         training = asdict(self.image_training(Path()))
@@ -128,7 +130,7 @@ class Network:
             backbone="frozen" if self.is_frozen else "tuned",
             training=self.image_training(checkpoint),
             random_state=seed,
-            inference=ImageInference(batch_size=500),
+            inference=ImageInference(batch_size=500, cache=self.cache),
         )
 
 
@@ -169,6 +171,7 @@ class NetworkChoice:
     weights: str | None = None
     is_frozen: bool = False
     image_size: int | None = None
+    cache: bool = False
 
     def in_place_of(self, network: Network) -> Network:
         """This network, trained with the schedule and augmentation of another one."""

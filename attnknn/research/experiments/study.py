@@ -107,6 +107,7 @@ class Study:
     network: str | None = None
     weights: str | None = None  # file of pretrained weights of a network of `ImageEncoder`
     backbone: str = "tuned"  # or "frozen", as in `ImageEncoder`
+    cache: bool = False  # whether features of a frozen network are cached on disk
     # resolution of a network of `ImageEncoder`, and side to which images of a folder are resized
     image_size: int | None = None
     n_rows: int | None = None  # size of a stratified subset of the training rows
@@ -179,6 +180,8 @@ def check_options(study: Study) -> None:
             "`weights`, `backbone` and `image_size` are for a network of `ImageEncoder`: name one "
             "as `network`, such as 'mobilenet-v2'."
         )
+    if study.cache and study.backbone != "frozen":
+        raise InvalidSettingError("`cache` needs `backbone='frozen'`: trained features change.")
     if study.weights is not None:
         weights_checksum(study.weights)  # raises if there is no such file
     if study.network is None:
@@ -237,7 +240,7 @@ def network_for(study: Study, data: datasets.Dataset | Source) -> Network | None
 def _choice(study: Study) -> NetworkChoice:
     assert study.network is not None
     is_frozen = study.backbone == "frozen"
-    return NetworkChoice(study.network, study.weights, is_frozen, study.image_size)
+    return NetworkChoice(study.network, study.weights, is_frozen, study.image_size, study.cache)
 
 
 def _check_preset(study: Study, preset: Preset, data: datasets.Dataset | Source) -> None:

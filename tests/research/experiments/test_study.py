@@ -13,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
+from attnknn.encoders.image import image_cache_file
 from attnknn.errors import AttnKNNError, InvalidInputError, InvalidSettingError
 from attnknn.research import datasets
 from attnknn.research.evaluation import report as report_module
@@ -356,6 +357,7 @@ def test_pixels_can_be_taken_as_they_are(tmp_path):
         ({"network": "widest"}, "No network for 'digits' is called 'widest'"),
         ({"weights": "a.pt"}, "are for a network of `ImageEncoder`: name one"),
         ({"network": "narrow", "backbone": "frozen"}, "are for a network of `ImageEncoder`"),
+        ({"network": "mobilenet-v2", "cache": True}, "`cache` needs `backbone='frozen'`"),
         ({"network": "mobilenet-v2", "backbone": "cold"}, "No backbone is called 'cold'"),
         ({"network": "mobilenet-v2", "weights": "nowhere.pt"}, "there is no file at nowhere.pt"),
         ({"encoder": "tabular"}, "set `network='none'`"),
@@ -465,7 +467,9 @@ def own_network(tmp_path, monkeypatch):
     sys.modules.pop("tiny_nets", None)
 
 
-def test_own_and_pretrained_networks_are_measured(tmp_path, tiny_network, own_network):
+def test_own_and_pretrained_networks_are_measured(tmp_path, tiny_network, own_network, monkeypatch):
+    for variable in ("XDG_CACHE_HOME", "LOCALAPPDATA", "HOME"):
+        monkeypatch.setenv(variable, str(tmp_path / "cache"))
     network, weights = own_network
     changes = {"methods": ["uniform", "head"]}
     study = Study("main", "digits", tmp_path / "a", [0], n_rows=200, changes=changes)
@@ -478,6 +482,11 @@ def test_own_and_pretrained_networks_are_measured(tmp_path, tiny_network, own_ne
     assert settings["network"]["training"]["layer_decay"] == 0.8
     with pytest.raises(AttnKNNError, match="asked for"):
         measure(replace(chosen, backbone="tuned"))
+    cached = replace(chosen, folder=tmp_path / "b", cache=True)
+    assert measure(cached).tables[None].mean("nll", "uniform") == pytest.approx(
+        table.mean("nll", "uniform")
+    )
+    assert image_cache_file().exists()
 
 
 def test_a_chosen_network_replaces_that_of_a_data_set_or_preset(own_network):
