@@ -36,8 +36,9 @@ AXES = {  # folder name: label of the axis, and whether it is logarithmic
 }
 NAME_WIDTH = 20
 OWN_IMAGES = (
-    "Your own images: `attnknn fit FOLDER`, and `datasets.load_folder` in Python, "
-    "read\nFOLDER/train/CLASS/file.png and FOLDER/val/CLASS/file.png, like ImageNet."
+    "Your own images: `attnknn fit FOLDER`, `attnknn experiment --dataset FOLDER` and "
+    "`datasets.load_folder`\nread FOLDER/train/CLASS/file.png and FOLDER/val/CLASS/file.png, like "
+    "ImageNet."
 )
 
 
@@ -79,7 +80,11 @@ def _encoder(_context: click.Context, _option: click.Parameter, name: str) -> st
 @click.argument("claim", type=click.Choice(CLAIMS), metavar="STUDY")
 @section(
     "Data and model",
-    option("--dataset", default="digits", help="Name of a data set, see `attnknn datasets`."),
+    option(
+        "--dataset",
+        default="digits",
+        help="Name of a data set, see `attnknn datasets`, or a folder of images by class.",
+    ),
     option("--seeds", callback=_seeds, help="Number of seeds, or seeds as 0,1,2.  [default: 5]"),
     option(
         "--rows",
@@ -89,8 +94,26 @@ def _encoder(_context: click.Context, _option: click.Parameter, name: str) -> st
     ),
     option(
         "--network",
-        type=click.Choice(["narrow", "wide", "none"]),
-        help="Image network; 'none' uses vectors as they are.  [default: narrow]",
+        help="Image network: narrow, wide, or one of `attnknn fit --network`; 'none' uses vectors "
+        "as they are.  [default: narrow]",
+    ),
+    option("--weights", type=FILE, help="File with pretrained weights of the network."),
+    option(
+        "--backbone",
+        type=click.Choice(["tuned", "frozen"]),
+        default="tuned",
+        help="Fine-tune a pretrained network or freeze it.",
+    ),
+    option(
+        "--cache-features",
+        is_flag=True,
+        parameter="cache",
+        help="Store features of a frozen network in the user's cache folder.",
+    ),
+    option(
+        "--image-size",
+        type=click.IntRange(min=1),
+        help="Resolution of the network, and of images of a folder, in pixels.",
     ),
     option(
         "--encoder",
@@ -126,6 +149,10 @@ def experiment(
     preset: str | None,
     full: bool,
     network: str | None,
+    weights: Path | None,
+    backbone: str,
+    cache_features: bool,
+    image_size: int | None,
     rows: int | None,
     encoder: str,
     settings: Path | None,
@@ -159,6 +186,10 @@ def experiment(
         preset=preset,
         is_full=full,
         network=network,
+        weights=None if weights is None else str(weights),
+        backbone=backbone,
+        cache=cache_features,
+        image_size=image_size,
         n_rows=rows,
         encoder=encoder,
         changes=_changes(settings),
@@ -172,7 +203,7 @@ def experiment(
     for line in _lines(outcome):
         echo_block(line)
     if page:
-        title = f"{study.claim}, {study.dataset}"
+        title = f"{study.claim}, {study.dataset_name}"
         with progress("Drawing figures"):
             written = write_page(study.place, study.place / "page", None, title)
         echo(f"report: {written}", err=True)
@@ -209,7 +240,7 @@ def _changes(path: Path | None) -> dict[str, Any]:
 
 
 def _lines(outcome: Outcome) -> list[str]:
-    lines = [f"{outcome.title}: {outcome.study.dataset}\n"]
+    lines = [f"{outcome.title}: {outcome.study.dataset_name}\n"]
     if outcome.measurements is not None:
         return [*lines, outcome.measurements.markdown()]
     for place, table in outcome.tables.items():

@@ -106,7 +106,7 @@ class TextCache:
         if not texts or not text_cache_file().exists():
             return found
         query = "select vector from embeddings where text = ? and model = ?"
-        with _opened(text_cache_file()) as database:
+        with opened_cache(text_cache_file(), TABLE) as database:
             for text in texts:
                 row = database.execute(query, (text_key(text), self._model)).fetchone()
                 if row is not None:
@@ -118,7 +118,7 @@ class TextCache:
         if not text_cache_file().exists():
             return 0
         query = "select text, vector from embeddings where model = ?"
-        with _opened(text_cache_file()) as database:
+        with opened_cache(text_cache_file(), TABLE) as database:
             found = database.execute(query, (self._model,)).fetchall()
         if not found:
             return 0
@@ -130,14 +130,19 @@ class TextCache:
         """Store one embedding per text."""
         blobs = [vector.astype("<f4").tobytes() for vector in vectors]
         rows = [(text_key(t), self._model, b) for t, b in zip(texts, blobs, strict=True)]
-        with _opened(text_cache_file()) as database, database:
+        with opened_cache(text_cache_file(), TABLE) as database, database:
             database.executemany("insert or replace into embeddings values (?, ?, ?)", rows)
 
 
 def _erase(statement: str, keys: list[tuple[bytes, ...]]) -> int:
-    if not text_cache_file().exists():
+    return erase_from(text_cache_file(), TABLE, statement, keys)
+
+
+def erase_from(file: Path, table: str, statement: str, keys: list[tuple[bytes, ...]]) -> int:
+    """Delete rows of a cache, if there is one, and leave no trace of them in its file."""
+    if not file.exists():
         return 0
-    with _opened(text_cache_file()) as database:
+    with opened_cache(file, table) as database:
         with database:
             n_erased = database.executemany(statement, keys).rowcount
         # Pages that were split while the table grew may hold copies that `delete` does not see.
@@ -147,21 +152,22 @@ def _erase(statement: str, keys: list[tuple[bytes, ...]]) -> int:
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[sqlite3.Connection]:
+def opened_cache(file: Path, table: str) -> Iterator[sqlite3.Connection]:
+    """The database of a cache, with the table that `table` creates."""
     try:
         _make_private(file)
         with closing(sqlite3.connect(file, timeout=WAIT)) as database:
             database.execute("pragma secure_delete = on")
-            database.execute(TABLE)
+            database.execute(table)
             yield database
     except (sqlite3.Error, OSError) as error:
         raise CacheError(
-            f"The cache of text embeddings {file} cannot be used: {error}. If it is damaged, "
+            f"The cache of embeddings {file} cannot be used: {error}. If it is damaged, "
             "delete it; or use `cache=False`."
         ) from error
 
 
 def _make_private(file: Path) -> None:
-    """Create the file readable by this user only: embeddings reveal much about their texts."""
+    """Create the file readable by this user only: embeddings reveal much about their rows."""
     file.parent.mkdir(parents=True, exist_ok=True)
     os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from attnknn.encoders.image.building import rows_per_batch
 from attnknn.encoders.image.networks import ResNet9
 from attnknn.encoders.image.rows import ImageRows
 from attnknn.encoders.image.training import ImageTraining
@@ -273,7 +274,7 @@ class ImageObjective(nn.Module):
         """
         self.eval()
         network = network or (self.network if self.momentum is None else self.momentum.network)
-        size = self.encoder.computing.batch_size
+        size = rows_per_batch(self.encoder)
         with torch.no_grad():
             parts = [
                 network(self._images(rows[start : start + size]))

@@ -253,7 +253,7 @@ class EditableModel:
 
         Entries removed by id remain in earlier states, and `undo` restores them. The entries of a
         subject are erased for good: from every state, the log, snapshots, free pages of the file
-        and cached embeddings of texts.
+        and cached embeddings of texts and images.
 
         Parameters
         ----------

@@ -14,7 +14,7 @@ import numpy as np
 from attnknn._escape import visible
 from attnknn._output_files import replace_file
 from attnknn.editing import forget
-from attnknn.encoders import IdentityEncoder, TextEncoder
+from attnknn.encoders import IdentityEncoder, ImageEncoder, TextEncoder
 from attnknn.errors import InvalidSettingError, ModelFolderError, ReceiptError, UnknownEntryError
 from attnknn.model import FittedModel
 from attnknn.storage.names import other_spellings
@@ -331,8 +331,13 @@ def _compare(edited: FittedModel, rebuilt: FittedModel) -> dict[str, Any]:
 
 
 def _erase_cached(classifier: AttnKNNClassifier, entries: list[SubjectEntry]) -> int:
-    """Erase the embeddings of these entries from the user's cache of text embeddings."""
+    """Erase the embeddings of these entries from the user's caches.
+
+    Of images all features of the network are erased: they can be computed again.
+    """
     encoder = classifier.encoder_
+    if isinstance(encoder, ImageEncoder) and encoder.computing.cache:
+        return encoder.forget_features()
     if not (isinstance(encoder, TextEncoder) and encoder.cache):
         return 0
     known = {entry.embedding for entry in entries}

@@ -6,6 +6,7 @@ class.
 """
 
 from attnknn.encoders.image.encoder import ImageEncoder
+from attnknn.encoders.image.feature_cache import clear_image_cache, image_cache_file
 from attnknn.encoders.image.folder import ImageFolder, read_image_folder
 from attnknn.encoders.image.training import ImageInference, ImageLoss, ImageTraining, ImageVoters
 
@@ -16,5 +17,7 @@ __all__ = [
     "ImageLoss",
     "ImageTraining",
     "ImageVoters",
+    "clear_image_cache",
+    "image_cache_file",
     "read_image_folder",
 ]

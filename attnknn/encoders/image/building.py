@@ -47,6 +47,7 @@ STORED = (
 MAX_SIDE = 1 << 14
 MAX_PIXELS = 1 << 20  # of networks for small images, whose first layers keep the size
 MAX_NUMBERS = 1 << 30  # in the widest layer of a batch
+PIXELS_ON_CPU = 1 << 18  # in a batch for networks of many layers; larger layers miss the caches
 MIN_CHECKED_NUMBERS = 1 << 26
 
 
@@ -136,14 +137,17 @@ def rows_per_batch(encoder: ImageEncoder) -> int:
         widths = encoder.widths or plan.widths
         expansion = EXPANSION if network.startswith("resnet50") else 1
         channels = max(channels, *(expansion * w / 4**i for i, w in enumerate(widths)))
-    sides = {shape.height * shape.width}
+    n_images, n_pixels, backbone = encoder.computing.batch_size, shape.height * shape.width, None
     if isinstance(encoder.module_.network, Backbone):  # resized inside
-        sides.add(math.prod(encoder.module_.network.size))
-    numbers = int(channels * max(sides))
+        backbone = encoder.module_.network
+        n_pixels = max(n_pixels, math.prod(backbone.size))
+    if backbone is not None and encoder.module_.mean.device.type == "cpu":
+        n_images = min(n_images, PIXELS_ON_CPU // math.prod(backbone.size))
+    numbers = int(channels * n_pixels)
     if numbers > MIN_CHECKED_NUMBERS:
         what = f"One image of {shape.height} × {shape.width} pixels in {network!r}"
         check_fits(what, 12 * numbers, "Fit again with a smaller `image_size` or `widths`.")
-    return max(1, min(encoder.computing.batch_size, MAX_NUMBERS // numbers))
+    return max(1, min(n_images, MAX_NUMBERS // numbers))
 
 
 def _network(encoder: ImageEncoder, shape: ImageShape, is_pretrained: bool) -> nn.Module:

@@ -30,6 +30,7 @@ from attnknn.training.terminal import track
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from attnknn.encoders.image.feature_cache import FeatureCache
     from attnknn.encoders.image.networks import EmbeddingNetwork
     from attnknn.training.views import Views
 
@@ -78,7 +79,7 @@ class ImageEncoder(Encoder):
         Share of the rows that are not trained on. They are used for validation and calibration,
         and become entries like the others.
     inference : ImageInference, default=None
-        Batch size, reading threads and device; None takes the defaults.
+        Batch size, reading threads, device and cache of features; None takes the defaults.
     random_state : int, default=0
         Seed of the initial weights.
 
@@ -122,6 +123,12 @@ class ImageEncoder(Encoder):
             "backbone",
             "Fine-tune a pretrained network or freeze it.",
             choices=BACKBONES,
+        ),
+        Option(
+            "--cache-features",
+            "cache",
+            "Store features of a frozen network in the user's cache folder.",
+            bool,
         ),
         Option(
             "--views",
@@ -190,8 +197,9 @@ class ImageEncoder(Encoder):
         training = {name: given.pop(name) for name in ("epochs", "batch_size") if name in given}
         if training:
             given["training"] = ImageTraining(TrainConfig(**training))
-        if "workers" in given:
-            given["inference"] = ImageInference(workers=given.pop("workers"))
+        inference = {name: given.pop(name) for name in ("workers", "cache") if name in given}
+        if inference:
+            given["inference"] = ImageInference(**inference)
         if "image_size" in given:
             given["image_size"] = _parse_size(given["image_size"])
         n_views = given.pop("n_views", None)
@@ -248,14 +256,31 @@ class ImageEncoder(Encoder):
 
         views = views or Views()
         rows, module = self.rows(X), self.module_
+        compute = self._feature_cache().features if self.computing.cache else module.features
         found = np.empty((len(views), len(rows), module.features_width), dtype=np.float32)
         module.eval()
         with torch.inference_mode():
             blocks = list(_blocks(len(rows), rows_per_batch(self)))
             for block, images in zip(blocks, self.read(rows, blocks), strict=True):
                 for place, view in enumerate(views_of(images, views)):
-                    found[place, block] = module.features(view).float().cpu().numpy()
+                    found[place, block] = compute(view).float().cpu().numpy()
         return found
+
+    def forget_features(self) -> int:
+        """Erase all features of this network from the cache.
+
+        Returns
+        -------
+        int
+            Number of erased feature vectors.
+        """
+        self.check_fitted()
+        return self._feature_cache().clear()
+
+    def _feature_cache(self) -> FeatureCache:
+        from attnknn.encoders.image.feature_cache import FeatureCache
+
+        return FeatureCache(self.module_)
 
     def embed(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
         """Apply the projection head to features.
@@ -362,6 +387,10 @@ class ImageEncoder(Encoder):
                 raise InvalidSettingError(
                     f"`{name}` must be an `{record.__name__}` or None, got {getattr(self, name)!r}."
                 )
+        if self.computing.cache and self.backbone != "frozen":
+            raise InvalidSettingError(
+                "`cache=True` needs `backbone='frozen'`: features of a trained network change."
+            )
         if self.views is not None and not hasattr(self.views, "kinds"):
             raise InvalidSettingError(
                 f"`views` must be an `attnknn.training.views.Views` or None, got {self.views!r}."

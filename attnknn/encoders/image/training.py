@@ -44,6 +44,9 @@ class ImageInference:
         Threads that read image files ahead, also in training; 0 reads them when they are needed.
     device : {'auto', 'cpu', 'cuda', 'mps'}, default='auto'
         Device on which embeddings are computed.
+    cache : bool, default=False
+        Whether to store features of a frozen network in the user's cache folder, by content hash of
+        the images and of the network; `clear_image_cache` erases them.
 
     Examples
     --------
@@ -54,11 +57,13 @@ class ImageInference:
     batch_size: int = 256
     workers: int = 0
     device: str = "auto"
+    cache: bool = False
 
     def __post_init__(self) -> None:
         from attnknn.training.devices import DEVICES
 
         check_limits(self, {"batch_size": WHOLE, "workers": COUNT})
+        check_flag("cache", self.cache)
         check_choice("device", self.device, DEVICES)
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from attnknn._limits import check_fits
 from attnknn.encoders.image.folder import ImageFolder, parts_of, read_image_folder
+from attnknn.encoders.image.rows import image_rows
 from attnknn.errors import InvalidInputError
 from attnknn.records import Booleans
 from attnknn.research.datasets.base import Dataset, codes_of, stratified_fifth
@@ -63,6 +66,25 @@ def load_folder(folder: str | Path, *, name: str | None = None) -> Dataset:
         )
     roots = [part for part in (train, test, validation) if part is not None]
     return _dataset(root, called, [read_image_folder(part) for part in roots])
+
+
+def read_images(dataset: Dataset, image_size: int | None) -> Dataset:
+    """A data set of paths with its training and test images as arrays of one size.
+
+    `image_size` is the side to which they are resized; without it their sizes must be equal.
+    """
+    size = None if image_size is None else (image_size, image_size)
+    train, test = image_rows(dataset.X_train), image_rows(dataset.X_test)
+    shape = train.shape(size)
+    n_bytes = (len(train) + len(test)) * shape.channels * shape.height * shape.width
+    check_fits(f"The images of {dataset.source}", n_bytes, "Set a smaller `image_size`.")
+    X_train, X_test = (
+        rows.take(np.arange(len(rows)), shape, may_resize=size is not None)
+        for rows in (train, test)
+    )
+    sides = f"{dataset.checksum} {shape}"
+    checksum = hashlib.sha256(sides.encode()).hexdigest()
+    return replace(dataset, X_train=X_train, X_test=X_test, checksum=checksum)
 
 
 def _part(root: Path, names: tuple[str, ...]) -> Path | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -30,6 +32,9 @@ KNOWN = tomllib.loads(
 )
 
 
+NAMES = ("narrow", "wide")  # of networks in that file
+
+
 @dataclass(frozen=True)
 class Network:
     """An image encoder and its training."""
@@ -40,6 +45,9 @@ class Network:
     widths: tuple[int, ...] | None = None  # as in `ImageEncoder`, like the next two
     embed_dim: int | None = None
     image_size: int | None = None
+    weights: str | None = None  # file of pretrained weights
+    is_frozen: bool = False  # whether only a head is trained on the features
+    cache: bool = False  # whether features of a frozen network are cached on disk
     held_out: int = 2000  # rows that are not trained on, at most a fifth
     # flip and crop of the augmentation; mirror images are views only where they are trained on
     flip: Literal["none", "random", "alternating"] = "alternating"
@@ -55,21 +63,30 @@ class Network:
         >>> network_of("mnist", "narrow").description
         'resnet9 24/96/96, 6 epochs'
         """
+        from attnknn.encoders.image.backbone import is_backbone
+
         widths = f" {'/'.join(map(str, self.widths))}" if self.widths else ""
         dim = f", {self.embed_dim} numbers" if self.embed_dim else ""
+        dim += (
+            f", {self.image_size} pixels" if self.image_size and is_backbone(self.backbone) else ""
+        )
+        dim += f", weights {weights_checksum(self.weights)}" if self.weights else ""
+        dim += ", frozen" if self.is_frozen else ""
         cut = f" ({self.cut})" if self.cut else ""
         epochs = "1 epoch" if self.epochs == 1 else f"{self.epochs} epochs"
         return f"{self.backbone}{widths}{dim}, {epochs}{cut}"
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Settings of training and views, for reports.
+        """Settings of training and views, for reports; of weights the checksum.
 
         >>> network_of("mnist").settings["training"]["config"]["learning_rate"]
         0.5
         """
-        written = {"training", "mixing", "flip", "crop", "epochs"}  # in the words of the training
+        # in the words of the training, or without effect on results
+        written = {"training", "mixing", "flip", "crop", "epochs", "cache"}
         own = {name: value for name, value in vars(self).items() if name not in written}
+        own |= {"weights": weights_checksum(self.weights)} if self.weights else {}
         training = asdict(self.image_training(Path()))
         for place in ("checkpoint", "device"):
             del training[place]
@@ -124,9 +141,11 @@ class Network:
             widths=self.widths,
             embed_dim=self.embed_dim,
             image_size=self.image_size,
+            weights=self.weights,
+            backbone="frozen" if self.is_frozen else "tuned",
             training=self.image_training(checkpoint),
             random_state=seed,
-            inference=ImageInference(batch_size=500),
+            inference=ImageInference(batch_size=500, cache=self.cache),
         )
 
 
@@ -144,6 +163,64 @@ def network_of(data: str, name: str = "narrow", **changes: Any) -> Network:
     if found.get("widths") is not None:
         found["widths"] = tuple(found["widths"])
     return Network(name=name, **found)
+
+
+def is_image_network(name: str) -> bool:
+    """Whether `ImageEncoder` knows a network of this name.
+
+    >>> is_image_network("mobilenet-v2"), is_image_network("narrow")
+    (True, False)
+    """
+    from attnknn.encoders.image.backbone import is_backbone
+    from attnknn.encoders.image.networks import NETWORKS
+    from attnknn.encoders.image.own_networks import is_import_path
+
+    return name in NETWORKS or is_backbone(name) or is_import_path(name)
+
+
+@dataclass(frozen=True)
+class NetworkChoice:
+    """An image network by its name in `ImageEncoder`, its weights and resolution."""
+
+    backbone: str
+    weights: str | None = None
+    is_frozen: bool = False
+    image_size: int | None = None
+    cache: bool = False
+
+    def in_place_of(self, network: Network) -> Network:
+        """This network, trained with the schedule and augmentation of another one."""
+        from attnknn.encoders.image.backbone import is_backbone
+
+        size = self.image_size
+        if size is None and not is_backbone(self.backbone):
+            size = network.image_size
+        training = {k: v for k, v in network.training.items() if k != "window"}
+        is_pretrained = self.weights is not None or self.backbone.startswith("timm:")
+        if is_pretrained and network.name in NAMES:  # a preset has its own settings
+            training |= KNOWN["pretrained"]
+        return replace(
+            network,
+            name=self._slug(size),
+            widths=None,
+            training=training,
+            **{**vars(self), "image_size": size},
+        )
+
+    def _slug(self, size: int | None) -> str:
+        """A name for folders, different for different weights and resolutions."""
+        parts = [re.sub(r"[^\w.-]+", "-", self.backbone)]
+        parts += [weights_checksum(self.weights)] if self.weights else []
+        parts += [str(size)] if size else []
+        return "-".join([*parts, *(["frozen"] if self.is_frozen else [])])
+
+
+def weights_checksum(path: str) -> str:
+    """The beginning of the sha256 of a file of weights."""
+    if not Path(path).is_file():
+        raise InvalidInputError(f"`weights` must name a file, there is no file at {path}.")
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:12]
 
 
 SIDES = {"digits": (8, 8)}  # data sets whose vectors are images

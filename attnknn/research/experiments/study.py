@@ -9,9 +9,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from attnknn._validation import check_choice
 from attnknn.errors import InvalidSettingError, unknown_name
 from attnknn.research import datasets
 from attnknn.research.datasets.base import Source
+from attnknn.research.datasets.image_folder import read_images
 from attnknn.research.evaluation.measurements import MeasurementSet
 from attnknn.research.evaluation.protocol import Progress
 from attnknn.research.evaluation.report import check_folder
@@ -19,7 +21,14 @@ from attnknn.research.evaluation.table import Table
 from attnknn.research.experiments.claims import MEASURED, cells_of, settings_of
 from attnknn.research.experiments.data import Setup
 from attnknn.research.experiments.methods import MethodSettings
-from attnknn.research.experiments.networks import Network, has_images, network_of
+from attnknn.research.experiments.networks import (
+    Network,
+    NetworkChoice,
+    has_images,
+    is_image_network,
+    network_of,
+    weights_checksum,
+)
 from attnknn.research.experiments.running import run_cells, run_measurements
 
 PRESETS: dict[str, dict[str, Any]] = tomllib.loads(
@@ -88,22 +97,38 @@ class Study:
     """One claim on one data set, to be measured."""
 
     claim: str  # one of `claims.CLAIMS`
-    dataset: str = "digits"  # a name that `datasets.load` takes
+    dataset: str = "digits"  # a name that `datasets.load` takes, or a folder of images
     folder: Path = Path("attnknn-experiments")  # for reports and trained encoders
     seeds: Sequence[int] | None = None  # None takes five, or those of the preset
     preset: str | None = None  # an experiment of the research, whose setup is used
     is_full: bool = False  # use the original network of the preset, not one for two cores
-    # image encoder; "none" takes raw pixels; None is "narrow" for images
+    # image encoder: "narrow", "wide" or a network of `ImageEncoder`; "none" takes raw pixels; None
+    # is "narrow" for images
     network: str | None = None
+    weights: str | None = None  # file of pretrained weights of a network of `ImageEncoder`
+    backbone: str = "tuned"  # or "frozen", as in `ImageEncoder`
+    cache: bool = False  # whether features of a frozen network are cached on disk
+    # resolution of a network of `ImageEncoder`, and side to which images of a folder are resized
+    image_size: int | None = None
     n_rows: int | None = None  # size of a stratified subset of the training rows
     encoder: str = "auto"  # encoder of tables and vectors, as `make_encoder` takes it
     # settings of the claim that differ from `claims.toml`
     changes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def is_folder(self) -> bool:
+        """Whether the data set is a folder of images, and not one with a name."""
+        return self.dataset not in datasets.SOURCES and Path(self.dataset).is_dir()
+
+    @property
+    def dataset_name(self) -> str:
+        """Name of the data set in reports."""
+        return Path(self.dataset).resolve().name if self.is_folder else self.dataset
+
+    @property
     def place(self) -> Path:
         """The folder of the report; each preset has its own."""
-        return self._root / self.claim / self.dataset
+        return self._root / self.claim / self.dataset_name
 
     @property
     def _root(self) -> Path:
@@ -146,9 +171,22 @@ def check_options(study: Study) -> None:
     """Raise an error for options that exclude each other."""
     if study.is_full and study.preset is None:
         raise InvalidSettingError("The full network is that of a preset; name a preset.")
+    check_choice("backbone", study.backbone, ("tuned", "frozen"))
+    is_chosen = study.network is not None and is_image_network(study.network)
+    has_size = study.image_size is not None and not study.is_folder
+    has_settings = study.weights is not None or study.backbone != "tuned" or has_size
+    if has_settings and not is_chosen:
+        raise InvalidSettingError(
+            "`weights`, `backbone` and `image_size` are for a network of `ImageEncoder`: name one "
+            "as `network`, such as 'mobilenet-v2'."
+        )
+    if study.cache and study.backbone != "frozen":
+        raise InvalidSettingError("`cache` needs `backbone='frozen'`: trained features change.")
+    if study.weights is not None:
+        weights_checksum(study.weights)  # raises if there is no such file
     if study.network is None:
         return
-    if study.preset is not None:
+    if study.preset is not None and not is_chosen:
         raise InvalidSettingError(
             f"The preset {study.preset!r} has a network of its own; leave out {study.network!r}."
         )
@@ -159,7 +197,10 @@ def check_options(study: Study) -> None:
 
 def _set_up(study: Study, progress: Progress) -> tuple[Setup, MethodSettings, Sequence[int]]:
     preset = None if study.preset is None else preset_of(study.preset, is_full=study.is_full)
-    data = datasets.load(study.dataset)
+    if study.is_folder:
+        data = read_images(datasets.load_folder(study.dataset), study.image_size)
+    else:
+        data = datasets.load(study.dataset)
     network = network_for(study, data)
     options, seeds, n_rows = MethodSettings(), study.seeds or SEEDS, study.n_rows
     if preset is not None:
@@ -180,6 +221,10 @@ def network_for(study: Study, data: datasets.Dataset | Source) -> Network | None
         network: Network | None = preset.network
         if data.kind != "images":  # smaller ones
             network = replace(preset.network, image_size=network_of(data.name).image_size)
+        if study.network is not None:
+            network = _choice(study).in_place_of(network or preset.network)
+    elif has_images(data) and study.network is not None and is_image_network(study.network):
+        network = _choice(study).in_place_of(network_of(study.dataset))
     elif has_images(data) and study.network != "none":
         network = network_of(study.dataset, study.network or "narrow")
     else:
@@ -190,6 +235,12 @@ def network_for(study: Study, data: datasets.Dataset | Source) -> Network | None
             f"{study.encoder!r} on {study.dataset!r}."
         )
     return network
+
+
+def _choice(study: Study) -> NetworkChoice:
+    assert study.network is not None
+    is_frozen = study.backbone == "frozen"
+    return NetworkChoice(study.network, study.weights, is_frozen, study.image_size, study.cache)
 
 
 def _check_preset(study: Study, preset: Preset, data: datasets.Dataset | Source) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 
+from attnknn.encoders.image import image_cache_file
 from attnknn.errors import AttnKNNError, InvalidInputError, InvalidSettingError
 from attnknn.research import datasets
 from attnknn.research.evaluation import error_analysis
@@ -18,8 +23,8 @@ from attnknn.research.evaluation.corruption import Corruption
 from attnknn.research.evaluation.report import read_report
 from attnknn.research.experiments import networks, running
 from attnknn.research.experiments.data import Setup, stratified_subset, subsample
-from attnknn.research.experiments.networks import Network
-from attnknn.research.experiments.study import Study, measure
+from attnknn.research.experiments.networks import Network, weights_checksum
+from attnknn.research.experiments.study import Study, measure, network_for
 
 TINY = {
     "image_size": 12,
@@ -404,6 +409,11 @@ def test_pixels_can_be_taken_as_they_are(tmp_path):
         ({"claim": "mian"}, "Did you mean 'main'"),
         ({"dataset": "digitz"}, "Did you mean 'digits'"),
         ({"network": "widest"}, "No network for 'digits' is called 'widest'"),
+        ({"weights": "a.pt"}, "are for a network of `ImageEncoder`: name one"),
+        ({"network": "narrow", "backbone": "frozen"}, "are for a network of `ImageEncoder`"),
+        ({"network": "mobilenet-v2", "cache": True}, "`cache` needs `backbone='frozen'`"),
+        ({"network": "mobilenet-v2", "backbone": "cold"}, "No backbone is called 'cold'"),
+        ({"network": "mobilenet-v2", "weights": "nowhere.pt"}, "there is no file at nowhere.pt"),
         ({"encoder": "tabular"}, "set `network='none'`"),
         ({"dataset": "iris", "encoder": "learned-tabular"}, "not trained for the vote"),
         ({"dataset": "iris", "preset": "experiment-5"}, "trains an image encoder"),
@@ -489,3 +499,97 @@ def test_settings_of_networks_are_all_read():
     assert (training.config.epochs, training.checkpoint) == (3, "there")
     assert made.encoder(Path("there"), 7).embed_dim == 32
     assert "32 numbers, 3 epochs" in made.description
+
+
+CODE = """
+from torch import nn
+
+
+def tiny() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 6, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
+"""
+
+
+@pytest.fixture
+def own_network(tmp_path, monkeypatch):
+    """The name of an own network, and a file with its weights."""
+    (tmp_path / "tiny_nets.py").write_text(CODE)
+    monkeypatch.syspath_prepend(tmp_path)
+    network = importlib.import_module("tiny_nets").tiny()
+    torch.save(network.state_dict(), tmp_path / "tiny.pt")
+    yield "tiny_nets:tiny", str(tmp_path / "tiny.pt")
+    sys.modules.pop("tiny_nets", None)
+
+
+def test_own_and_pretrained_networks_are_measured(tmp_path, tiny_network, own_network, monkeypatch):
+    for variable in ("XDG_CACHE_HOME", "LOCALAPPDATA", "HOME"):
+        monkeypatch.setenv(variable, str(tmp_path / "cache"))
+    network, weights = own_network
+    changes = {"methods": ["uniform", "head"]}
+    study = Study("main", "digits", tmp_path / "a", [0], n_rows=200, changes=changes)
+    chosen = replace(study, network=network, weights=weights, backbone="frozen")
+    table = measure(chosen).tables[None]
+    assert {"uniform", "CNN head"} <= set(table.methods)
+    assert f"weights {weights_checksum(weights)}, frozen, 1 epoch" in table.encoder
+    settings = read_report(chosen.place / "report.json").tables[""].settings
+    assert settings["network"]["weights"] == weights_checksum(weights)
+    assert settings["network"]["training"]["layer_decay"] == 0.8
+    with pytest.raises(AttnKNNError, match="asked for"):
+        measure(replace(chosen, backbone="tuned"))
+    cached = replace(chosen, folder=tmp_path / "b", cache=True)
+    assert measure(cached).tables[None].mean("nll", "uniform") == pytest.approx(
+        table.mean("nll", "uniform")
+    )
+    assert image_cache_file().exists()
+
+
+def test_a_chosen_network_replaces_that_of_a_data_set_or_preset(own_network):
+    _, weights = own_network
+    study = Study("main", "cifar10", network="mobilenet-v2", weights=weights, image_size=64)
+    source = datasets.SOURCES["cifar10"]
+    network = network_for(study, source)
+    assert (network.backbone, network.image_size, network.widths) == ("mobilenet-v2", 64, None)
+    assert network.name == f"mobilenet-v2-{weights_checksum(weights)}-64"
+    assert network.image_training(Path()).config.optimizer == "adamw"
+    assert network.image_training(Path()).window is None
+    timm = network_for(Study("main", "cifar10", network="timm:a/b.c"), source)
+    assert (timm.name, timm.image_size) == ("timm-a-b.c", None)
+    preset = replace(study, preset="experiment-5", network="resnet18-cifar", backbone="frozen")
+    network = network_for(preset, source)
+    assert network.name.endswith("-frozen")
+    assert network.embed_dim == 256
+    assert network.encoder(Path(), 0).backbone == "frozen"
+    assert network.image_training(Path()).layer_decay == 1  # a preset keeps its own settings
+
+
+@pytest.fixture
+def own_images(tmp_path, rng):
+    """A folder of small images of two classes, dark and bright."""
+    for row in range(60):
+        path = tmp_path / "pets" / ("cat" if row % 2 else "dog") / f"{row}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = rng.integers(0, 128, (12, 12), dtype=np.uint8) + 120 * (row % 2)
+        Image.fromarray(pixels.astype(np.uint8)).save(path)
+    return tmp_path / "pets"
+
+
+@pytest.mark.parametrize("network", ["narrow", "none"])
+def test_a_folder_of_images_is_measured(tmp_path, own_images, monkeypatch, network):
+    monkeypatch.setitem(networks.KNOWN, "others", {"narrow": {**TINY, "image_size": None}})
+    study = Study("main", str(own_images), tmp_path / "out", [0], network=network)
+    study = replace(study, changes={"methods": ["uniform", "distance"]})
+    table = measure(study).tables[None]
+    assert table.dataset == "pets"
+    assert study.place == tmp_path / "out" / "main" / "pets"
+    assert (study.place / "report.json").exists()
+    assert table.mean("accuracy", "distance") > 0.9
+    with pytest.raises(AttnKNNError, match="asked for"):
+        measure(replace(study, image_size=14))
+
+
+def test_images_of_a_folder_need_one_size(tmp_path, own_images):
+    Image.fromarray(np.zeros((9, 12), dtype=np.uint8)).save(own_images / "cat" / "other.png")
+    study = Study("main", str(own_images), tmp_path / "out", [0], network="none")
+    with pytest.raises(InvalidInputError, match="Set `image_size` to resize"):
+        measure(study)
+    assert not (tmp_path / "out").exists()
