@@ -847,8 +847,10 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
             )
         models: dict[str, FittedModel] = {}
         trainings: dict[str, Any] = {}
-        for way, joint in ways_to_train(self.attention, self._new_encoder(X)).items():
-            fitted = self._fit_encoder(X, labels, classes, metadata.groups, joint)
+        encoder = self._new_encoder(X)
+        for way, joint in ways_to_train(self.attention, encoder).items():
+            own = self._new_encoder(X) if models else encoder
+            fitted = self._fit_encoder(own, X, labels, classes, metadata.groups, joint)
             models[way] = self._fit_model(fitted, labels, classes, metadata)
             trainings[way] = fitted.training
         way, model = better_way(models)
@@ -897,6 +899,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
 
     def _fit_encoder(
         self,
+        encoder: Any,
         X: Any,
         labels: NDArray[Any],
         classes: NDArray[Any],
@@ -907,7 +910,6 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         from attnknn.encoders import NumericEncoder
         from attnknn.fitting.encoders import FittedEncoder
 
-        encoder = self._new_encoder(X)
         if encoder.is_trained:
             return self._train_encoder(encoder, X, labels, classes, groups, joint)
         if isinstance(encoder, NumericEncoder):

@@ -80,8 +80,8 @@ class JointVote(nn.Module):
             support=support_in_torch(labels, first_look, self.scores.shape.n_classes),
             trust=torch.zeros_like(squared),
         )
-        projected = self.scores.project(known), self.scores.project(queries)
-        learned = learned_distances(self.scores, projected[1], projected[0], where, mask)
+        projected = self.scores.project(queries)
+        learned = learned_distances(self.scores, projected, self.scores.project(known), where, mask)
         neighbors, prior = self.scores(learned, features)
         return neighbors, prior
 
