@@ -330,17 +330,6 @@ def test_the_noise_of_now_is_what_corrections_leave(kind, rng):
     assert estimate_confusions(Calibration(), p, observed) is None
 
 
-def test_noise_that_the_fit_found_is_not_taken_for_ambiguous_rows():
-    """Flat votes explain such labels as well; only a clear gain changes the map of the fit."""
-    generator = np.random.default_rng(3)
-    sure = generator.uniform(0.7, 0.97, 120)
-    probabilities = np.column_stack([sure, 1 - sure])
-    flat = Calibration(0.35).probabilities(probabilities)[:, 1]
-    own = (generator.random(120) < flat).astype(np.int64)
-    found = estimate_confusions(Calibration(label_noise=0.3), probabilities, own)
-    assert found[0, 1] > 0.2
-
-
 def some_mixed_votes(rng, n=400):
     """Votes of three heads and the prior (4, n, 3), and labels drawn from two of the heads."""
     votes = rng.dirichlet(np.full(3, 0.5), (4, n))

@@ -213,8 +213,7 @@ def estimate_confusions(
     Edits since the fit may have corrected labels or added wrong ones. The fitted confusions T are
     scaled to the strength s that maximizes the likelihood of the current labels:
     T(s) = 1 + s (T − 1), with s = 1 if nothing has changed. The probability map of the fit is too
-    sharp for votes of corrected neighbors, so an exponent for the probabilities is fitted along
-    if it is significantly better; else ambiguous rows could explain what the fit took for noise.
+    sharp for votes of corrected neighbors, so an exponent for the probabilities is fitted along.
 
     `probabilities` (n, C): leave-one-out probabilities of the true labels of held-out rows; `own`
     (n,): their current labels.
@@ -235,12 +234,8 @@ def estimate_confusions(
         return _most_likely_strength(sharpened, own, fitted)
 
     best = minimize_scalar(lambda x: -strength_at(x)[1], bounds=(-1.5, 1.5), method="bounded").x
-    strength, by_map = strength_at(0.0)
-    other, by_exponent = strength_at(float(best))
-    if by_exponent - by_map > MIN_GAIN:
-        strength = other
     nothing = np.eye(len(fitted))
-    return nothing + strength * (fitted - nothing)
+    return nothing + strength_at(float(best))[0] * (fitted - nothing)
 
 
 def _most_likely_strength(
