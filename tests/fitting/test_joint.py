@@ -14,6 +14,7 @@ from attnknn.encoders.image import ImageEncoder, ImageInference, ImageTraining
 from attnknn.encoders.learned_table import TableLayers
 from attnknn.errors import InvalidSettingError
 from attnknn.fitting.image_objective import ImageObjective
+from attnknn.fitting.image_voters import Bank, MomentumEncoder
 from attnknn.fitting.joint import JointVote, nearest, support_in_torch
 from attnknn.leave_one_out import leave_one_out_batch
 from attnknn.memory import NumpyMemory, make_entries
@@ -216,6 +217,34 @@ def test_the_bank_is_encoded_again_as_often_as_asked(refresh_steps, monkeypatch)
     n_steps = 2 * -(-n_trained // 32)
     expected = 2 if refresh_steps is None else -(-n_steps // refresh_steps)
     assert sizes.count(n_trained) == expected
+
+
+def test_a_step_replaces_the_embeddings_of_its_batch(monkeypatch):
+    seen, replace = [], Bank.replace
+
+    def watched(bank, places, embeddings):
+        before = bank.embeddings.clone()
+        replace(bank, places, embeddings)
+        changed = (bank.embeddings != before).any(dim=1)
+        seen.append((set(places.tolist()), set(torch.nonzero(changed)[:, 0].tolist())))
+        assert torch.equal(bank.voters.embeddings[places], embeddings)
+
+    monkeypatch.setattr(Bank, "replace", watched)
+    encoder = image_encoder(epochs=1, bank=True)
+    AttnKNNClassifier(encoder=encoder, attention="distance", random_state=0).fit(IMAGES, CODES)
+    assert len(seen) == 5
+    assert all(places == changed for places, changed in seen)
+
+
+def test_a_momentum_encoder_follows_slowly():
+    trained = torch.nn.Linear(2, 2)
+    momentum = MomentumEncoder(trained, decay=0.9)
+    before = trained.weight.detach().clone()
+    with torch.no_grad():
+        trained.weight += 1.0
+    momentum.follow(trained)
+    torch.testing.assert_close(momentum.network.weight, before + 0.1)
+    assert not momentum.network.weight.requires_grad
 
 
 def test_refresh_steps_need_a_bank():
