@@ -19,7 +19,8 @@ from attnknn.research.evaluation.measurements import Measurements, MeasurementSe
 from attnknn.research.evaluation.report import add_measurements, add_table, read_report
 from attnknn.research.evaluation.table import Run, Table
 from attnknn.research.experiments.claims import settings_of
-from attnknn.research.experiments.study import Study, measure, preset_of
+from attnknn.research.experiments.presets import preset_of
+from attnknn.research.experiments.study import Study, measure
 from experiments.research import claims
 from experiments.research.claims import EVALUATIONS
 from experiments.research.outcomes import (

@@ -172,6 +172,7 @@ def experiment(
       shots      few training rows per class
       shift      corrupted test images
       ablation   learned attention without single parts of it
+      training   encoders trained in other ways, and a CNN of its own
       index      time, recall and size of indexes for neighbor search
       theory     bounds of the theory compared with measured values
       overhead   time per prediction of each kind of attention
@@ -247,6 +248,12 @@ def _lines(outcome: Outcome) -> list[str]:
         if place is not None:
             lines.append(f"{outcome.study.claim} {place:g}\n")
         lines.append(table.markdown(("accuracy", "macro_f1", "nll", "ece")))
+    if outcome.tables:
+        from attnknn.research.reports.tables import differences_grid
+        from attnknn.research.reports.writing import markdown
+
+        grids = differences_grid(next(iter(outcome.tables.values())), "")
+        lines += [markdown(grid) for grid in grids]
     return lines
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -63,7 +64,8 @@ def train_attention(
     attention.temperature_, attention.prior_score_ = 1.0, 0.0
     labeled = left_out.part(is_trained_on)
     attention.module_ = _new_module(attention, left_out, labeled, first_look, generator)
-    if start is not None:  # it knows all but the trust
+    has_trust = attention.module_.shape.trust
+    if start is not None and replace(start.shape, trust=has_trust) == attention.module_.shape:
         attention.module_.load_state_dict(start.state_dict(), strict=False)
     config = train_config(attention)
     objective = AttentionObjective(attention, left_out, noise, generator)

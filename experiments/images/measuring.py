@@ -13,29 +13,23 @@ from attnknn.research import datasets
 from attnknn.research.evaluation.protocol import CellRun, run_cells
 from attnknn.research.evaluation.report import REPORT
 from attnknn.research.evaluation.table import Table
-from attnknn.research.experiments.data import embed_images, network_description
+from attnknn.research.experiments.data import Setup
 from attnknn.research.experiments.methods import METHODS, MethodSettings, Workspace
 from attnknn.research.experiments.running import cell_run
 from experiments.images.recipe import CORRUPTIONS, Recipe
 
-COMPARED = ("head", "uniform", "distance", "learned", "attnknn")
+COMPARED = ("head", "cnn", "uniform", "distance", "learned", "joint", "attnknn")
 WORST = "the worst of three people's labels (CIFAR-10N)"
 
 
 def measure(recipe: Recipe, seeds: Sequence[int], results: Path) -> Table:
     """Run a recipe on the seeds that its report does not have."""
     folder = results / recipe.name
+    data = datasets.load(recipe.source)
+    setup = Setup(data, folder, recipe.network, recipe.rows, progress=_print, verbose=1)
 
     def run_seed(_: str, seed: int) -> CellRun:
-        embedded = embed_images(
-            datasets.load(recipe.source),
-            CORRUPTIONS[recipe.corruption],
-            seed,
-            recipe.network,
-            folder / str(seed),
-            n_rows=recipe.rows,
-            verbose=1,
-        )
+        embedded = setup.embed(CORRUPTIONS[recipe.corruption], seed)
         workspace = Workspace(embedded)
         found = [p for name in COMPARED for p in METHODS[name](workspace, MethodSettings())]
         corruption = WORST if recipe.corruption == "worst" else None
@@ -45,7 +39,7 @@ def measure(recipe: Recipe, seeds: Sequence[int], results: Path) -> Table:
         return cell_run(embedded, found, corruption=corruption, training=training)
 
     def requested(_: str, __: int) -> dict[str, Any]:
-        return {"encoder": network_description(recipe.network, recipe.rows)}
+        return {"encoder": setup.encoder_description}
 
     return run_cells(folder / REPORT, [""], seeds, run_seed, requested)[""]
 
@@ -58,3 +52,7 @@ def _training(recipe: Recipe, seed: int) -> dict[str, Any]:
         "fitted on": "held-out rows: scalars, exponents, the head's temperature; test rows: none",
         "machine": {"processor": platform.processor(), "cores": os.cpu_count()},
     }
+
+
+def _print(words: str) -> None:
+    print(words, flush=True)

@@ -21,7 +21,8 @@ from attnknn.research.evaluation.intervals import (
 )
 from attnknn.research.evaluation.measurements import MeasurementSet
 from attnknn.research.evaluation.table import Table
-from attnknn.research.experiments.study import PRESETS, Study
+from attnknn.research.experiments.presets import PRESETS
+from attnknn.research.experiments.study import Study
 from attnknn.research.reports.measurements import falling_power
 from experiments.research.outcomes import Part, Region, by_region, by_signs, combined_outcome
 from experiments.research.results import Found, Tables, missing, read

@@ -18,8 +18,9 @@ from attnknn.research.experiments.claims import MEASURED, Cell, cells_of, settin
 from attnknn.research.experiments.measures import QUERIES
 from attnknn.research.experiments.methods import MethodSettings
 from attnknn.research.experiments.networks import Network
+from attnknn.research.experiments.presets import SEEDS, preset_of
 from attnknn.research.experiments.running import plain
-from attnknn.research.experiments.study import SEEDS, Study, network_for, preset_of
+from attnknn.research.experiments.study import Study, network_for
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results" / "research"

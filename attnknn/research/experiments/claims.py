@@ -119,7 +119,7 @@ def _check_trainings(value: Any) -> None:
         raise InvalidSettingError(
             f"`trainings` must be a table of settings of the encoder by names, got {value!r}."
         )
-    known = [f.name for f in fields(Network) if f.name not in ("name", "cut")]
+    known = [f.name for f in fields(Network) if f.name != "name"]
     for name, changed in value.items():
         _check_name(name, changed)
         for setting in changed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -239,6 +239,10 @@ class Setup:
     encoder: str = "auto"  # of tables and vectors
     preset: str | None = None  # name of the preset that this setup comes from
     progress: Progress = field(default=lambda _: None)
+    joint: LearnedAttention | None = None  # attention that is trained with the encoder
+    # what differs from the document of a preset: setting, value there, value here
+    differs: Sequence[tuple[str, str, str]] = ()
+    verbose: int = 0  # 1 prints the losses of every epoch
 
     @cached_property
     def rows(self) -> Dataset:
@@ -266,6 +270,7 @@ class Setup:
             "rows": self.n_rows,
             "encoder": None if network else encoder_settings(self.data, self.encoder),
             "network": network.settings if network else None,
+            **({"differs": [list(row) for row in self.differs]} if self.differs else {}),
         }
 
     def describe(self, corruption: Corruption, shift: Shift = NO_SHIFT) -> str:
@@ -284,7 +289,7 @@ class Setup:
 
         def train(again: Retraining | None = None) -> EmbeddedDataset:
             assert self.trained is not None
-            again = again or Retraining("")
+            again = again or Retraining("", joint=self.joint)
             which = f"{again.name} encoder".strip()
             self.progress(f"{self.data.name}{words}: {which}, seed {seed}")
             return embed_images(
@@ -296,6 +301,7 @@ class Setup:
                 n_rows=self.n_rows,
                 shift=shift,
                 joint=again.joint,
+                verbose=self.verbose,
             )
 
         return replace(train(), retrain=train)

@@ -56,7 +56,12 @@ CNN = {  # the terms of the vote, which a CNN of its own has not
     "calibration_weight": 0.0,
     "negatives_weight": 0.0,
     "boundary_share": 0.0,
+    "vote_label_smoothing": 0.0,
     "queue_size": 0,
+    "bank": False,
+    "k_train": None,
+    "refresh_steps": None,
+    "momentum": 0.0,
 }
 MAX_NEIGHBORS = 64
 MAX_NEIGHBORS_TRAINED = 1024  # for encoders that were trained for the vote

@@ -52,9 +52,14 @@ class Network:
     # flip and crop of the augmentation; mirror images are views only where they are trained on
     flip: Literal["none", "random", "alternating"] = "alternating"
     crop: int = 2
+    augmentation: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # further settings of `Augmentation`
     mixing: Mapping[str, float] = field(default_factory=dict)  # as in `Mixing`
+    precision: Mapping[str, Any] = field(default_factory=dict)  # as in `Precision`
+    restarts: Mapping[str, Any] = field(default_factory=dict)  # as in `WarmRestarts`
+    test_views: Mapping[str, Any] = field(default_factory=dict)  # as in `Views`; else the usual
     training: Mapping[str, Any] = field(default_factory=dict)  # further settings of `ImageTraining`
-    cut: str = ""  # what was made smaller than somebody else's set-up; said in the report
 
     @property
     def description(self) -> str:
@@ -72,9 +77,8 @@ class Network:
         )
         dim += f", weights {weights_checksum(self.weights)}" if self.weights else ""
         dim += ", frozen" if self.is_frozen else ""
-        cut = f" ({self.cut})" if self.cut else ""
         epochs = "1 epoch" if self.epochs == 1 else f"{self.epochs} epochs"
-        return f"{self.backbone}{widths}{dim}, {epochs}{cut}"
+        return f"{self.backbone}{widths}{dim}, {epochs}"
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -83,8 +87,9 @@ class Network:
         >>> network_of("mnist").settings["training"]["config"]["learning_rate"]
         0.5
         """
-        # in the words of the training, or without effect on results
-        written = {"training", "mixing", "flip", "crop", "epochs", "cache"}
+        # in the words of the training and of views, or without effect on results
+        written = {"training", "mixing", "flip", "crop", "epochs", "augmentation", "restarts"}
+        written |= {"test_views", "cache", "precision"}
         own = {name: value for name, value in vars(self).items() if name not in written}
         own |= {"weights": weights_checksum(self.weights)} if self.weights else {}
         training = asdict(self.image_training(Path()))
@@ -97,6 +102,8 @@ class Network:
         """Views for test-time augmentation; half as many without flips."""
         from attnknn.training.views import Views
 
+        if self.test_views:
+            return Views.from_dict(self.test_views)
         kinds, count = list(KNOWN["views"]["kinds"]), KNOWN["views"]["count"]
         if self.flip == "none":
             kinds, count = [kind for kind in kinds if kind != "flip"], count // 2
@@ -118,7 +125,9 @@ class Network:
     def image_training(self, checkpoint: Path) -> ImageTraining:
         """Training settings of the encoder; training resumes from the checkpoint."""
         from attnknn.encoders.image import ImageTraining
+        from attnknn.training import WarmRestarts
         from attnknn.training.augmentation import Augmentation, Mixing
+        from attnknn.training.devices import Precision
 
         return ImageTraining.of(
             **{
@@ -126,8 +135,12 @@ class Network:
                 **self.training,
                 "epochs": self.epochs,
                 "patience": self.epochs,  # one schedule, to its end
-                "augmentation": Augmentation(horizontal_flip=self.flip, crop=self.crop),
+                **({"schedule": WarmRestarts(**self.restarts)} if self.restarts else {}),
+                "augmentation": Augmentation(
+                    horizontal_flip=self.flip, crop=self.crop, **self.augmentation
+                ),
                 "mixing": Mixing(**self.mixing),
+                "precision": Precision(**{"is_channels_last": True, **self.precision}),
                 "checkpoint": str(checkpoint),
             }
         )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from attnknn._validation import check_choice
-from attnknn.errors import InvalidSettingError, unknown_name
+from attnknn.errors import InvalidSettingError
 from attnknn.research import datasets
 from attnknn.research.datasets.base import Source
 from attnknn.research.datasets.image_folder import read_images
@@ -20,76 +18,25 @@ from attnknn.research.evaluation.report import check_folder
 from attnknn.research.evaluation.table import Table
 from attnknn.research.experiments.claims import MEASURED, cells_of, settings_of
 from attnknn.research.experiments.data import Setup
-from attnknn.research.experiments.methods import MethodSettings
+from attnknn.research.experiments.methods import MethodSettings, learned_attention
 from attnknn.research.experiments.networks import (
     Network,
     NetworkChoice,
+    as_images,
     has_images,
     is_image_network,
     network_of,
     weights_checksum,
 )
+from attnknn.research.experiments.presets import SEEDS, Preset, differences, preset_of
 from attnknn.research.experiments.running import run_cells, run_measurements
 
-PRESETS: dict[str, dict[str, Any]] = tomllib.loads(
-    (files("attnknn.research.experiments") / "presets.toml").read_text(encoding="utf-8")
-)
 KINDS = {
     "table": "a table",
     "vectors": "a set of vectors",
     "images": "a set of images",
     "texts": "a set of texts",
 }
-SEEDS = (0, 1, 2, 3, 4)
-
-
-@dataclass(frozen=True)
-class Preset:
-    """The setup of an experiment of the research."""
-
-    name: str
-    options: MethodSettings
-    network: Network
-    n_rows: int | None  # number of training rows; None takes all
-    seeds: tuple[int, ...]
-    claims: tuple[str, ...]  # the claims that it measured
-
-
-def preset_of(name: str, *, is_full: bool = False) -> Preset:
-    """A preset by name; `is_full` takes the original network.
-
-    >>> preset_of("experiment-5").network.description
-    'resnet9 24/96/96, 256 numbers, 4 epochs (for resnet18, 20 epochs and a learning rate ...)'
-    """
-    if name not in PRESETS:
-        raise unknown_name("preset", name, PRESETS)
-    stored = PRESETS[name]
-    stored = {**PRESETS.get(stored.get("like", ""), {}), **stored}
-    sizes = stored.get("sizes")
-    return Preset(
-        name=name,
-        options=MethodSettings(
-            stored["n_neighbors"],
-            None if sizes is None else tuple(sizes),
-            {k: tuple(v) if isinstance(v, list) else v for k, v in stored["attention"].items()},
-        ),
-        network=_network(name, stored, is_full),
-        n_rows=None if is_full else stored["cut"]["rows"],
-        seeds=tuple(stored.get("seeds", SEEDS)),
-        claims=tuple(stored["claims"]),
-    )
-
-
-def _network(name: str, stored: dict[str, Any], is_full: bool) -> Network:
-    settings = dict(stored["network"])
-    if is_full:
-        return Network(name=f"{name}-full", **settings)
-    cut = dict(stored["cut"])
-    words = cut.pop("words")
-    cut.pop("rows")
-    training = {**settings["training"], **cut.pop("training", {})}
-    settings = {**settings, **cut, "training": training, "cut": words}
-    return Network(name=name, **{**settings, "widths": tuple(settings["widths"])})
 
 
 @dataclass(frozen=True)
@@ -160,6 +107,9 @@ def measure(study: Study, progress: Progress = lambda _: None) -> Outcome:
     check_options(study)
     check_folder(study.place)
     setup, options, seeds = _set_up(study, progress)
+    if setup.joint is not None and "methods" in settings:  # its CNN is trained apart
+        names = ["cnn" if name == "head" else name for name in settings["methods"]]
+        settings = {**settings, "methods": names}
     if study.claim in MEASURED:
         measurements = run_measurements(setup, study.claim, settings, seeds)
         return Outcome(study, settings["title"], {}, measurements)
@@ -210,6 +160,13 @@ def _set_up(study: Study, progress: Progress) -> tuple[Setup, MethodSettings, Se
     if len(set(seeds)) < len(seeds):
         raise InvalidSettingError(f"`seeds` must name each seed once, got {list(seeds)}.")
     setup = Setup(data, study._root, network, n_rows, study.encoder, study.preset, progress)
+    if preset is not None and network is not None:
+        is_gray = as_images(data, data.X_test[:1]).ndim == 3
+        if is_gray and "saturation" in network.augmentation:
+            network = replace(network, augmentation={**network.augmentation, "saturation": 0.0})
+        differs = differences(replace(preset, network=network, n_rows=n_rows))
+        joint = learned_attention(preset.options.attention)
+        setup = replace(setup, network=network, joint=joint, differs=differs)
     return setup, options, seeds
 
 

@@ -126,7 +126,16 @@ def table_section(table: Table, title: str, ours: str | None, name: str) -> Sect
                 "standard deviations.",
             )
         )
-    return Section(title, sentences, [grid_of(table, name)], drawings)
+    grids = [grid_of(table, name), *differences_grid(table, name)]
+    return Section(title, sentences, grids, drawings)
+
+
+def differences_grid(table: Table, name: str) -> list[Grid]:
+    """What differs from the set-up of the research, if the table was measured with a preset."""
+    rows = table.settings.get("differs", [])
+    note = f"Settings of {table.settings.get('preset')} that differ from its document."
+    head = ["setting", "in the document", "here"]
+    return [Grid(f"{name}-differences", head, rows, note)] if rows else []
 
 
 def bins_of(table: Table, method: str, n_bins: int = 15) -> ReliabilityBins:
@@ -203,7 +212,10 @@ def sweep_section(
     return Section(
         title,
         [*_sentences(ordered, places, across, ours), *lacking],
-        [_grid(places, values[m], m, f"{name}-{m}", across, ordered[0]) for m in SWEPT],
+        [
+            *(_grid(places, values[m], m, f"{name}-{m}", across, ordered[0]) for m in SWEPT),
+            *differences_grid(ordered[0], name),
+        ],
         [_drawing(places, values[m], m, f"{name}-{m}", across, is_log) for m in SWEPT],
     )
 

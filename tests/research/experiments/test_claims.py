@@ -13,7 +13,7 @@ from attnknn.errors import InvalidSettingError
 from attnknn.research.experiments.claims import CLAIMS, MEASURED, cells_of, settings_of
 from attnknn.research.experiments.measures import MEASURES
 from attnknn.research.experiments.methods import METHODS, MethodSettings, learned_attention
-from attnknn.research.experiments.study import PRESETS
+from attnknn.research.experiments.presets import PRESETS
 from attnknn.training import LossTerms
 
 

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from attnknn.errors import InvalidInputError
 from attnknn.research import datasets
-from attnknn.research.datasets import Dataset
+from attnknn.research.datasets import Dataset, load
 from attnknn.research.evaluation.baselines import UniformKNN
 from attnknn.research.evaluation.corruption import symmetric_noise
 from attnknn.research.evaluation.protocol import Method
@@ -40,7 +40,7 @@ def small_data(monkeypatch):
     monkeypatch.setitem(KNOWN, "training", KNOWN["training"] | shared)
 
 
-METHODS = ["CNN head", "uniform", "distance", "learned", "attnknn"]
+METHODS = ["CNN head", "CNN", "uniform", "distance", "learned", "joint", "attnknn"]
 
 
 @pytest.mark.slow
@@ -73,8 +73,8 @@ def test_the_corruption_is_in_the_report(small_data, tmp_path):
     assert "CNN head, noise model" in table.methods
 
 
-def test_a_report_of_another_network_is_not_taken(tmp_path):
-    iris = run_methods(datasets.load("iris"), [Method("uniform", lambda _: UniformKNN())], [0])
+def test_a_report_of_another_network_is_not_taken(small_data, tmp_path):
+    iris = run_methods(load("iris"), [Method("uniform", lambda _: UniformKNN())], [0])
     add_table(tmp_path / "cifar10-narrow" / "report.json", iris)
     with pytest.raises(InvalidInputError, match="made with other encoder"):
         measure(Recipe.named("cifar10-narrow"), [0], tmp_path)

@@ -3,46 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from attnknn.research.experiments import study
-from attnknn.research.experiments.study import PRESETS, Study, measure, preset_of
+from attnknn.research.experiments.presets import PRESETS, Preset, differences, preset_of, values_of
+from attnknn.research.experiments.study import Study, measure
 
 
-def test_presets_have_the_numbers_of_the_documents():
-    first, fourth = (
-        preset_of("experiments-1-3", is_full=True),
-        preset_of("experiment-4", is_full=True),
-    )
-    fifth = preset_of("experiment-5", is_full=True)
-    assert [p.network.backbone for p in (first, fourth, fifth)] == [
-        "resnet18",
-        "resnet50",
-        "resnet18",
-    ]
-    assert [p.network.embed_dim for p in (first, fourth, fifth)] == [128, 256, 256]
-    assert [p.network.epochs for p in (first, fourth, fifth)] == [30, 50, 20]
-    assert [p.options.n_neighbors for p in (first, fourth, fifth)] == [10, 10, 16]
-    assert [p.options.attention["n_heads"] for p in (first, fourth, fifth)] == [1, 4, 4]
-    assert fourth.options.attention["temperature"] == 0.5
-    assert fourth.options.attention["temperature_bounds"] == (0.05, 2.0)
-    training = fourth.network.training
-    assert (training["contrastive_weight"], training["contrastive_margin"]) == (0.5, 0.5)
-    assert (training["negatives_weight"], training["warmup"], training["batch_size"]) == (
-        2,
-        0.1,
-        256,
-    )
-    assert fifth.options.sizes == (5, 10, 20)
-    assert fifth.network.mixing == {"mixup": 1.0, "strength": 0.4}
-    training = fifth.network.training
-    assert (training["label_smoothing"], training["batch_size"]) == (0.1, 512)
-    assert (training["learning_rate"], training["weight_decay"]) == (2e-4, 1e-4)
-    assert (training["entropy_weight"], training["contrastive_weight"]) == (0.01, 0.5)
-    assert not fifth.network.cut
-    assert fifth.n_rows is None
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_at_full_size_only_what_is_known_differs_from_the_documents(name):
+    found = {setting for setting, _, _ in differences(preset_of(name, is_full=True))}
+    assert found <= {"pretrained", "score", "backbone_lr_scale", "attention_lr_scale"}
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_what_was_cut_for_two_cores_is_listed(name):
+    preset = preset_of(name)
+    listed = {setting: (there, here) for setting, there, here in differences(preset)}
+    assert listed["rows"] == ("all", "20000")
+    assert listed["network"][1] == "resnet9 24/96/96"
+    assert listed["epochs"][1] == "4"
+    assert set(preset.document) <= set(values_of(preset))
+
+
+def test_a_value_that_a_document_does_not_state_is_no_difference():
+    first = preset_of("experiments-1-3", is_full=True)
+    assert "mixup_alpha" not in first.document
+    changed = replace(first, network=replace(first.network, mixing={"mixup": 1.0}))
+    assert differences(changed) == differences(first)
 
 
 def test_the_sixth_experiment_repeats_the_fifth_with_other_seeds():
@@ -52,19 +41,10 @@ def test_the_sixth_experiment_repeats_the_fifth_with_other_seeds():
     assert not set(sixth.seeds) & set(fifth.seeds)
 
 
-@pytest.mark.parametrize("name", list(PRESETS))
-def test_what_was_cut_is_said(name):
-    preset = preset_of(name)
-    assert preset.network.cut in preset.network.description
-    assert preset.network.backbone == "resnet9"
-    assert preset.n_rows == 20000
-    preset.network.image_training(Path("checkpoint"))  # every setting is known
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(PRESETS))
 def test_presets_run_in_small(name, tmp_path, monkeypatch):
-    def small(asked: str, *, is_full: bool) -> study.Preset:
+    def small(asked: str, *, is_full: bool) -> Preset:
         found = preset_of(asked, is_full=is_full)
         training = {**found.network.training, "batch_size": 64, "queue_size": 64}
         network = replace(
@@ -78,5 +58,7 @@ def test_presets_run_in_small(name, tmp_path, monkeypatch):
     chosen = {run.method: run.chosen for run in table.runs}
     for method in ("uniform", "distance", "learned", "learned, views"):
         assert chosen[method]["n_neighbors"] == n_neighbors
-    assert "for resnet" in table.encoder
+    assert {"CNN", "joint"} & set(chosen) == {"CNN"}  # the encoder was trained with the attention
+    listed = {setting for setting, _, _ in table.settings["differs"]}
+    assert {"network", "epochs", "rows"} <= listed
     assert (tmp_path / name / "main" / "digits" / "report.json").exists()
