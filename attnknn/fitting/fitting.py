@@ -56,6 +56,7 @@ MIN_ROWS_TO_LEARN = 300  # below, held-out rows are too few to tell whether lear
 MAX_ROWS_FOR_TRUST = 200_000
 MAX_NEIGHBORS_TO_LEARN = 128
 MAX_PAIRS = 1_000_000  # of rows and neighbors that scalars are fitted on
+MAX_HELD_OUT_PAIRS = 4_000_000  # the same of learned attention
 STANDARD_ERRORS = 1.64  # standard errors by which learned attention must be better to be kept
 ROWS_TO_CHOOSE_K = 2_000
 MIN_NEIGHBORS = 4
@@ -358,7 +359,8 @@ class Fitting:
         wants_trust = is_small if learned.trust == "auto" else bool(learned.trust)
         most = len(self.memory) if wants_trust else learned.max_rows
         rows = sample_rows(len(self.memory), len(self.counts), self.generator, most)
-        left_out = leave_one_out_batch(self.memory, self.counts, self.k, rows)
+        k = min(self.k, MAX_NEIGHBORS_TO_LEARN)
+        left_out = leave_one_out_batch(self.memory, self.counts, k, rows)
         reason = reason_not_to_learn(left_out.batch)
         if reason and is_requested:
             raise InvalidInputError(
@@ -366,15 +368,25 @@ class Fitting:
             )
         if reason:
             return self.by_scalars(DistanceAttention(), reason)
-        distance, by_distance = self._fit_scalars(DistanceAttention(), self._unseen(left_out))
-        first_look = self._first_look(self._unseen(left_out), distance)
+        unseen = self._unseen(left_out)
+        all_k = unseen if k == self.k else self.left_out(self.known_held_out)
+        distance, by_distance = self._fit_scalars(DistanceAttention(), all_k)
+        first_look = self._first_look(unseen, distance, k)
         trust = Trust(left_out, first_look) if wants_trust else None
         left_out = left_out.with_trust(trust)
         left_out, is_trained_on = self._split(left_out, learned)
         interrupted = self._train(learned, left_out, first_look, by_distance, is_trained_on)
         held_out_rows = left_out.part(~is_trained_on)
+        if k < self.k:
+            step = -(-len(held_out_rows) * self.k // MAX_HELD_OUT_PAIRS)
+            held_out_rows = leave_one_out_batch(
+                self.memory, self.counts, self.k, held_out_rows.rows[::step]
+            ).with_trust(trust)
         if self.settings.calibration is not None:
             attention.fit_parameters(_ScalarFit(self, attention, held_out_rows))
+        if k < self.k:
+            k = self._best_k(attention, held_out_rows)
+            held_out_rows = held_out_rows.nearest(k)
         fitted = self._calibrate(attention, held_out_rows, by_distance)
         shares = distance.answer_left_out(held_out_rows).shares
         gains = distance.calibration.losses(shares, held_out_rows.own) - fitted.losses
@@ -382,7 +394,7 @@ class Fitting:
         if not (is_requested or comparison.is_better):
             reason = f"learned weights are not significantly better, {comparison.words}"
             return self._fit_of(distance, self._unseen(left_out), reason)
-        model = self.model_of(attention, fitted.calibration, self.k, trust)
+        model = self.model_of(attention, fitted.calibration, k, trust)
         held_out = self.known_held_out
         if held_out is None:
             held_out = np.ones(len(self.memory), dtype=bool)
@@ -477,12 +489,14 @@ class Fitting:
         found = fit(nearest).calibration
         return seen if found.no_estimate or found.noise_error > MAX_ERROR_BY_FEW else found
 
-    def _first_look(self, left_out: LeaveOneOutBatch, distance: FittedModel) -> Attention:
-        """Distance attention over all K neighbors: where learning starts from."""
-        if distance.n_neighbors == self.k:
+    def _first_look(
+        self, left_out: LeaveOneOutBatch, distance: FittedModel, k: int
+    ) -> Attention:
+        """Distance attention over K neighbors: where learning starts from."""
+        if distance.n_neighbors == k:
             return distance.attention
         attention = DistanceAttention()
-        _apply(self.fit_at(attention, left_out, self.k), attention)
+        _apply(self.fit_at(attention, left_out, k), attention)
         return attention
 
     def _split(
@@ -536,12 +550,18 @@ class Fitting:
         if self.settings.calibration is None:
             return identity_fit(calibration_batch)
         noise, seen = self.settings.label_noise, by_distance.calibration
-        fits_map, start = self.settings.calibration == "auto", (1.0, 0.0)
+        settings: dict[str, Any] = {
+            "fits_map": self.settings.calibration == "auto",
+            "start": (1.0, 0.0),
+        }
         fitted = None
         if noise != "auto" or seen.has_noise:
-            fitted = fit(calibration_batch, label_noise=noise, fits_map=fits_map, start=start)
+            nearest = calibration_batch.nearest(MAX_NEIGHBORS_TO_LEARN)
+            fitted = fit(nearest, label_noise=noise, **settings)
         if fitted is None or fitted.calibration.no_estimate == UNCERTAIN:
-            fitted = fit_given_noise(seen, calibration_batch, fits_map=fits_map, start=start)
+            fitted = fit_given_noise(seen, calibration_batch, **settings)
+        elif calibration_batch.labels.shape[1] > MAX_NEIGHBORS_TO_LEARN:
+            fitted = fit_given_noise(fitted.calibration, calibration_batch, **settings)
         _apply(fitted, attention)
         return fitted
 

@@ -19,7 +19,7 @@ from attnknn.calibration import fit
 from attnknn.calibration.fitting import MAX_NEIGHBORS_FOR_NOISE, UNCERTAIN
 from attnknn.encoders import ImageEncoder, LearnedTableEncoder, TfidfEncoder
 from attnknn.encoders.image import ImageTraining
-from attnknn.fitting.fitting import FitSettings, Fitting, _halvings
+from attnknn.fitting.fitting import MAX_NEIGHBORS_TO_LEARN, FitSettings, Fitting, _halvings
 from attnknn.research.evaluation.corruption import symmetric_noise
 from attnknn.training import TrainConfig
 
@@ -263,6 +263,28 @@ def test_without_calibration_learned_attention_stays_as_training_left_it():
     ).fit(*stretches())
     assert (clf.attention_.temperature_, clf.attention_.prior_score_) == (1.0, 0.0)
     assert clf.calibration_.exponent == 1.0
+
+
+def test_more_neighbors_vote_by_learned_weights_than_they_were_trained_on(rng):
+    X = rng.normal(size=(1500, 4))
+    y = (rng.random(1500) < 0.3 + 0.4 * (X[:, 0] > 0)).astype(int)  # each half is a mixture
+    reports = []
+    for n_neighbors in (MAX_NEIGHBORS_TO_LEARN, 600):
+        attention = LearnedAttention(terms=(), trust=False, training=TrainConfig(epochs=2))
+        clf = AttnKNNClassifier(n_neighbors, attention=attention, random_state=0).fit(X, y)
+        reports.append(clf.fit_report_)
+    assert clf.n_neighbors_ > MAX_NEIGHBORS_TO_LEARN
+    assert reports[1].log_loss < reports[0].log_loss
+    assert 0.1 < clf.held_out_.mean() < 0.2
+
+
+@pytest.mark.parametrize("n_neighbors", [64, 400])
+def test_learned_attention_over_many_neighbors_finds_the_noise(n_neighbors, rng):
+    X, y = blobs(1200, 6, 4, spread=0.5)
+    noisy = symmetric_noise(y, 0.2, random_state=0)
+    attention = LearnedAttention(training=TrainConfig(epochs=2))
+    clf = AttnKNNClassifier(n_neighbors, attention=attention, random_state=0).fit(X, noisy)
+    assert clf.label_noise_ == pytest.approx((noisy != y).mean(), abs=0.07)
 
 
 def test_groups_are_trained_on_whole_or_held_out_whole():
