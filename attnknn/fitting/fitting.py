@@ -218,7 +218,7 @@ class Fitting:
             outcome = self.by_scalars(DistanceAttention(), "")
             if outcome.model.n_neighbors > MAX_NEIGHBORS_TO_LEARN:
                 k = min(outcome.model.n_neighbors, len(self.memory))
-                reason = f"{k} neighbors vote, more than learned attention takes"
+                reason = f"{k} neighbors vote, so that learned weights are not tried by default"
                 return replace(outcome, reason=reason)
             self.k = MAX_NEIGHBORS_TO_LEARN
         if reason:
@@ -489,9 +489,7 @@ class Fitting:
         found = fit(nearest).calibration
         return seen if found.no_estimate or found.noise_error > MAX_ERROR_BY_FEW else found
 
-    def _first_look(
-        self, left_out: LeaveOneOutBatch, distance: FittedModel, k: int
-    ) -> Attention:
+    def _first_look(self, left_out: LeaveOneOutBatch, distance: FittedModel, k: int) -> Attention:
         """Distance attention over K neighbors: where learning starts from."""
         if distance.n_neighbors == k:
             return distance.attention

@@ -150,7 +150,7 @@ THEORY_NOTES = (
 def theory_numbers(workspace: Workspace, settings: Mapping[str, Any]) -> Measured:
     """Norms, K against √n, temperatures, metrics, and the error against K."""
     distance = workspace.fitted(DistanceAttention(), workspace.most)
-    learned = workspace.fitted(LearnedAttention(), workspace.few)
+    learned = workspace.fitted(LearnedAttention(), workspace.most)
     rows: list[Row] = [
         _norms(workspace),
         {

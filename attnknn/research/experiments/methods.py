@@ -194,7 +194,7 @@ def learned_attention(settings: Mapping[str, Any]) -> LearnedAttention:
 
 def _learned(workspace: Workspace, options: MethodSettings) -> Iterator[Predictions]:
     attention = learned_attention(options.attention)
-    return workspace.votes("learned", attention, options.n_neighbors or workspace.few)
+    return workspace.votes("learned", attention, options.n_neighbors or workspace.most)
 
 
 def _retrained(workspace: Workspace, training: Retraining) -> EmbeddedDataset:
@@ -206,7 +206,7 @@ def _joint(workspace: Workspace, options: MethodSettings) -> Iterator[Prediction
     """Learned attention that is trained with an encoder of its own."""
     attention = learned_attention(options.attention)
     own = Workspace(_retrained(workspace, Retraining("joint", joint=attention)))
-    return own.votes("joint", attention, options.n_neighbors or own.few)
+    return own.votes("joint", attention, options.n_neighbors or own.most)
 
 
 def _cnn(workspace: Workspace, _: MethodSettings) -> Iterator[Predictions]:
