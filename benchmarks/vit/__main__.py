@@ -16,6 +16,7 @@ from benchmarks.search import machine
 from benchmarks.vit.contention import measure_contended
 from benchmarks.vit.layers import (
     KVT,
+    LINEAR,
     MAKE,
     OURS,
     PLAIN,
@@ -41,6 +42,7 @@ BARS = (  # slow, fast, way, minimum speedup, at these sizes
     (PLAIN, OURS, "both", 2.5, SIZES),
     (PLAIN_SAMPLED, SAMPLED, "forward", 12.0, SIZES),
     (PLAIN_SAMPLED, SAMPLED, "both", 8.0, SIZES),
+    (LINEAR, SAMPLED, "forward", 0.8, SIZES),
     (SDPA, OURS, "both", 1.0, SIZES[1:]),
     (PLAIN_KVT, KVT, "both", 3.0, SIZES[1:]),
 )

@@ -86,11 +86,12 @@ def sampled() -> nn.Module:
     )
 
 
+LINEAR = "linear maps alone"
 PLAIN, OURS, SDPA = "plain ConvNN", "ConvNN", "SDPA"
 PLAIN_SAMPLED, SAMPLED = "plain ConvNN, 32 samples", "ConvNN, 32 samples"
 PLAIN_KVT, KVT = "plain KVT, 3 heads", "KVT, 3 heads"
 MAKE: dict[str, Callable[[], nn.Module]] = {
-    "linear maps alone": lambda: LinearMaps(DIM, 1, proj_bias=False),
+    LINEAR: lambda: LinearMaps(DIM, 1, proj_bias=False),
     SDPA: lambda: Attention(DIM, 1, proj_bias=False),
     PLAIN: PlainConvNN,
     OURS: lambda: ConvNNAttention(DIM, n_neighbors=K, proj_bias=False),

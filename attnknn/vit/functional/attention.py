@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import ModuleType
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.amp import is_autocast_available
 
 from attnknn._validation import check_at_least, check_choice
 from attnknn.errors import InvalidSettingError
@@ -382,8 +384,9 @@ def _combine_positions(
     return weighted @ kernel.permute(2, 1, 0).flatten(0, 1).to(weights.dtype)
 
 
-def _without_autocast(features: Tensor) -> torch.autocast:
-    return torch.autocast(features.device.type, enabled=False)
+def _without_autocast(features: Tensor) -> AbstractContextManager[object]:
+    kind = features.device.type
+    return torch.autocast(kind, enabled=False) if is_autocast_available(kind) else nullcontext()
 
 
 def _precise(features: Tensor) -> Tensor:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from attnknn.training.threads import in_shares
@@ -24,6 +26,10 @@ from attnknn.vit.functional.embedding_bag import (
 from attnknn.vit.functional.reference import Coordinates, safe_normalize, safe_sqrt, self_scores
 
 __all__ = ["combine", "largest_products", "nearest"]
+
+SHORT = 256  # scores up to which sorting a whole row with vector instructions is fastest
+BLOCK_KEYS = 1 << 15  # sorted at once: they stay in cache
+LOW = np.int64((1 << 32) - 1)
 
 
 def nearest(
@@ -131,14 +137,55 @@ def largest_products(
             if excluded is not None:  # column m is token `excluded[m]`
                 here = ((excluded >= rows.start) & (excluded < rows.stop)).nonzero().flatten()
                 products[:, :, excluded[here] - rows.start, here] = float("-inf")
-            best = products.topk(n)
-            values[part, :, rows, values.shape[-1] - n :] = best.values
-            index[part, :, rows] = best.indices
+            best, columns = largest(products, n)
+            values[part, :, rows, values.shape[-1] - n :] = best
+            index[part, :, rows] = columns
             if own is not None:
                 values[part, :, rows, 0] = (query[part, :, rows] * own[part, :, rows]).sum(-1)
 
     in_shares(work, torch.arange(len(query)))
     return values, index
+
+
+def largest(scores: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """The n largest scores (..., n) of each row, in descending order, and their columns.
+
+    Short rows are sorted by NumPy as integers that hold a score and its column, since `torch.topk`
+    uses no vector instructions. Equal scores are then in the order of their columns.
+
+    >>> largest(torch.tensor([[1.0, 3.0, 2.0, 3.0]]), 3)
+    (tensor([[3., 3., 2.]]), tensor([[1, 3, 2]]))
+    """
+    n_columns = scores.shape[-1]
+    if scores.dtype != torch.float32 or not 0 < n <= n_columns <= SHORT:
+        best = scores.topk(n)
+        return best.values, best.indices
+    rows = scores.reshape(-1, n_columns).numpy()
+    values, columns = np.empty((len(rows), n), np.int32), np.empty((len(rows), n), np.int64)
+    step = max(1, BLOCK_KEYS // n_columns)
+    for start in range(0, len(rows), step):
+        part = slice(start, start + step)
+        _sort_block(rows[part], values[part], columns[part])
+    shape = (*scores.shape[:-1], n)
+    scores = torch.from_numpy(values.view(np.float32))
+    return scores.view(shape), torch.from_numpy(columns).view(shape)
+
+
+def _sort_block(rows: NDArray[Any], values: NDArray[Any], columns: NDArray[Any]) -> None:
+    """Sort one integer per score: the score in its upper half, the column in its lower half."""
+    n_columns, n = rows.shape[1], values.shape[1]
+    keys = _as_ordered(rows.view(np.int32)).astype(np.int64)
+    keys <<= 32
+    keys |= np.arange(n_columns - 1, -1, -1)
+    keys.sort(-1)
+    best = keys[:, : -n - 1 : -1]
+    values[:] = _as_ordered((best >> 32).astype(np.int32))
+    np.subtract(n_columns - 1, best & LOW, out=columns)
+
+
+def _as_ordered(bits: NDArray[Any]) -> NDArray[Any]:
+    """Integers in the order of floats with these bits, and back again."""
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 
 def _apply_mask(products: Tensor, mask: Tensor, part: slice, rows: slice) -> None:

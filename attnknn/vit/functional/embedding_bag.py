@@ -116,10 +116,12 @@ def combine(
         for part in image_blocks(images, _table_bytes(value, kernel, own)):
             bags = _bags(value, index[part], weights[part], kernel, own)
             sums = bags.sums(_apply_taps(flatten_rows(value[part]), others))
-            if own is not None:
+            out = flatten_rows(combined[part])
+            if own is None:
+                out.copy_(sums)
+            else:
                 own_rows = _apply_taps(flatten_rows(own[part]), first)
-                sums.addcmul_(own_rows, flatten_rows(weights[part][..., :1]))
-            combined[part] = sums.view(combined[part].shape)
+                torch.addcmul(sums, own_rows, flatten_rows(weights[part][..., :1]), out=out)
 
     in_shares(work, torch.arange(len(value)))
     return combined

@@ -154,6 +154,16 @@ def merge_heads(attended: Tensor) -> Tensor:
     return attended.transpose(1, 2).flatten(2)
 
 
+def is_plain_linear(module: nn.Module) -> bool:
+    """Whether a module does nothing but multiply by its weight: no adapter, no hooks.
+
+    >>> is_plain_linear(nn.Linear(2, 2))
+    True
+    """
+    hooks = (values for name, values in vars(module).items() if name.endswith("_hooks"))
+    return type(module) is nn.Linear and not any(hooks)
+
+
 def check_tokens(x: Tensor, dim: int) -> None:
     """Raise an error unless `x` has shape (B, N, dim)."""
     if x.dim() != 3 or x.shape[-1] != dim:

@@ -6,7 +6,9 @@ import math
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.amp import is_autocast_available
 
 from attnknn._validation import check_at_least, check_choice
 from attnknn.errors import InvalidSettingError
@@ -24,7 +26,7 @@ from attnknn.vit.functional.grid import (
     random_candidates,
     spatial_candidates,
 )
-from attnknn.vit.layers.base import AttentionLayer
+from attnknn.vit.layers.base import AttentionLayer, is_plain_linear, split_heads
 from attnknn.vit.layers.legacy import (
     LegacySampling,
     check_legacy,
@@ -227,10 +229,40 @@ class ConvNNAttention(AttentionLayer):
         return self.sampling_type != "all" and self.num_samples != -1
 
     def project(self, x: Tensor) -> tuple[Any, ...]:
-        parts = super().project(x)
+        parts = self._project_merged(x) if self._can_merge(x) else super().project(x)
         if self.config.similarity_type == "Loc":  # values alone; queries and keys are not read
             return parts * 3
         return parts if len(parts) == 3 else (*parts, None)
+
+    def _can_merge(self, x: Tensor) -> bool:
+        """Whether `_project_merged` gives the same attention, and is faster."""
+        config = self.config
+        return (
+            self.num_heads == 1
+            and not self.legacy
+            and config.similarity_type != "Loc"
+            and (config.similarity, config.weights) == ("matmul", "softmax")
+            and x.shape[0] * x.shape[1] >= 2 * x.shape[2]  # merging is one more product
+            and x.dtype in (torch.float32, torch.float64)  # others would round it
+            and not _has_autocast(x)
+            and not torch.compiler.is_compiling()  # maybe for any number of images
+            and is_plain_linear(self.qkv)
+        )
+
+    def _project_merged(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Queries whose products with the tokens are those of queries and keys, without keys.
+
+        With one head, ⟨Q x, K y⟩ = ⟨Kᵀ Q x, y⟩, so that the tokens themselves are the keys. A bias
+        of the keys adds the same to all scores of a query, which a softmax ignores.
+        """
+        query, key, *value = self.qkv.weight.split(self.head_dim)
+        weight = torch.cat([key.T @ query, *value])
+        bias = None
+        if self.qkv.bias is not None:
+            of_query, _, *of_value = self.qkv.bias.split(self.head_dim)
+            bias = torch.cat([key.T @ of_query, *of_value])
+        merged, *projected = split_heads(F.linear(x, weight, bias), 1, self.head_dim)
+        return merged, x[:, None], *projected
 
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor | None, mask: Tensor | None
@@ -345,6 +377,11 @@ def max_neighbors(sampling_type: str, num_samples: int, n_prefix: int) -> int | 
 def _resolve(name: str, features: str, coordinate_encoding: bool) -> str:
     check_choice(name, features, FEATURES)
     return "Loc_Col" if features == "Col" and coordinate_encoding else features
+
+
+def _has_autocast(x: Tensor) -> bool:
+    kind = x.device.type
+    return is_autocast_available(kind) and torch.is_autocast_enabled(kind)
 
 
 def _check_num_samples(num_samples: int) -> int:

@@ -53,6 +53,8 @@ LAYERS: dict[str, Callable[..., nn.Module]] = {
     "branching_conv_2d": of(BranchingConv, n_neighbors=4, **GRID),
     "branching_conv_2d_0": of(BranchingConv, n_neighbors=4, branch_ratio=0.0, **GRID),
     "convnn": convnn(),
+    "convnn_one_head": convnn(num_heads=1, qkv_bias=True),
+    "convnn_one_head_random": convnn(num_heads=1, sampling_type="random", num_samples=5),
     "convnn_cosine": convnn(magnitude_type="cosine", weights="raw"),
     "convnn_euclidean": convnn(magnitude_type="euclidean"),
     "convnn_euclidean_raw": convnn(magnitude_type="euclidean", weights="raw"),

@@ -87,6 +87,12 @@ def test_other_shapes_than_tokens_are_refused(layer, randn):
             layer(randn(*shape))
 
 
+def test_shapes_are_known_without_numbers():
+    for make in LAYERS.values():
+        tokens = torch.empty(2, N, DIM, device="meta")
+        assert make(device="meta").eval()(tokens).shape == (2, N, DIM)
+
+
 def test_no_images_give_no_tokens(layer, randn):
     x = randn(0, N, DIM).requires_grad_()
     out = layer(x)

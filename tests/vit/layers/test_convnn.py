@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from attnknn.errors import InvalidSettingError
 from attnknn.vit.layers import Attention, ConvNNAttention, KvtAttention
@@ -31,6 +32,95 @@ def test_the_initial_layer_is_kvt(heads, randn):
     with torch.no_grad():
         layer.kernel.uniform_()
     assert not torch.allclose(layer(x), kvt(x))
+
+
+def run_with_keys(layer, x, mask=None):
+    """`forward` with queries, keys and values: a hook could read them."""
+    hook = layer.qkv.register_forward_hook(lambda *_: None)
+    try:
+        return layer(x, mask)
+    finally:
+        hook.remove()
+
+
+def has_keys(layer, x):
+    return layer.project(x)[1].data_ptr() != x.data_ptr()
+
+
+MERGED = {
+    "all": {},
+    "bias": {"qkv_bias": True},
+    "random": {"sampling_type": "random", "num_samples": 6, "qkv_bias": True},
+    "spatial": {"sampling_type": "spatial", "num_samples": 3, "convolution_type": "standard"},
+    "Loc_Col": {"similarity_type": "Loc_Col", "qkv_bias": True},
+    "places": {"aggregation_type": "Loc"},
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("settings", MERGED.values(), ids=MERGED)
+def test_one_head_without_keys_gives_the_same_outputs_and_gradients(settings, dtype, randn):
+    layer = ConvNNAttention(8, n_neighbors=4, **settings).to(dtype).eval()
+    x, toward = randn(3, 16, 8).to(dtype).requires_grad_(), randn(3, 16, 8).to(dtype)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.copy_(randn(*parameter.shape))
+        layer.proj.weight.mul_(0.2)
+    assert not has_keys(layer, x)
+    for mask in (None, randn(16, 16) > -1, randn(3, 1, 16, 16).to(dtype)):
+        found = [
+            [out, *torch.autograd.grad((out * toward).sum(), [x, *layer.parameters()])]
+            for out in (layer(x, mask), run_with_keys(layer, x, mask))
+        ]
+        for one, other in zip(*found, strict=True):
+            is_double = dtype == torch.float64
+            torch.testing.assert_close(
+                one, other, **{} if is_double else {"atol": 1e-3, "rtol": 1e-3}
+            )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"num_heads": 2},
+        {"weights": "raw", "qkv_bias": True},
+        {"magnitude_type": "cosine"},
+        {"magnitude_type": "euclidean"},
+        {"similarity_type": "Loc"},
+        {"legacy": True},
+    ],
+)
+def test_keys_are_projected_where_they_are_needed(settings, randn):
+    layer, x = ConvNNAttention(8, n_neighbors=4, **settings).double(), randn(3, 16, 8)
+    assert has_keys(layer, x)
+    torch.testing.assert_close(layer(x), run_with_keys(layer, x))
+
+
+def test_keys_are_projected_for_few_tokens_and_in_low_precision(randn):
+    layer, x = ConvNNAttention(8, n_neighbors=4), randn(3, 16, 8).float()
+    assert not has_keys(layer, x)
+    assert has_keys(layer, x[:1, :15])
+    with torch.autocast("cpu"):
+        assert has_keys(layer, x)
+    assert has_keys(layer.bfloat16(), x.bfloat16())
+
+
+def test_hooks_and_adapters_of_the_projection_have_an_effect(randn):
+    layer, x, seen = ConvNNAttention(8, n_neighbors=4).double(), randn(3, 16, 8), []
+    hook = layer.qkv.register_forward_hook(lambda *args: seen.append(args[2].shape))
+    layer(x)
+    assert seen == [(3, 16, 24)]
+    hook.remove()
+    before = layer(x)
+    adapter = nn.Linear(8, 24).double()
+
+    class WithAdapter(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) + adapter(x)
+
+    layer.qkv.__class__ = WithAdapter
+    assert not torch.allclose(layer(x), before)
+    torch.testing.assert_close(layer(x), run_with_keys(layer, x))
 
 
 @pytest.mark.parametrize("size", [3, 5, 7])

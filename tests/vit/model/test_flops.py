@@ -40,8 +40,18 @@ def test_selection_and_aggregation_are_counted():
     [("depthwise", B * N * K * D), ("standard", 2 * B * N * K * D * D)],
 )
 def test_a_kernel_over_ranks_adds_the_products_of_its_table(convolution, extra):
-    layer = ConvNNAttention(D, 1, n_neighbors=K, convolution_type=convolution)
+    layer = ConvNNAttention(D, 2, n_neighbors=K, convolution_type=convolution)
+    extra = extra if convolution == "depthwise" else extra // 2
     assert counted(layer).products == PROJECTIONS + 2 * B * N * N * D + extra
+
+
+def test_one_head_needs_a_projection_fewer_for_many_tokens():
+    layer = ConvNNAttention(D, 1, n_neighbors=K)
+    merged = 2 * B * N * D * 3 * D + 2 * D**3
+    extra = 2 * B * N * N * D + B * N * K * D
+    assert counted(layer).products == merged + extra
+    few = count_operations(layer, torch.randn(1, N, D))
+    assert few.products == (PROJECTIONS + extra) / B
 
 
 def test_samples_need_fewer_operations():
