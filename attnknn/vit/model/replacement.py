@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from inspect import signature
 from typing import Any
 
 import torch
@@ -24,6 +25,10 @@ PATCH_EMBEDDINGS = ("patch_embeddings", "patch_embedding", "patch_embed")
 CLASS_TOKENS = ("cls_token", "class_embedding", "distillation_token", "dist_token")
 REGISTERS = ("register_tokens", "reg_token")
 DETECTION_TOKENS = ("detection_tokens", "det_token")  # after the patches
+TIMM_INPUTS = {"x", "attn_mask", "is_causal"}
+POSITION_INPUTS = ("rope", "position_embeddings", "rotary_pos_emb", "shared_rel_pos")
+POSITION_KINDS = ("rope", "rotary", "rel_pos")  # in names of modules
+N_PROBES = 6  # tokens with which an attention module is tested
 POSITION_EMBEDDINGS = ("position_embeddings", "position_embedding", "pos_embed")
 
 Geometry = Mapping[str, Any]  # grid size and number of prefix and suffix tokens, each if known
@@ -90,7 +95,8 @@ def replace_attention(
     Raises
     ------
     InvalidInputError
-        If there is no attention, or one with further trained parts that would be lost.
+        If there is no attention, or one that is more than softmax attention of tokens: with further
+        trained parts, rotary positions, windows or other inputs, which would be lost.
     InvalidSettingError
         If the layer cannot take the weights, or a block number is out of range.
 
@@ -106,6 +112,7 @@ def replace_attention(
     made = []
     for number in chosen:
         old, geometry = found[number]
+        _check_is_softmax_attention(old, model)
         made_layer = _make_layer(layer, old, {**geometry, "seed": number}, settings)
         made.append((old.name, _adapt(made_layer, old, geometry.get("num_suffix_tokens", 0))))
     for name, new in made:  # only after all of them could be made
@@ -171,6 +178,8 @@ class AdaptedLayer(nn.Module):
         **others: Any,
     ) -> Tensor | tuple[Tensor, None]:
         """Tokens (B, N, dim) to tokens of the same shape; with None if a tuple is expected."""
+        if isinstance(others.get("attn_mask"), Tensor):  # timm's name
+            attention_mask = others.pop("attn_mask")
         for name, value in others.items():
             if name not in WITH_POSITION_BIAS_ONLY and not isinstance(value, bool | None):
                 raise InvalidInputError(
@@ -242,7 +251,8 @@ def _match(name: str, module: nn.Module, structure: Structure) -> FoundAttention
     heads = next((n for key in HEADS if (n := getattr(attention, key, None))), None)
     if output is None or heads is None or not {*structure.projections} <= {*linear}:
         return None
-    is_timm, returns_tuple = structure is TIMM, structure.returns_tuple
+    is_timm = structure is TIMM and {*signature(module.forward).parameters} <= TIMM_INPUTS
+    returns_tuple = structure.returns_tuple
     if returns_tuple is None:
         returns_tuple = _returns_tuple(module, linear[output])
     return FoundAttention(
@@ -255,7 +265,7 @@ def _match(name: str, module: nn.Module, structure: Structure) -> FoundAttention
         extras=_extras(module, attention, (*structure.projections, output)),
         attn_drop=_rate(attention, DROPOUTS),
         proj_drop=_rate(module, (structure.dropout,)),
-        is_causal=not is_timm and getattr(attention, "is_causal", False) is True,
+        is_causal=structure is not TIMM and getattr(attention, "is_causal", False) is True,
         scale=_scale(attention),
     )
 
@@ -268,11 +278,80 @@ def _part(module: nn.Module, path: str) -> Any:
     return found
 
 
-@torch.no_grad()
 def _returns_tuple(module: nn.Module, output: nn.Linear) -> bool:
     """Whether an attention module returns a tuple, which depends on the version of its library."""
-    with torch.random.fork_rng(devices=[]):  # of dropout
-        return isinstance(module(output.weight.new_zeros(1, 1, output.out_features)), tuple)
+    try:
+        return isinstance(_run(module, output.weight.new_zeros(1, 1, output.out_features)), tuple)
+    except Exception:  # see `_check_is_softmax_attention`
+        return False
+
+
+@torch.no_grad()
+def _run(module: nn.Module, tokens: Tensor) -> Any:
+    """The output in evaluation mode, without a change of the module."""
+    is_training = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        return module(tokens)
+    finally:
+        for part, mode in is_training.items():
+            part.training = mode
+
+
+def _check_is_softmax_attention(old: FoundAttention, model: nn.Module) -> None:
+    """Raise an error if a module of another library computes anything else, which would be lost.
+
+    If it has further parameters, `_copy_extras` names them.
+    """
+    module, weight = model.get_submodule(old.name), old.output.weight
+    is_ours = isinstance(module, AttentionLayer | AdaptedLayer)
+    if is_ours or old.extras or weight.device.type == "meta":
+        return
+    _check_takes_no_positions(old, model)
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randn(2, N_PROBES, weight.shape[1], generator=generator).to(weight)
+    try:
+        given = _run(module, tokens)
+    except Exception as error:
+        raise InvalidInputError(
+            f"The attention {old.name!r} cannot be replaced: called with tokens (B, N, "
+            f"{weight.shape[1]}) alone, it raises {type(error).__name__} ({error}). Only attention "
+            "that takes tokens can be replaced, not one that takes maps (B, H, W, dim) or sizes."
+        ) from error
+    given = given[0] if isinstance(given, tuple) else given
+    plain = _make_layer("attention", old, {}, {}).eval()
+    with torch.no_grad():
+        expected = [plain(tokens, is_causal=is_causal) for is_causal in {False, old.is_causal}]
+    if not any(_is_close(given, each) for each in expected):
+        raise InvalidInputError(
+            f"The attention {old.name!r} computes something else than softmax attention of its "
+            "queries, keys and values, such as windows: it would be lost."
+        )
+
+
+def _check_takes_no_positions(old: FoundAttention, model: nn.Module) -> None:
+    """Some models make rotary or relative positions once and pass them to each attention."""
+    attention = model.get_submodule(old.name)
+    taken = sorted({*POSITION_INPUTS} & {*signature(attention.forward).parameters})
+    others = (
+        f"{name.rpartition('.')[2]} {type(part).__name__}".lower()
+        for name, part in model.named_modules()
+        if not any(type(inner) is type(attention) for inner in part.modules())
+    )
+    makes_positions = any(kind in part for part in others for kind in POSITION_KINDS)
+    if taken and makes_positions:
+        raise InvalidInputError(
+            f"The attention {old.name!r} uses rotary or relative positions ({taken[0]!r}), which "
+            "the new layer does not: they would be lost."
+        )
+
+
+def _is_close(given: Any, expected: Tensor) -> bool:
+    if not isinstance(given, Tensor) or given.shape != expected.shape:
+        return False
+    tolerance = max(5e-3, 8 * torch.finfo(expected.dtype).eps)  # of products in low precision
+    atol = tolerance * float(expected.abs().max().nan_to_num())
+    return torch.allclose(given, expected, rtol=0, atol=atol, equal_nan=True)
 
 
 def _scale(module: nn.Module) -> float | None:

@@ -291,19 +291,6 @@ def test_prefix_tokens_must_be_stated_where_the_model_does_not_state_them():
     replace_attention(model, "kvt", n_neighbors=3)
 
 
-def test_an_attention_without_a_model_needs_the_number_of_prefix_tokens():
-    class Other(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.qkv, self.proj, self.num_heads = nn.Linear(12, 36), nn.Linear(12, 12), 3
-
-    with pytest.raises(InvalidSettingError, match="set `num_prefix_tokens`"):
-        replace_attention(Other(), "local", window_size=2)
-    assert replace_attention(Other(), "local", num_prefix_tokens=2).num_prefix_tokens == 2
-    kept = replace_attention(LocalAttention(12, 3, num_prefix_tokens=1), "local", window_size=2)
-    assert kept.num_prefix_tokens == 1
-
-
 class Scaled(nn.Module):
     """Attention as in timm, with a custom scale."""
 
@@ -316,6 +303,106 @@ class Scaled(nn.Module):
         query, key, value = split_heads(self.qkv(x), 3, 4)
         weights = (query @ key.mT * self.scale).softmax(-1)
         return self.proj(merge_heads(weights @ value))
+
+
+def test_an_attention_without_a_model_needs_the_number_of_prefix_tokens():
+    with pytest.raises(InvalidSettingError, match="set `num_prefix_tokens`"):
+        replace_attention(Scaled(), "local", window_size=2)
+    assert replace_attention(Scaled(), "local", num_prefix_tokens=2).num_prefix_tokens == 2
+    kept = replace_attention(LocalAttention(12, 3, num_prefix_tokens=1), "local", window_size=2)
+    assert kept.num_prefix_tokens == 1
+
+
+class OfMaps(Scaled):
+    """As in VitDet: tokens in a map."""
+
+    def forward(self, x, output_attentions=False):
+        _, height, width, _ = x.shape
+        return (super().forward(x.flatten(1, 2)).unflatten(1, (height, width)),)
+
+
+class OfSizes(Scaled):
+    """As in Twins."""
+
+    def forward(self, x, size):
+        return super().forward(x)
+
+
+class OfChannels(Scaled):
+    """As in DaViT: channels attend to channels."""
+
+    def forward(self, x):
+        query, key, value = split_heads(self.qkv(x), 3, 4)
+        return self.proj(merge_heads((query.mT @ key).softmax(-1) @ value.mT).mT.contiguous().mT)
+
+
+class Windowed(Scaled):
+    """Pairs of tokens attend to each other."""
+
+    def forward(self, x):
+        return super().forward(x.unflatten(1, (-1, 2)).flatten(0, 1)).view_as(x)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (OfMaps, r"raises ValueError \(not enough values .* not one that takes maps"),
+        (OfSizes, r"tokens \(B, N, 12\) alone, it raises TypeError \(.* 'size'"),
+        (OfChannels, "raises RuntimeError|something else than softmax attention"),
+        (Windowed, "'1' computes something else than softmax attention"),
+    ],
+)
+def test_other_attention_than_softmax_over_tokens_is_refused(kind, message):
+    model = nn.Sequential(nn.Identity(), kind(), nn.Dropout()).train()
+    before = copy.deepcopy(model.state_dict())
+    for layer in ("attention", "kvt", "local"):
+        with pytest.raises(InvalidInputError, match=message):
+            replace_attention(model, layer)
+    assert model.state_dict().keys() == before.keys()
+    assert all(part.training for part in model.modules())
+
+
+class Rotary(nn.Module):
+    """A model that passes rotary positions, as timm's models of DINOv3 do."""
+
+    def __init__(self, rope):
+        super().__init__()
+        self.rope, self.attn = rope, WithRope(scale=0.5)
+
+    def forward(self, x):
+        return self.attn(x, rope=None if self.rope is None else self.rope(x), attn_mask=None)
+
+
+class WithRope(Scaled):
+    def forward(self, x, rope=None, attn_mask=None):
+        return super().forward(x if rope is None else x * rope)
+
+
+def test_attention_with_rotary_positions_is_refused_only_where_the_model_has_them(randn):
+    with pytest.raises(InvalidInputError, match=r"rotary or relative positions \('rope'\)"):
+        replace_attention(Rotary(nn.Identity()), "kvt", n_neighbors=3)
+    model, x = Rotary(None).double(), randn(2, 7, 12)
+    before = model(x)
+    replace_attention(model, "convnn", n_neighbors=7)
+    torch.testing.assert_close(model(x), before)
+    model.rope = nn.Identity()
+    with pytest.raises(InvalidInputError, match="passes 'rope' to its attention"):
+        model(x)
+    mask = randn(7, 7)
+    adapted, plain = model.attn, Attention(12, 3, qkv_bias=True).double()
+    plain.load_state_dict(adapted.layer.state_dict(), strict=False)
+    torch.testing.assert_close(adapted(x, attn_mask=mask), plain(x, mask))
+
+
+def test_models_without_numbers_can_be_changed():
+    layer = replace_attention(Scaled().to("meta"), "kvt", n_neighbors=3)
+    assert layer.qkv.weight.device.type == "meta"
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_attention_of_low_precision_is_recognized(dtype):
+    layer = replace_attention(Scaled(0.5).to(dtype), "kvt", n_neighbors=3)
+    assert layer.qkv.weight.dtype == dtype
 
 
 @pytest.mark.parametrize("scale", [0.02, 0.5, 3.0])
@@ -408,15 +495,32 @@ def test_branches_are_not_counted_as_blocks():
 
 
 @pytest.mark.slow
-def test_rotary_position_inputs_are_refused():
-    transformers = pytest.importorskip("transformers")
-    config = transformers.DINOv3ViTConfig(
-        image_size=16, patch_size=4, hidden_size=24, num_attention_heads=3,
-        num_hidden_layers=1, intermediate_size=32,
-    )  # fmt: skip
-    model = replace_attention(transformers.DINOv3ViTModel(config).eval(), "kvt", n_neighbors=3)
-    with pytest.raises(InvalidInputError, match="passes 'position_embeddings' to its attention"):
-        model(torch.randn(1, 3, 16, 16))
+@pytest.mark.parametrize(
+    ("name", "config", "settings", "message"),
+    [
+        ("DINOv3ViTModel", "DINOv3ViTConfig", {}, "rotary or relative positions"),
+        ("PixtralVisionModel", "PixtralVisionConfig", {}, "rotary or relative positions"),
+        ("VitDetModel", "VitDetConfig", {}, "not one that takes maps"),
+        (
+            "VitDetModel",
+            "VitDetConfig",
+            {"use_relative_position_embeddings": True},
+            "has a 'rel_pos_h'",
+        ),
+        (
+            "Data2VecVisionModel",
+            "Data2VecVisionConfig",
+            {"use_relative_position_bias": True},
+            "relative_position_bias_table', which",
+        ),
+    ],
+)
+def test_hugging_face_models_that_would_lose_positions_are_refused(name, config, settings, message):
+    model = from_hugging_face(name, config, **settings)
+    before = copy.deepcopy(list(model.state_dict()))
+    with pytest.raises(InvalidInputError, match=message):
+        replace_attention(model, "kvt", n_neighbors=3)
+    assert list(model.state_dict()) == before
 
 
 @pytest.mark.slow
