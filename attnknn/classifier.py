@@ -363,7 +363,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         if X is None:
             rows = np.arange(len(memory))
             width = max(1, min(k, len(memory) - 1))
-            found = memory.search_prepared(memory.entries.embeddings, width, exclude=rows)
+            found = memory.search_prepared(memory.vectors.all(), width, exclude=rows)
         else:
             queries = memory.prepare(self._embeddings(model, X))
             found = memory.search_prepared(queries, min(k, len(memory)))
@@ -683,8 +683,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
                 model.encoder, model.memory, model.classes, held_out if is_mixed else None
             )
             if model.has_trained_encoder:
-                entries = fitted.memory.entries
-                fitted.memory.entries = replace(entries, held_out=entries.held_out & held_out)
+                fitted.memory.set_held_out(fitted.memory.entries.held_out & held_out)
             self.model_ = replace(
                 fitted, views_factor=model.views_factor, min_next_id=model.min_next_id
             )

@@ -7,6 +7,7 @@ next model; the given one searches again if it is asked.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -39,8 +40,9 @@ def add(
     """
     if metadata.ids is None and model.memory.entries.ids.dtype == object:
         raise InvalidInputError("This memory's ids are strings: give `ids` for the new rows.")
-    model = _with_classes(model, labels, model.memory.prepare(embeddings))
-    graph = model.existing_graph()
+    prepared = model.memory.prepare(embeddings)
+    model = _with_classes(model, labels, lambda: prepared)
+    graph = _graph_to_update(model)
     memory = copy(model.memory)
     metadata = metadata.grouped(memory.entries)
     codes = label_codes(model.classes, labels)
@@ -53,7 +55,7 @@ def add(
 
 def forget(model: FittedModel, ids: ArrayLike) -> FittedModel:
     """The model without the entries with these `ids`."""
-    graph = model.existing_graph()
+    graph = _graph_to_update(model)
     memory = copy(model.memory)
     positions = np.unique(memory.positions_of(ids))
     memory.forget(ids)
@@ -72,7 +74,7 @@ def relabel(model: FittedModel, ids: ArrayLike, labels: NDArray[Any]) -> FittedM
     positions = model.memory.positions_of(ids)
     if model.classes[model.memory.entries.labels[positions]].tolist() == labels.tolist():
         return model
-    model = _with_classes(model, labels, model.memory.entries.embeddings[positions])
+    model = _with_classes(model, labels, lambda: model.memory.vectors[positions])
     memory = copy(model.memory)
     memory.relabel(ids, label_codes(model.classes, labels))
     return _next(model, model.existing_graph(), memory=memory)
@@ -117,8 +119,13 @@ def _next(
     return edited
 
 
+def _graph_to_update(model: FittedModel) -> NeighborGraph | None:
+    """The neighbor graph, if updating it costs less than a search of a few entries later."""
+    return model.existing_graph() if model.memory.vectors.is_local else None
+
+
 def _with_classes(
-    model: FittedModel, labels: NDArray[Any], prepared: NDArray[np.float32]
+    model: FittedModel, labels: NDArray[Any], read: Callable[[], NDArray[np.float32]]
 ) -> FittedModel:
     """The model with unseen labels among its classes, which stay sorted.
 
@@ -131,6 +138,7 @@ def _with_classes(
     both = _joined_classes(model.classes, unseen)
     order = np.argsort(both, kind="stable")
     attention, memory, head = model.attention.copy(), copy(model.memory), model.value_head
+    prepared = read()
     for label in unseen:
         attention.admit_class(prepared[labels == label])
     attention.reorder_classes(order)

@@ -126,7 +126,7 @@ def leave_one_out_batch(
     """
     if rows is None:
         rows = np.arange(len(memory), dtype=np.int64)
-    queries = memory.entries.embeddings[rows]
+    queries = memory.vectors[rows]
     neighbors = None if graph is None else graph.neighbors(memory, k, rows)
     if neighbors is None:
         neighbors = memory.search_prepared(queries, max(1, min(k, len(memory) - 1)), exclude=rows)

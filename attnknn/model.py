@@ -208,7 +208,7 @@ class FittedModel:
         """
         shape = getattr(X, "shape", None)
         n_rows = shape[0] if shape else len(X) if hasattr(X, "__len__") else 0
-        _check_size("The embeddings", n_rows, self.memory.entries.embeddings.shape[1])
+        _check_size("The embeddings", n_rows, self.memory.vectors.width)
 
     def answer(self, queries: Vectors) -> Answer:
         """Search, weigh and vote for queries that are not entries.

@@ -87,14 +87,14 @@ def single(n: int, width: int = 256, k: int = 16) -> Work:
 def table(n: int, width: int = 256, k: int = 17) -> Work:
     """Every entry against all others, itself excluded."""
     memory = remembered(drawn(n, width))
-    vectors, everyone = torch.from_numpy(memory.entries.embeddings), np.arange(n)
+    vectors, everyone = torch.from_numpy(memory.vectors.all()), np.arange(n)
 
     def bare() -> None:
         for start in range(0, n, 1000):
             vectors[start : start + 1000] @ vectors.T
 
     def ours() -> None:
-        memory.search_prepared(memory.entries.embeddings, k, exclude=everyone)
+        memory.search_prepared(memory.vectors.all(), k, exclude=everyone)
 
     return {"bare product": bare, "torch": ours}
 

@@ -100,7 +100,7 @@ def batch(
     memory = NumpyMemory().remember(entries, metric)
     if leaves_out:
         rows = np.arange(n_entries - n_queries, n_entries)
-        queries = memory.entries.embeddings[rows]
+        queries = memory.vectors[rows]
         found = memory.search_prepared(queries, k, exclude=rows)
     else:
         queries = memory.prepare(generator.normal(size=(n_queries, width)))

@@ -179,7 +179,7 @@ def test_the_prototype_of_a_new_class_is_the_direction_of_its_entries(way):
     else:
         clf.relabel([3, 4], 7)
         rows = [3, 4]
-    expected = clf.memory_.entries.embeddings[clf.memory_.positions_of(rows)].mean(axis=0)
+    expected = clf.memory_.vectors[clf.memory_.positions_of(rows)].mean(axis=0)
     found = clf.attention_.module_.prototypes[-1].detach().numpy()
     assert np.allclose(
         found / np.linalg.norm(found), expected / np.linalg.norm(expected), atol=1e-5

@@ -50,7 +50,7 @@ def test_an_entry_is_predicted_as_if_it_had_never_been_added():
     answers = model_of(memory, attention).answer_left_out(left_out).probabilities
     for row in range(14):
         model = model_of(without(memory, [row])[0], attention)
-        alone = model.answer(memory.entries.embeddings[[row]]).probabilities
+        alone = model.answer(memory.vectors[[row]]).probabilities
         assert np.allclose(answers[row], alone[0], atol=1e-12)
 
 
@@ -66,7 +66,7 @@ def test_neighbors_that_are_not_allowed_are_as_if_never_added():
     assert np.isinf(found.distances[~found.mask]).all()
     for row in range(14):
         smaller, _ = without(memory, sorted({row, *np.flatnonzero(~may_judge)}))
-        alone = model_of(smaller, attention).answer(memory.entries.embeddings[[row]])
+        alone = model_of(smaller, attention).answer(memory.vectors[[row]])
         n_found = alone.neighbors.mask.sum()
         assert found.mask[row].sum() == n_found
         assert np.allclose(weights.neighbors[row, :n_found], alone.weights.neighbors, atol=1e-12)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from attnknn.memory.base import Memory
+from attnknn.memory.vectors import EntryVectors
 from attnknn.records import Booleans, Floats, Integers, Neighbors, Weights
 from attnknn.registry import Option
 
@@ -34,8 +35,8 @@ class NeighborBatch:
         Squared distances (for cosine and inner product: the same up to a constant).
     sample_weight : ndarray of shape (B, K)
         Effective sample weight of each neighbor.
-    entries : ndarray of shape (N, D)
-        All prepared embeddings of the memory; `neighbors.positions` are its rows.
+    vectors : EntryVectors
+        The prepared vectors of the entries, read by `neighbors.positions`.
     trust : ndarray of shape (B, K), default=None
         How far the surroundings of each neighbor agree with its label.
     is_relative : bool, default=False
@@ -55,7 +56,7 @@ class NeighborBatch:
     neighbors: Neighbors
     squared: Floats
     sample_weight: Floats
-    entries: NDArray[np.float32]
+    vectors: EntryVectors
     trust: Floats | None = None
     is_relative: bool = False
 
@@ -90,7 +91,7 @@ class NeighborBatch:
             neighbors=neighbors,
             squared=squared_distances(neighbors.distances, memory.metric_),
             sample_weight=memory.entries.effective_weight[neighbors.positions],
-            entries=memory.entries.embeddings,
+            vectors=memory.vectors,
             trust=trust,
             is_relative=memory.metric_ == "inner_product",
         )

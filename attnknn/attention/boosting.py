@@ -149,7 +149,7 @@ class BoostingAttention(SpaceAttention):
 
     def fit_entries(self, problem: DirectFit) -> None:
         check_limits(self, LIMITS)
-        entries = problem.memory.entries
+        entries = problem.memory.read()
         settings = {
             "learning_rate": self.learning_rate,
             "max_leaf_nodes": self.max_leaf_nodes,

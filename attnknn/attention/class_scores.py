@@ -92,7 +92,7 @@ class ClassScoreAttention(DistanceAttention):
         columns = np.asarray(known[labels])
         is_unknown = columns == UNKNOWN
         if is_unknown.any():
-            entries = batch.entries[batch.neighbors.positions[is_unknown]]
+            entries = batch.vectors[batch.neighbors.positions[is_unknown]]
             columns[is_unknown] = entries.argmax(axis=1)
         return columns
 

@@ -206,8 +206,8 @@ def padded_voters(
     positions[row, place] = weights.indices[order]
     values[row, place], mask[row, place] = weights.data[order], True
     keys = np.full(shape, np.inf)
-    pairs = row, positions[row, place]
-    keys[row, place] = keys_of_pairs(queries, memory.entries.embeddings, *pairs, memory.metric_)
+    vectors, places = memory.vectors.gather(positions[row, place])
+    keys[row, place] = keys_of_pairs(queries, vectors, row, places, memory.metric_)
     distances = memory.distances_of(keys)
     labels = np.where(mask, memory.entries.labels[positions], 0) if len(memory) else positions
     prior = np.maximum(1.0 - values.sum(axis=1), 0.0)

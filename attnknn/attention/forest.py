@@ -22,7 +22,8 @@ from attnknn.attention.trees import (
     entry_keys,
     grow_trees,
 )
-from attnknn.memory.entries import NO_GROUP, Entries
+from attnknn.memory.base import Memory
+from attnknn.memory.entries import NO_GROUP, Entries, EntryColumns
 from attnknn.records import Booleans, Floats, Integers
 from attnknn.registry import Option, register
 from attnknn.vote import class_prior
@@ -48,23 +49,24 @@ class Leaves:
 
     trees: Trees
     seed: int
-    entries: Entries
+    entries: EntryColumns
     n_classes: int
     leaf: Nodes  # (N, T)
     counts: NDArray[np.uint8]  # (N, T)
 
     @classmethod
-    def of(cls, trees: Trees, seed: int, entries: Entries, n_classes: int) -> Leaves:
-        """Send all entries down the trees."""
-        leaf, counts = trees.leaves(entries.embeddings), _counts(entries, len(trees), seed)
-        return cls(trees, seed, entries, n_classes, leaf, counts)
+    def of(cls, trees: Trees, seed: int, memory: Memory, n_classes: int) -> Leaves:
+        """Send all entries of a memory down the trees."""
+        leaf, counts = trees.leaves(memory.vectors.all()), _counts(memory.entries, len(trees), seed)
+        return cls(trees, seed, memory.entries, n_classes, leaf, counts)
 
-    def followed(self, entries: Entries, kept: Integers | None, n_classes: int) -> Leaves:
+    def followed(self, memory: Memory, kept: Integers | None, n_classes: int) -> Leaves:
         """The leaves after an edit: `kept` entries stay (None: all), further ones are new."""
         leaf = self.leaf if kept is None else self.leaf[kept]
         counts = self.counts if kept is None else self.counts[kept]
+        entries = memory.entries
         if len(entries) > len(leaf):
-            new = entries.take(np.arange(len(leaf), len(entries)))
+            new = memory.read(np.arange(len(leaf), len(entries)))
             leaf = np.concatenate([leaf, self.trees.leaves(new.embeddings)])
             counts = np.concatenate([counts, _counts(new, len(self.trees), self.seed)])
         return replace(self, entries=entries, n_classes=n_classes, leaf=leaf, counts=counts)
@@ -124,7 +126,7 @@ class Leaves:
         return table
 
 
-def _counts(entries: Entries, n_trees: int, seed: int) -> NDArray[np.uint8]:
+def _counts(entries: EntryColumns, n_trees: int, seed: int) -> NDArray[np.uint8]:
     return bootstrap_counts(entry_keys(entries.ids, entries.groups, NO_GROUP), n_trees, seed)
 
 
@@ -207,7 +209,7 @@ class ForestAttention(DirectAttention):
         check_choice("max_features", self.max_features, ("auto", "sqrt", "log2", "all"))
         default = "sqrt" if self.kind == "random_forest" else "all"
         candidates = default if self.max_features == "auto" else self.max_features
-        entries = problem.memory.entries
+        entries = problem.memory.read()
         self.seed_ = problem.random_state
         kind: Kind = "random_forest" if self.kind == "random_forest" else "extra_trees"
         self.trees_ = Trees.joined(
@@ -225,15 +227,15 @@ class ForestAttention(DirectAttention):
 
     def _leaves(self, model: FittedModel) -> Leaves:
         """The leaves of the entries of a model, computed once for each state of it."""
-        entries, n_classes = model.memory.entries, len(model.classes)
-        make = lambda: Leaves.of(self.trees_, self.seed_, entries, n_classes)  # noqa: E731
+        memory, n_classes = model.memory, len(model.classes)
+        make = lambda: Leaves.of(self.trees_, self.seed_, memory, n_classes)  # noqa: E731
         return model.cached(self.trees_, make)
 
     def follow_edit(self, before: FittedModel, after: FittedModel, kept: Integers | None) -> None:
         known = before.known(self.trees_)
         if isinstance(known, Leaves):
             n_classes = len(after.classes)
-            after.cached(self.trees_, lambda: known.followed(after.memory.entries, kept, n_classes))
+            after.cached(self.trees_, lambda: known.followed(after.memory, kept, n_classes))
 
     def shares(self, model: FittedModel, queries: NDArray[np.float32]) -> Floats:
         leaves, leaf = self._leaves(model), self.trees_.leaves(queries)
@@ -262,7 +264,7 @@ class ForestAttention(DirectAttention):
     def left_out_voters(self, model: FittedModel, rows: Integers) -> Voters:
         leaves = self._leaves(model)
         reached = leaves.reached(leaves.leaf[rows], leaves.counts[rows] == 0)
-        return self._voters(model, model.memory.entries.embeddings[rows], reached)
+        return self._voters(model, model.memory.vectors[rows], reached)
 
     def voters_of_forgotten(self, model: FittedModel, entries: Entries) -> Voters:
         is_asked = _counts(entries, len(self.trees_), self.seed_) == 0

@@ -167,19 +167,20 @@ class LearnedAttention(Attention):
 
         if not hasattr(self, "module_"):
             raise NotFittedYetError("Train `LearnedAttention` before `scores`: fit a classifier.")
-        entries = self._projected(batch.entries)
-        width = batch.neighbors.positions.shape[1] * entries[0].numel()
+        vectors, positions = batch.vectors.gather(batch.neighbors.positions)
+        entries = self._projected(vectors)
+        width = positions.shape[1] * entries[0].numel()
         if len(batch.queries) * width < FEW and not self.module_.shape.self_attention:
             from attnknn.attention.numpy_scorer import numpy_scorer
 
             support = first_support(batch, self.first_look_)
-            return numpy_scorer(self.module_).scores(batch, support, entries.numpy())
+            return numpy_scorer(self.module_).scores(batch, support, entries.numpy(), positions)
         features = features_of(batch, self.first_look_)
         step = max(1, BLOCK // max(1, width))
         is_small = len(batch.queries) * width < SMALL
         with torch.inference_mode(), one_thread_if(is_small):
             parts = [
-                self._score_block(features, entries, batch.neighbors.positions, start, step)
+                self._score_block(features, entries, positions, start, step)
                 for start in range(0, len(batch.queries), step)
             ]
         return Scores(*(np.concatenate(p).astype(np.float64) for p in zip(*parts, strict=True)))
@@ -238,7 +239,7 @@ class LearnedAttention(Attention):
         return neighbors.numpy(), prior.numpy()
 
     def _projected(self, entries: NDArray[np.float32]) -> Any:
-        """All entries (N, H, E) through the projection, computed once per state of the memory."""
+        """Entries (N, H, E) through the projection; for the same array it is computed once."""
         import torch
 
         known = self.__dict__.get("_projection")  # read once: another thread may replace it

@@ -153,7 +153,7 @@ class MixtureAttention(DirectAttention):
 
     def left_out_voters(self, model: FittedModel, rows: Integers) -> Voters:
         found = [part.left_out_voters(rows) for part in self._parts(model)]
-        return self._mixed(model, model.memory.entries.embeddings[rows], found)
+        return self._mixed(model, model.memory.vectors[rows], found)
 
     def voters_of_forgotten(self, model: FittedModel, entries: Entries) -> Voters:
         answers = [part.answer_forgotten(entries) for part in self._parts(model)]

@@ -212,7 +212,7 @@ class MLPAttention(SpaceAttention):
         from attnknn.training.mlp import MLPSettings, train_fold_mlps
 
         check_limits(self, LIMITS)
-        entries = problem.memory.entries
+        entries = problem.memory.read()
         inputs, n_periodic = Inputs.fitted(entries.embeddings)
         _, codes = np.unique(entries.labels, return_inverse=True)
         arrays = train_fold_mlps(

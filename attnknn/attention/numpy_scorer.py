@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attnknn.attention.base import NeighborBatch, Scores
 from attnknn.attention.scores import KNOTS, PRIOR_REACH, NeighborScores
-from attnknn.records import Floats
+from attnknn.records import Floats, Integers
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,20 @@ class NumpyScorer:
     prior: Floats  # (H,)
     query_prior: tuple[Floats, Floats] | None  # (D, H) and (H,)
 
-    def scores(self, batch: NeighborBatch, support: Floats, entries: NDArray[np.float32]) -> Scores:
-        """Scores of the neighbors, given their support (B, K) and projected entries (N, H, E)."""
+    def scores(
+        self,
+        batch: NeighborBatch,
+        support: Floats,
+        entries: NDArray[np.float32],
+        places: Integers,
+    ) -> Scores:
+        """Scores of the neighbors, given their support (B, K) and projected entries (N, H, E).
+
+        `places` (B, K): the row of each neighbor in `entries`.
+        """
         queries, neighbors = batch.queries, batch.neighbors
         squared = np.where(neighbors.mask, batch.squared, 0.0)[:, None] / self.unit
-        learned = self._learned(queries, entries[neighbors.positions])
+        learned = self._learned(queries, entries[places])
         scores = -learned / self.unit - self.slope * squared
         if self.bends is not None:
             scores -= _distance_bias(squared, self.bends)

@@ -81,7 +81,7 @@ class ProjectionAttention(SpaceAttention):
 
     def fit_entries(self, problem: DirectFit) -> None:
         check_limits(self, LIMITS)
-        entries = problem.memory.entries
+        entries = problem.memory.read()
         maps, self.strength_ = cross_fit(
             entries.embeddings,
             entries.labels,

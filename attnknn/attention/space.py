@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 
 from attnknn.attention.base import Attention, Voters
 from attnknn.attention.direct import DirectAttention, padded_voters, sparse_weights
 from attnknn.attention.trees import entry_keys
 from attnknn.memory.base import Memory
-from attnknn.memory.entries import NO_GROUP, Entries
+from attnknn.memory.entries import NO_GROUP, Entries, EntryColumns
 from attnknn.records import Floats, Integers
 from attnknn.vote import class_prior
 
@@ -60,7 +59,7 @@ class SpaceAttention(DirectAttention):
     ) -> Floats:
         entries = model.memory.entries
         if queries is not None:
-            queries = self.map_.of_entries(replace(entries.take(rows), embeddings=queries))
+            queries = self.map_.of_entries(entries.take(rows).with_vectors(queries))
         found = self.part(model).left_out_vote_shares(rows, queries)
         return self.with_prior(found, class_prior(model.counts, entries.labels[rows]))
 
@@ -70,7 +69,7 @@ class SpaceAttention(DirectAttention):
 
     def left_out_voters(self, model: FittedModel, rows: Integers) -> Voters:
         found = self.part(model).left_out_voters(rows)
-        return self._weighted(model, model.memory.entries.embeddings[rows], found)
+        return self._weighted(model, model.memory.vectors[rows], found)
 
     def voters_of_forgotten(self, model: FittedModel, entries: Entries) -> Voters:
         mapped = replace(entries, embeddings=self.map_.of_entries(entries))
@@ -124,7 +123,7 @@ class SpaceAttention(DirectAttention):
         Memory
             The memory in the other space, with Euclidean distances.
         """
-        return _moved(memory, self.map_.of_entries(memory.entries))
+        return _moved(memory, self.map_.of_entries(memory.read()))
 
     def _inner_scalars(self) -> dict[str, Any]:
         """The scalars of the attention in the space, for a model folder."""
@@ -154,10 +153,10 @@ class SpaceAttention(DirectAttention):
 
     def _follow(self, known: FittedModel, after: FittedModel, kept: Integers | None) -> FittedModel:
         """The part after an edit; only new entries are mapped."""
-        vectors, entries = known.memory.entries.embeddings, after.memory.entries
+        vectors, entries = known.memory.vectors.all(), after.memory.entries
         vectors = vectors if kept is None else vectors[kept]
         if len(entries) > len(vectors):
-            new = entries.take(np.arange(len(vectors), len(entries)))
+            new = after.memory.read(np.arange(len(vectors), len(entries)))
             vectors = np.concatenate([vectors, self.map_.of_entries(new)])
         return self._part_of(after, _moved(after.memory, vectors))
 
@@ -166,12 +165,12 @@ class SpaceAttention(DirectAttention):
         return padded_voters(model.memory, queries, weights)
 
 
-def folds_of(entries: Entries, n_folds: int) -> Integers:
+def folds_of(entries: EntryColumns, n_folds: int) -> Integers:
     """The fold (N,) of each entry by a hash of its id; rows of one group share a fold."""
     keys = entry_keys(entries.ids, entries.groups, NO_GROUP)
     return (keys % np.uint64(n_folds)).astype(np.int64)
 
 
 def _moved(memory: Memory, vectors: Vectors) -> Memory:
-    entries = replace(memory.entries, embeddings=vectors)
-    return clone(memory).restore(entries, "euclidean", np.zeros(vectors.shape[1]))
+    entries = memory.entries.with_vectors(vectors)
+    return memory.local_copy().restore(entries, "euclidean", np.zeros(vectors.shape[1]))

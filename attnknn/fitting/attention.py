@@ -30,6 +30,7 @@ from attnknn.fitting.objective import (
     softmax_with_prior,
 )
 from attnknn.leave_one_out import LeaveOneOutBatch
+from attnknn.memory.vectors import EntryVectors
 from attnknn.training.config import LossTerms, TrainConfig, TrainResult
 from attnknn.training.loop import train
 from attnknn.training.optimizers import Group
@@ -105,16 +106,16 @@ def _new_module(
     generator: torch.Generator,
 ) -> NeighborScores:
     """An initialized module; it sees the labels of the `labeled` rows only."""
-    entries = left_out.batch.entries
+    vectors = left_out.batch.vectors
     has_trust = left_out.batch.trust is not None
-    shape = shape_of(attention, entries.shape[1], len(left_out.counts), has_trust=has_trust)
+    shape = shape_of(attention, vectors.width, len(left_out.counts), has_trust=has_trust)
     module = NeighborScores(shape)
     unit = typical_squared(left_out.batch)
     start = attention.temperature or first_look.temperature_ / unit
     with torch.no_grad():
         module.unit.fill_(unit)
         module.start_at(start, first_look.prior_score_)
-        axes = _main_axes(entries, module.shape.head_dim)
+        axes = _main_axes(vectors, module.shape.head_dim)
         jitter = torch.randn(module.projection.shape, generator=generator)
         module.projection.copy_(axes + HEAD_NOISE * jitter)
         if module.shape.prototypes:
@@ -136,13 +137,13 @@ def shape_of(attention: LearnedAttention, dim: int, n_classes: int, *, has_trust
     )
 
 
-def _main_axes(entries: NDArray[np.float32], n_axes: int) -> Tensor:
+def _main_axes(vectors: EntryVectors, n_axes: int) -> Tensor:
     """The identity, or the first `n_axes` principal axes of the entries."""
-    dim = entries.shape[1]
+    dim = vectors.width
     if n_axes >= dim:
         return torch.eye(dim)
-    step = max(1, len(entries) // 50_000)
-    sample = entries[::step].astype(np.float64)
+    step = max(1, len(vectors) // 50_000)
+    sample = vectors[::step].astype(np.float64)
     if n_axes < len(sample) < dim:  # the covariance (D, D) of few rows has a low rank
         axes = np.linalg.svd(sample - sample.mean(axis=0), full_matrices=False)[2][:n_axes]
     else:
@@ -175,8 +176,8 @@ class AttentionObjective(nn.Module):
         self.dropout, self.terms = attention.dropout, attention.loss or LossTerms()
         self.label_smoothing = train_config(attention).label_smoothing
         self.features = features_of(left_out.batch, attention.first_look_)
-        self.entries = torch.from_numpy(left_out.batch.entries)
-        self.positions = torch.from_numpy(left_out.batch.neighbors.positions)
+        entries, positions = left_out.batch.vectors.gather(left_out.batch.neighbors.positions)
+        self.entries, self.positions = torch.from_numpy(entries), torch.from_numpy(positions)
         self.log_sample_weight = torch.from_numpy(np.log(left_out.batch.sample_weight)).float()
         self.own, self.counts = torch.from_numpy(left_out.own), left_out.counts
         self.log_exponent = nn.Parameter(torch.tensor(math.log(noise.exponent)))

@@ -144,8 +144,8 @@ class _Choice:
     @property
     def size(self) -> tuple[int, int, int]:
         """Numbers of rows, columns and classes."""
-        entries = self.fitting.memory.entries
-        return len(entries), entries.embeddings.shape[1], len(self.fitting.counts)
+        memory = self.fitting.memory
+        return len(memory), memory.vectors.width, len(self.fitting.counts)
 
     @property
     def has_trees(self) -> bool:

@@ -111,13 +111,13 @@ def fit_model(
         With a `report`; its memory knows which entries are held out.
     """
     fitting = Fitting(encoder, memory, classes, settings, held_out)
-    is_small = memory.entries.embeddings.size < SMALL_TABLE
+    is_small = len(memory) * memory.vectors.width < SMALL_TABLE
     with show_progress("Fitting", is_wanted=settings.verbose > 0), one_blas_thread_if(is_small):
         fitted = fitting.run(attention)
         if settings.value_head:
             fitted = _with_value_head(fitted, settings)
     memory = copy(memory)  # the given one may belong to another model
-    memory.entries = replace(memory.entries, held_out=fitted.held_out)
+    memory.set_held_out(fitted.held_out)
     return replace(fitted.model, memory=memory, report=fitted.report)
 
 
@@ -602,7 +602,7 @@ class DirectFitting:
     def __init__(self, fitting: Fitting, random_state: int) -> None:
         self._fitting, self.random_state, self.memory = fitting, random_state, fitting.memory
         self._seeds = np.random.default_rng(random_state)
-        width = fitting.memory.entries.embeddings.shape[1]
+        width = fitting.memory.vectors.width
         encoder = fitting.encoder
         blocks = getattr(encoder, "blocks_", {})
         if max((stop for _, stop in blocks.values()), default=0) == width:

@@ -217,7 +217,7 @@ def describe(
     voters = parts.answer_left_out(some)
     found = voters.neighbors
     has_own = ((found.labels == some.own[:, None]) & found.mask).any(axis=1)
-    nearest = left_out.batch.entries[neighbors.positions[:, :1]]  # (B, 1, D)
+    nearest = left_out.batch.vectors[neighbors.positions[:, :1]]  # (B, 1, D)
     is_copy = (nearest == left_out.batch.queries[:, None]).all(axis=2) & neighbors.mask[:, :1]
     return FitReport(
         attention=type(parts.attention).__name__.removesuffix("Attention").lower(),

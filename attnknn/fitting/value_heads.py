@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from torch import Tensor, nn
 
@@ -17,6 +16,7 @@ from attnknn.calibration.fitting import sample_rows
 from attnknn.fitting.holdout import Gain, trained_rows
 from attnknn.fitting.objective import log_losses
 from attnknn.leave_one_out import Trust, leave_one_out_batch
+from attnknn.memory.vectors import EntryVectors
 from attnknn.model import FittedModel
 from attnknn.records import Booleans, Floats, Integers
 from attnknn.training.config import TrainConfig, TrainResult, epochs_for
@@ -172,11 +172,16 @@ def _new_objective(
     inputs, _ = _inputs_of(parts, trust, split, split.trained)
     own = torch.from_numpy(split.places[entries.labels[split.trained]])
     held_out, by_vote = _inputs_of(parts, trust, split, rows)
+    positions = torch.cat([inputs.positions, held_out.positions]).numpy()
+    vectors, found = parts.memory.vectors.gather(positions)
+    places = torch.from_numpy(found)
+    inputs = replace(inputs, positions=places[: len(inputs.positions)])
+    held_out = replace(held_out, positions=places[len(inputs.positions) :])
     labels, groups = entries.labels[rows], entries.groups[rows]
     validation = Validation(held_out, by_vote, labels, groups, split.places, parts.calibration)
     drawing = torch.Generator().manual_seed(int(generator.integers(2**31)))
-    net = _new_net(entries.embeddings, len(validation.columns), drawing)
-    embeddings = torch.from_numpy(entries.embeddings)
+    net = _new_net(parts.memory.vectors, len(validation.columns), drawing)
+    embeddings = torch.from_numpy(vectors)
     return HeadObjective(net, inputs, own, embeddings, validation, drawing)
 
 
@@ -206,9 +211,9 @@ def _inputs_of(
     return HeadInput.joined(inputs), np.concatenate(votes)
 
 
-def _new_net(entries: NDArray[np.float32], n_classes: int, generator: torch.Generator) -> ValueNet:
-    net = ValueNet(ValueShape(entries.shape[1], n_classes, WIDTH, VALUE_DIM), generator)
-    sample = entries[:: max(1, len(entries) // MAX_ROWS)].astype(np.float64)
+def _new_net(vectors: EntryVectors, n_classes: int, generator: torch.Generator) -> ValueNet:
+    net = ValueNet(ValueShape(vectors.width, n_classes, WIDTH, VALUE_DIM), generator)
+    sample = vectors[:: max(1, len(vectors) // MAX_ROWS)].astype(np.float64)
     spread = sample.std(axis=0)
     is_constant = spread <= 1e-6 * spread.max()  # all but rounding
     net.center.copy_(torch.from_numpy(sample.mean(axis=0)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ from scipy.sparse.csgraph import connected_components
 
 from attnknn.memory.base import Memory
 from attnknn.memory.entries import NO_GROUP
+from attnknn.memory.vectors import EntryVectors
 from attnknn.records import Booleans, Floats, Integers, Neighbors
 
 ROUNDING = 1e-9  # relative error that a squared distance may have
@@ -34,7 +36,7 @@ def find_duplicates(memory: Memory, neighbors: Neighbors, near: float) -> Duplic
     near : near duplicates are at most `near` times the typical distance apart. That is the median
         over all entries of the distance to the nearest entry that is no exact duplicate
     """
-    exact = group_copies(memory.entries.embeddings)
+    exact = _copies_in(memory.vectors)
     nothing = np.full_like(exact, -1)
     if memory.metric_ == "inner_product":
         return Duplicates(exact, nothing, 0.0)
@@ -47,13 +49,25 @@ def find_duplicates(memory: Memory, neighbors: Neighbors, near: float) -> Duplic
     return Duplicates(exact, _group_links(exact, *links), near_distance)
 
 
+def _copies_in(vectors: EntryVectors) -> Integers:
+    """`group_copies` of vectors, of which only digests are kept where they are not local."""
+    if vectors.is_local:
+        return group_copies(vectors.all())
+    digests = [
+        np.frombuffer(hashlib.blake2b(row.tobytes(), digest_size=16).digest(), np.uint8)
+        for _, block in vectors.blocks()
+        for row in np.ascontiguousarray(block + np.float32(0.0))
+    ]
+    return group_copies(np.array(digests, dtype=np.uint8).reshape(len(vectors), 16))
+
+
 def group_copies(embeddings: np.ndarray) -> Integers:
     """The group number (N,) of each row that equals another one, -1 for the others.
 
     >>> group_copies(np.array([[1.0, 2.0], [0.0, 0.0], [1.0, 2.0], [-0.0, 0.0]])).tolist()
     [1, 0, 1, 0]
     """
-    rows = np.ascontiguousarray(embeddings + 0.0)  # -0.0 becomes 0.0
+    rows = np.ascontiguousarray(embeddings + embeddings.dtype.type(0))  # -0.0 becomes 0.0
     if not rows.size:
         return _renumber(np.zeros(len(rows), dtype=np.int64))  # rows of width 0 are all equal
     keys = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1])))[:, 0]
@@ -69,7 +83,7 @@ def _nearest_distances(memory: Memory, exact: Integers, neighbors: Neighbors) ->
     is_open = np.isinf(nearest) & neighbors.mask.all(axis=1)  # all listed neighbors are copies
     for row in _one_per_copy(memory, exact, is_open).tolist():
         is_same = exact == exact[row]
-        query = memory.entries.embeddings[row : row + 1]
+        query = memory.vectors[row : row + 1]
         positions, keys = memory.search_keys(query, int(is_same.sum()), exclude=np.array([row]))
         distances = memory.distances_of(np.where(is_same[positions], np.inf, keys))
         nearest[is_open & is_same] = distances.min(initial=np.inf)
@@ -85,9 +99,7 @@ def _find_links(
     searched = _one_per_copy(memory, exact, np.asarray(is_near.all(axis=1)))
     entries = memory.entries
     key = near_distance**2 if memory.metric_ == "euclidean" else 2 * near_distance
-    found = memory.range_search(
-        entries.embeddings[searched], np.full(len(exact), key * (1 + ROUNDING))
-    )
+    found = memory.range_search(memory.vectors[searched], np.full(len(exact), key * (1 + ROUNDING)))
     left, right = searched[found.queries], found.positions
     is_link = memory.distances_of(found.keys) <= near_distance
     is_link &= (entries.groups[left] != entries.groups[right]) | (entries.groups[left] == NO_GROUP)

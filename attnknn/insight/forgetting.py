@@ -418,10 +418,10 @@ def answer_forgotten(
 
     Entries of the same group do not vote.
     """
-    entries, model = before.memory_.entries, after.model_
+    model = after.model_
     for start in range(0, len(rows), model.rows_at_once):
         chosen = rows[start : start + model.rows_at_once]
-        yield chosen, model.answer_forgotten(entries.take(chosen))
+        yield chosen, model.answer_forgotten(before.memory_.read(chosen))
 
 
 def _change(own: Integers, before: Floats, after: Floats, calibration: Calibration) -> Change:

@@ -11,15 +11,18 @@
 
 from attnknn.memory.auto import AutoMemory
 from attnknn.memory.base import METRICS, Memory, Metric, make_memory
-from attnknn.memory.entries import Entries, make_entries
+from attnknn.memory.entries import Entries, EntryColumns, make_entries
 from attnknn.memory.faiss_memory import FaissMemory
 from attnknn.memory.numpy_memory import NumpyMemory
 from attnknn.memory.torch_memory import TorchMemory
+from attnknn.memory.vectors import EntryVectors
 
 __all__ = [
     "METRICS",
     "AutoMemory",
     "Entries",
+    "EntryColumns",
+    "EntryVectors",
     "FaissMemory",
     "Memory",
     "Metric",

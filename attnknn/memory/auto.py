@@ -85,10 +85,10 @@ class AutoMemory(Memory):
         return self.chosen_.n_bytes
 
     def build_index(self) -> None:
-        n, width = self.entries.embeddings.shape
+        n, width = len(self), self.vectors.width
         self.n_when_chosen_ = n
         self.chosen_: Memory = TorchMemory(device=self.device).restore(
-            self.entries, self.metric_, self.center_
+            self.read(), self.metric_, self.center_
         )
         if n * width <= self.exact_up_to:
             columns = "column" if width == 1 else "columns"
@@ -107,9 +107,9 @@ class AutoMemory(Memory):
         best = 0.0
         generator = np.random.default_rng(self.random_state)
         rows = generator.choice(len(self), size=min(N_PROBES, len(self)), replace=False)
-        queries = self.entries.embeddings[rows]
+        queries = self.vectors[rows]
         for kind in ("ivf", "hnsw"):
-            index = FaissMemory(kind).restore(self.entries, self.metric_, self.center_)
+            index = FaissMemory(kind).restore(self.read(), self.metric_, self.center_)
             for width in WIDTHS:
                 index.set_params(ef_search=width, n_probe=width // 4)
                 recall = measure_recall(index, queries, self.n_neighbors, rows)
@@ -131,12 +131,12 @@ class AutoMemory(Memory):
             self.build_index()
             return
         self.chosen_ = copy(self.chosen_)  # a copy of this memory may still use the old one
-        self.chosen_.replace_entries(self.entries)
+        self.chosen_.replace_entries(self.read())
         self.chosen_.extend_index(n_new)
 
     def shrink_index(self, positions: Integers) -> None:
         self.chosen_ = copy(self.chosen_)
-        self.chosen_.replace_entries(self.entries)
+        self.chosen_.replace_entries(self.read())
         self.chosen_.shrink_index(positions)
 
     def find_nearest(self, queries: Vectors, k: int, exclude: Integers | None) -> Ranking:

@@ -22,9 +22,10 @@ from attnknn.memory.distances import (
     refuse_vanishing,
     unit_length,
 )
-from attnknn.memory.entries import Entries, Exclusion, IdLookup
+from attnknn.memory.entries import Entries, EntryColumns, Exclusion, IdLookup
 from attnknn.memory.range_search import RangeMatches, range_search_reference
-from attnknn.records import Floats, Integers, Neighbors
+from attnknn.memory.vectors import ArrayVectors, EntryVectors
+from attnknn.records import Booleans, Floats, Integers, Neighbors
 from attnknn.registry import Option, find
 
 Metric = Literal["euclidean", "cosine", "inner_product"]
@@ -44,8 +45,10 @@ class Memory(ABC, BaseEstimator):
 
     Attributes
     ----------
-    entries : Entries
-        The entries, with prepared embeddings.
+    entries : EntryColumns
+        Labels, ids and the other columns of the entries.
+    vectors : EntryVectors
+        The prepared vectors of the entries, read by position.
     metric_ : {'euclidean', 'cosine', 'inner_product'}
         Metric of the search.
     center_ : ndarray of shape (n_features,) or None
@@ -59,7 +62,8 @@ class Memory(ABC, BaseEstimator):
     [[1.0, 3.0]]
     """
 
-    entries: Entries
+    entries: EntryColumns
+    vectors: EntryVectors
     metric_: Metric
     center_: Floats | None
     options: ClassVar[tuple[Option, ...]] = ()
@@ -73,7 +77,7 @@ class Memory(ABC, BaseEstimator):
     @property
     def n_bytes(self) -> int:
         """Size of the embeddings and of the index, in bytes."""
-        return int(self.entries.embeddings.nbytes)
+        return 4 * len(self) * self.vectors.width
 
     def check_stored_settings(self, n_entries: int) -> None:
         """Raise `ModelFolderError` for settings of a model folder that must not be used.
@@ -105,11 +109,11 @@ class Memory(ABC, BaseEstimator):
         if metric not in METRICS:
             raise unknown_name("metric", metric, METRICS)
         with all_or_nothing(self):
-            self.__dict__.pop("entries", None)  # the width may change
+            self._drop("entries", "vectors")  # the width may change
             self.metric_ = cast(Metric, metric)
             self.center_ = center_of(entries.embeddings) if metric == "euclidean" else None
             self.replace_entries(self._prepared(entries))
-            refuse_vanishing(entries.embeddings, self.entries.embeddings)
+            refuse_vanishing(entries.embeddings, self.vectors.all())
             self.build_index()
         return self
 
@@ -159,7 +163,7 @@ class Memory(ABC, BaseEstimator):
     def search_prepared(
         self, queries: Vectors, k: int, *, exclude: Integers | None = None
     ) -> Neighbors:
-        """Find the `k` nearest entries of prepared queries, such as `entries.embeddings`.
+        """Find the `k` nearest entries of prepared queries, such as `vectors.all()`.
 
         Parameters
         ----------
@@ -235,7 +239,11 @@ class Memory(ABC, BaseEstimator):
         >>> found.positions.tolist(), found.keys.tolist()
         ([1, 2], [4.0, 4.0])
         """
-        return range_search_reference(queries, self.entries.embeddings, radii, self.metric_)
+        parts = [
+            range_search_reference(queries, block, radii[rows], self.metric_).shifted(rows.start)
+            for rows, block in self.vectors.blocks()
+        ]
+        return parts[0] if len(parts) == 1 else RangeMatches.joined(parts)
 
     def search_both(
         self, queries: Vectors, k: int, radii: Floats, exclude: Integers
@@ -269,7 +277,7 @@ class Memory(ABC, BaseEstimator):
             return
         self.id_lookup.refuse_known(entries.ids)
         with all_or_nothing(self):
-            self.replace_entries(self.entries.joined(self._prepared(entries)))
+            self.replace_entries(self.read().joined(self._prepared(entries)))
             self.extend_index(len(entries))
 
     def forget(self, ids: ArrayLike) -> None:
@@ -289,7 +297,7 @@ class Memory(ABC, BaseEstimator):
         keep = np.ones(len(self), dtype=bool)
         keep[positions] = False
         with all_or_nothing(self):
-            self.replace_entries(self.entries.take(keep))
+            self.replace_entries(self.read().take(keep))
             self.shrink_index(positions)
 
     def relabel(self, ids: ArrayLike, labels: ArrayLike) -> None:
@@ -334,6 +342,52 @@ class Memory(ABC, BaseEstimator):
             New code of each old code.
         """
         self.entries = replace(self.entries, labels=codes[self.entries.labels])
+
+    def set_held_out(self, held_out: Booleans) -> None:
+        """Set which entries no learned part was trained on.
+
+        Parameters
+        ----------
+        held_out : ndarray of shape (n_entries,)
+            True for the entries that are held out.
+        """
+        self.entries = replace(self.entries, held_out=held_out)
+
+    def read(self, rows: Any = None) -> Entries:
+        """Read entries with their prepared vectors.
+
+        Parameters
+        ----------
+        rows : ndarray or slice, default=None
+            Positions or a boolean mask; None reads all entries, which may take long and much
+            memory where the vectors are not in this process.
+
+        Returns
+        -------
+        Entries
+            The entries. Their arrays may be those of the memory and must not be changed.
+
+        Examples
+        --------
+        >>> from attnknn.memory import NumpyMemory, make_entries
+        >>> memory = NumpyMemory().remember(make_entries([[0.0], [4.0]], [0, 1], ids=[7, 8]))
+        >>> found = memory.read(np.array([1]))
+        >>> found.ids.tolist(), found.embeddings.tolist()
+        ([8], [[2.0]])
+        """
+        if rows is None:
+            return self.entries.with_vectors(self.vectors.all())
+        return self.entries.take(rows).with_vectors(self.vectors[rows])
+
+    def local_copy(self) -> Memory:
+        """Make an empty memory in this process for the same entries in another space.
+
+        Returns
+        -------
+        Memory
+            A memory of the same kind and settings, where such a memory is in this process.
+        """
+        return cast(Memory, clone(self))
 
     def positions_of(self, ids: ArrayLike) -> Integers:
         """Look up the positions of entries.
@@ -434,7 +488,7 @@ class Memory(ABC, BaseEstimator):
         entries : Entries
             Entries with prepared embeddings. They are not copied.
         """
-        self.entries = entries
+        self.entries, self.vectors = entries.columns, ArrayVectors(entries.embeddings)
         self._drop(*Memory.derived)
 
     @cached_property
@@ -481,7 +535,7 @@ class Memory(ABC, BaseEstimator):
             raise NotFittedYetError(f"Call `remember` before `{method}`: there are no entries yet.")
 
     def _check_width(self, array: NDArray[Any], what: str) -> None:
-        width = self.entries.embeddings.shape[1]
+        width = self.vectors.width
         if array.ndim != 2 or array.shape[1] != width:
             got = f"{array.shape[1]} columns" if array.ndim == 2 else f"shape {array.shape}"
             raise InvalidInputError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -117,14 +117,12 @@ NO_GROUP = -1
 NOBODY = ""
 
 
-@dataclass(frozen=True)
-class Entries:
-    """Entries of a memory, as arrays with one row per entry.
+@dataclass(frozen=True, kw_only=True)
+class EntryColumns:
+    """What a memory keeps in arrays about its entries: everything but their vectors.
 
     Parameters
     ----------
-    embeddings : ndarray of shape (n_entries, n_features)
-        Embeddings; prepared float32 vectors inside a memory.
     labels : ndarray of shape (n_entries,)
         Label codes.
     ids : ndarray of shape (n_entries,)
@@ -144,11 +142,12 @@ class Entries:
 
     Examples
     --------
-    >>> make_entries([[0.0], [1.0]], [0, 1], groups=[4, 4]).groups.tolist()
+    >>> from attnknn.memory import NumpyMemory
+    >>> memory = NumpyMemory().remember(make_entries([[0.0], [1.0]], [0, 1], groups=[4, 4]))
+    >>> memory.entries.groups.tolist()
     [4, 4]
     """
 
-    embeddings: NDArray[np.float32]
     labels: Integers
     ids: NDArray[Any]
     groups: Integers
@@ -188,7 +187,7 @@ class Entries:
             raise UnknownEntryError(f"No entry belongs to the subject {subject!r}.")
         return self.ids[self.subjects == subject]
 
-    def take(self, rows: Integers | Booleans) -> Entries:
+    def take(self, rows: Integers | Booleans) -> Self:
         """Select entries.
 
         Parameters
@@ -198,22 +197,22 @@ class Entries:
 
         Returns
         -------
-        Entries
-            The selected entries.
+        EntryColumns
+            The selected entries, of the same type.
         """
         return self._mapped(lambda _, array: array[rows])
 
-    def joined(self, other: Entries) -> Entries:
+    def joined(self, other: Self) -> Self:
         """Concatenate two sets of entries.
 
         Parameters
         ----------
-        other : Entries
-            Entries to append.
+        other : EntryColumns
+            Entries to append, of the same type.
 
         Returns
         -------
-        Entries
+        EntryColumns
             These entries followed by the others.
         """
         if not (len(self) and len(other)):
@@ -221,7 +220,23 @@ class Entries:
         mine, theirs = self._filled_like(other), other._filled_like(self)
         return mine._mapped(lambda name, array: np.concatenate([array, getattr(theirs, name)]))
 
-    def _filled_like(self, other: Entries) -> Entries:
+    def with_vectors(self, embeddings: NDArray[Any]) -> Entries:
+        """Combine these columns with vectors.
+
+        Parameters
+        ----------
+        embeddings : ndarray of shape (n_entries, n_features)
+            One vector for each entry.
+
+        Returns
+        -------
+        Entries
+            The entries, which share the arrays.
+        """
+        columns = {f.name: getattr(self, f.name) for f in fields(EntryColumns)}
+        return Entries(embeddings=embeddings, **columns)
+
+    def _filled_like(self, other: EntryColumns) -> Self:
         """The same entries, with arrays for the optional columns that `other` has."""
         n = len(self)
         defaults: dict[str, Any] = {
@@ -232,12 +247,37 @@ class Entries:
         missing = {name: array for name, array in defaults.items() if getattr(self, name) is None}
         return replace(self, **{n: a for n, a in missing.items() if getattr(other, n) is not None})
 
-    def _mapped(self, change: Callable[[str, NDArray[Any]], NDArray[Any]]) -> Entries:
+    def _mapped(self, change: Callable[[str, NDArray[Any]], NDArray[Any]]) -> Self:
         arrays = {f.name: getattr(self, f.name) for f in fields(self)}
         changed: dict[str, Any] = {
             name: None if array is None else change(name, array) for name, array in arrays.items()
         }
-        return Entries(**changed)
+        return type(self)(**changed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entries(EntryColumns):
+    """Entries with their vectors, as they are given to a memory or read from one.
+
+    Parameters
+    ----------
+    embeddings : ndarray of shape (n_entries, n_features)
+        Embeddings; what `Memory.read` returns are prepared float32 vectors.
+    labels, ids, groups, sample_weight, held_out, payloads, subjects, decay : ndarray
+        The columns, see `EntryColumns`.
+
+    Examples
+    --------
+    >>> make_entries([[0.0], [1.0]], [0, 1], groups=[4, 4]).groups.tolist()
+    [4, 4]
+    """
+
+    embeddings: NDArray[np.float32]
+
+    @property
+    def columns(self) -> EntryColumns:
+        """Everything but the vectors."""
+        return EntryColumns(**{f.name: getattr(self, f.name) for f in fields(EntryColumns)})
 
 
 @dataclass(frozen=True)
@@ -250,7 +290,7 @@ class RowMetadata:
     payloads: Any = None
     subjects: ArrayLike | None = None
 
-    def grouped(self, known: Entries | None = None) -> RowMetadata:
+    def grouped(self, known: EntryColumns | None = None) -> RowMetadata:
         """The same with the rows of each subject as one group, unless groups are given."""
         if self.subjects is None or self.groups is not None:
             return self
@@ -258,7 +298,7 @@ class RowMetadata:
         return replace(self, subjects=subjects, groups=groups_by_subject(subjects, known))
 
 
-def groups_by_subject(subjects: NDArray[Any], known: Entries | None = None) -> Integers:
+def groups_by_subject(subjects: NDArray[Any], known: EntryColumns | None = None) -> Integers:
     """Group (n,) of each subject, that of its `known` entries if it has any; -1 for nobody.
 
     >>> groups_by_subject(np.array(["ann", "", "ann", "bob"], dtype=object)).tolist()

@@ -159,7 +159,7 @@ class FaissMemory(Memory):
             return
         n_slots, n_total = len(built.positions), len(self)
         index = self._own_index(built)
-        self._add_vectors(index, self.entries.embeddings[n_total - n_new :], n_slots)
+        self._add_vectors(index, self.vectors[n_total - n_new :], n_slots)
         positions = np.concatenate([built.positions, np.arange(n_total - n_new, n_total)])
         self._built = BuiltIndex(index, positions, built.n_held + n_new)
 
@@ -204,7 +204,7 @@ class FaissMemory(Memory):
         candidates, worst = self._candidates(built, queries, wanted)
         if exclude is not None:
             candidates[self._is_excluded(candidates, exclude)] = -1
-        keys = keys_at(queries, self.entries.embeddings, np.maximum(candidates, 0), self.metric_)
+        keys = keys_at(queries, self.vectors.all(), np.maximum(candidates, 0), self.metric_)
         keys[candidates < 0] = np.inf
         positions, keys = in_order(candidates, keys, self.id_lookup, k)
         is_done = self._is_done(queries, keys, worst, np.minimum(k, len(self) - sizes), wanted)
@@ -216,7 +216,7 @@ class FaissMemory(Memory):
 
     def _candidates(self, built: BuiltIndex, queries: Vectors, n: int) -> tuple[Integers, Floats]:
         """Positions (B, n), -1 for none, and the largest key that FAISS found for each query."""
-        is_small = len(queries) < FEW_QUERIES or self.entries.embeddings.size < SMALL
+        is_small = len(queries) < FEW_QUERIES or self.vectors.all().size < SMALL
         with _threads(self._faiss, is_small):
             keys, slots = built.index.search(queries, n, params=self._search_parameters(built, n))
         candidates = np.where(slots < 0, -1, built.positions[np.maximum(slots, 0)])
@@ -247,7 +247,7 @@ class FaissMemory(Memory):
         return self._built
 
     def _build(self) -> BuiltIndex:
-        faiss, vectors = self._faiss, self.entries.embeddings
+        faiss, vectors = self._faiss, self.vectors.all()
         width = vectors.shape[1]
         is_product = self.metric_ == "inner_product"
         metric = faiss.METRIC_INNER_PRODUCT if is_product else faiss.METRIC_L2
@@ -298,7 +298,7 @@ class FaissMemory(Memory):
 
     @cached_property
     def _reference(self) -> TorchMemory:
-        return TorchMemory().restore(self.entries, self.metric_, self.center_)
+        return TorchMemory().restore(self.read(), self.metric_, self.center_)
 
     @property
     def _faiss(self) -> Any:
@@ -334,7 +334,7 @@ def measure_recall(
     memory: Memory, queries: Vectors, k: int, exclude: Integers | None = None
 ) -> float:
     """Share of the `k` nearest entries of prepared queries that a search finds."""
-    exact = TorchMemory().restore(memory.entries, memory.metric_, memory.center_)
+    exact = TorchMemory().restore(memory.read(), memory.metric_, memory.center_)
     nearest = exact.search_prepared(queries, k, exclude=exclude)
     found = memory.search_prepared(queries, k, exclude=exclude)
     farthest = np.where(nearest.mask, nearest.distances, -np.inf).max(axis=1, initial=-np.inf)

@@ -11,6 +11,7 @@ from attnknn.memory.base import Memory
 from attnknn.memory.distances import Ranking, Vectors, order_by
 from attnknn.memory.entries import NO_GROUP
 from attnknn.memory.range_search import RangeMatches
+from attnknn.memory.vectors import EntryVectors
 from attnknn.records import Booleans, Floats, Integers, Neighbors
 
 FREE = -1
@@ -57,12 +58,12 @@ class NeighborGraph:
         self._radii = np.full(capacity, -np.inf)
         self._slots, self._free = np.arange(n), np.arange(n, capacity)
         self._search(memory, self._slots)
-        self._embeddings: Vectors | None = memory.entries.embeddings
+        self._vectors: EntryVectors | None = memory.vectors
         self._lock = threading.Lock()
 
     def matches(self, memory: Memory) -> bool:
         """Whether the lists are those of the memory's current entries."""
-        return self._embeddings is memory.entries.embeddings
+        return self._vectors is memory.vectors
 
     def neighbors(self, memory: Memory, k: int, rows: Integers | None = None) -> Neighbors | None:
         """The `k` nearest others of the entries at `rows`, or None if the lists are of others.
@@ -86,12 +87,12 @@ class NeighborGraph:
     def add_entries(self, memory: Memory, n_new: int) -> None:
         """Update the lists after `n_new` entries were added at the end of the memory."""
         with self._lock:
-            self._embeddings = None  # if this fails half-way, the lists belong to no memory
+            self._vectors = None  # if this fails half-way, the lists belong to no memory
             new = np.arange(len(memory) - n_new, len(memory))
             radii = np.concatenate([self._radii[self._slots], np.full(n_new, -np.inf)])
             self._slots = np.concatenate([self._slots, self._take_slots(n_new)])
             width = min(self.width, len(memory) - 1)
-            queries = memory.entries.embeddings[new]
+            queries = memory.vectors[new]
             nearest, found = memory.search_both(queries, width, radii, new)
             self._write(new, nearest)
             groups = memory.entries.groups
@@ -101,14 +102,14 @@ class NeighborGraph:
             is_at_end = found.keys == radii[found.positions]
             self._insert(memory, found.take(~is_at_end), new)
             self._search(memory, np.unique(found.positions[is_at_end]))
-            self._embeddings = memory.entries.embeddings
+            self._vectors = memory.vectors
 
     def remove_entries(self, memory: Memory, positions: Integers) -> None:
         """Update the lists after the entries that were at `positions` were removed."""
         with self._lock:
-            if self._embeddings is None:
+            if self._vectors is None:
                 return
-            removed, self._embeddings = self._embeddings[positions], None
+            removed, self._vectors = self._vectors[positions], None
             slots = self._slots[positions]
             self._slots = np.delete(self._slots, positions)
             is_removed = np.zeros(len(self._radii), dtype=bool)
@@ -120,7 +121,7 @@ class NeighborGraph:
             n_listed = (self._lists[touched] != FREE).sum(axis=1)
             is_short = (n_listed < self.k) & (self._radii[touched] < np.inf)
             self._search(memory, self._positions()[touched[is_short]])
-            self._embeddings = memory.entries.embeddings
+            self._vectors = memory.vectors
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_lock"}
@@ -180,7 +181,7 @@ class NeighborGraph:
             slots = self._slots[rows]
             self._lists[slots], self._keys[slots], self._radii[slots] = FREE, np.inf, np.inf
             return
-        self._write(rows, memory.search_keys(memory.entries.embeddings[rows], width, exclude=rows))
+        self._write(rows, memory.search_keys(memory.vectors[rows], width, exclude=rows))
 
     def _write(self, rows: Integers, nearest: Ranking) -> None:
         """Set the lists of the entries at `rows` to the result of a search."""

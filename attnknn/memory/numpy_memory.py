@@ -29,10 +29,10 @@ class NumpyMemory(Memory):
 
     def find_nearest(self, queries: Vectors, k: int, exclude: Integers | None) -> Ranking:
         positions, ordered = [], []
-        step = max(1, BLOCK // max(1, self.entries.embeddings.size))
+        step = max(1, BLOCK // max(1, self.vectors.all().size))
         for start in range(0, len(queries), step):
             block = slice(start, start + step)
-            keys = keys_between(queries[block, None], self.entries.embeddings[None], self.metric_)
+            keys = keys_between(queries[block, None], self.vectors.all()[None], self.metric_)
             if exclude is not None:
                 keys[self.exclusion.pairs(exclude[block])] = np.inf
             candidates = np.broadcast_to(np.arange(keys.shape[1]), keys.shape)

@@ -34,6 +34,10 @@ class RangeMatches:
             np.concatenate([none.astype(float), *(part.keys for part in parts)]),
         )
 
+    def shifted(self, n: int) -> RangeMatches:
+        """The pairs of a block of entries that begins at position `n`."""
+        return RangeMatches(self.queries, self.positions + n, self.keys) if n else self
+
     def take(self, chosen: Booleans) -> RangeMatches:
         """Some of the pairs."""
         return RangeMatches(self.queries[chosen], self.positions[chosen], self.keys[chosen])

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from attnknn._validation import is_missing
 from attnknn.errors import InvalidInputError
-from attnknn.memory.entries import MAX_ID, Entries, IdLookup
+from attnknn.memory.entries import MAX_ID, EntryColumns, IdLookup
 
 MAX_COLUMNS = 6  # as many as the command line shows
 MAX_TEXT = 200  # characters
 
 
-def ids_of_table(X: Any, n_rows: int, known: Entries | None = None) -> NDArray[Any] | None:
+def ids_of_table(X: Any, n_rows: int, known: EntryColumns | None = None) -> NDArray[Any] | None:
     """The index of a DataFrame or Series, if it can serve as ids; otherwise None.
 
     It must hold distinct integers or strings. Beside `known` entries, ids must be like theirs and

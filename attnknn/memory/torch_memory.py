@@ -91,7 +91,7 @@ class TorchMemory(NumpyMemory):
         bounds: ErrorBounds | None = self.__dict__.get("_error_bounds")
         self.build_index()
         if bounds is not None:
-            self._error_bounds = bounds.joined(self.entries.embeddings[-n_new:])
+            self._error_bounds = bounds.joined(self.vectors[-n_new:])
 
     def shrink_index(self, positions: Integers) -> None:
         bounds: ErrorBounds | None = self.__dict__.get("_error_bounds")
@@ -161,13 +161,13 @@ class TorchMemory(NumpyMemory):
         precision = "highest" if torch is None else torch.get_float32_matmul_precision()
         known: ErrorBounds | None = self.__dict__.get("_error_bounds")
         if known is None or known.precision != precision:
-            known = ErrorBounds(self.entries.embeddings, self.metric_, precision)
+            known = ErrorBounds(self.vectors.all(), self.metric_, precision)
             self.__dict__.pop("_penalties", None)
             self._error_bounds = known
         return known
 
     def _needs_reference(self, queries: Vectors) -> bool:
-        is_small = len(queries) * self.entries.embeddings.size <= SMALL
+        is_small = len(queries) * self.vectors.all().size <= SMALL
         return is_small or self.error_bounds.overflows(queries)
 
     def _blocks(self, n_queries: int) -> list[slice]:
@@ -177,7 +177,7 @@ class TorchMemory(NumpyMemory):
         return [slice(first, stop) for first, stop in itertools.pairwise(borders)]
 
     def _keys_of_pairs(self, queries: Vectors, rows: Integers, positions: Integers) -> Floats:
-        return keys_of_pairs(queries, self.entries.embeddings, rows, positions, self.metric_)
+        return keys_of_pairs(queries, self.vectors.all(), rows, positions, self.metric_)
 
     def _in_range(self, pairs: RangeFilter, start: int) -> RangeMatches:
         """The pairs of a filter that are in range; the index of queries begins at `start`."""
@@ -209,7 +209,7 @@ class TorchMemory(NumpyMemory):
 
         def compare(rows: slice) -> None:
             theirs = np.maximum(candidates[rows], 0)
-            exact = keys_at(queries[rows], self.entries.embeddings, theirs, self.metric_)
+            exact = keys_at(queries[rows], self.vectors.all(), theirs, self.metric_)
             exact[candidates[rows] < 0] = np.inf
             nearest = in_order(candidates[rows], exact, self.id_lookup, k)
             positions[rows, :width], keys[rows, :width] = nearest
@@ -234,7 +234,7 @@ class TorchMemory(NumpyMemory):
 
     def _nearest_of_few(self, query: Vectors, k: int) -> Ranking:
         """The reference for a single query (1, D): only those as near as the k-th are sorted."""
-        keys = keys_between(query, self.entries.embeddings, self.metric_)
+        keys = keys_between(query, self.vectors.all(), self.metric_)
         candidates = np.flatnonzero(keys <= np.partition(keys, k - 1)[k - 1])
         return in_order(candidates[None], keys[candidates][None], self.id_lookup, k)
 
@@ -283,7 +283,7 @@ class TorchMemory(NumpyMemory):
         the CPU and tensors on another device. Every turn writes into the same one.
         """
         is_on_cpu = self._is_on_cpu(len(queries))
-        vectors = self.entries.embeddings if is_on_cpu else self._vectors
+        vectors = self.vectors.all() if is_on_cpu else self._vectors
         asked = self._beside(vectors, queries)
         left_out = None if exclude is None else self.exclusion.pairs(exclude)
         scratch = self._taken_scratch(len(queries) * min(COLUMNS, padded(len(self))), vectors)
@@ -302,7 +302,7 @@ class TorchMemory(NumpyMemory):
         self._scratch = scratch
 
     def _similarities_of_one(self, query: Vectors) -> Vectors:
-        similarities = dot(self.entries.embeddings, query[0], n_threads())
+        similarities = dot(self.vectors.all(), query[0], n_threads())
         if self.metric_ != "inner_product":
             similarities -= self.error_bounds.penalties
         return similarities
@@ -329,7 +329,7 @@ class TorchMemory(NumpyMemory):
 
     def _is_on_cpu(self, n_queries: int) -> bool:
         """Whether products are computed on the CPU; with 'auto' small ones always are."""
-        is_small = n_queries * self.entries.embeddings.size <= selection.SMALL_PRODUCT
+        is_small = n_queries * self.vectors.all().size <= selection.SMALL_PRODUCT
         if self.device == "cpu" or (self.device == "auto" and is_small):
             return True
         from attnknn.training.devices import device_of
@@ -351,7 +351,7 @@ class TorchMemory(NumpyMemory):
 
         from attnknn.training.devices import device_of
 
-        return torch.from_numpy(self.entries.embeddings).to(device_of(self.device))
+        return torch.from_numpy(self.vectors.all()).to(device_of(self.device))
 
     @cached_property
     def _penalties(self) -> Tensor:

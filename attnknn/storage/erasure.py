@@ -315,13 +315,13 @@ def _compare(edited: FittedModel, rebuilt: FittedModel) -> dict[str, Any]:
 
     Both have the fitted parts of the second. Some of its entries are the queries.
     """
-    entries = rebuilt.memory.entries
-    if not len(entries):
+    n_entries = len(rebuilt.memory)
+    if not n_entries:
         return {"n_compared": 0, "predictions_agree": len(edited.memory) == 0}
     codes = {label: code for code, label in enumerate(rebuilt.classes.tolist())}
     memory = copy(edited.memory)
     memory.recode(np.array([codes.get(label, -1) for label in edited.classes.tolist()]))
-    queries = entries.embeddings[:: max(1, len(entries) // MAX_COMPARED)][:MAX_COMPARED]
+    queries = rebuilt.memory.vectors[:: max(1, n_entries // MAX_COMPARED)][:MAX_COMPARED]
     one, other = (
         fitted.answer(queries).probabilities
         for fitted in (replace(rebuilt, memory=memory, stored_trust=None), rebuilt)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnknn.errors import InvalidInputError, InvalidSettingError
-from attnknn.memory import Entries
+from attnknn.memory import Entries, EntryColumns
 from attnknn.storage.files import Contents
 from attnknn.storage.folder import FORMAT, VERSION
 from attnknn.storage.parts import (
@@ -31,7 +31,7 @@ EncoderParts = tuple[dict[str, Any], dict[str, NDArray[Any]]]
 def pack(classifier: AttnKNNClassifier, notes: dict[str, str]) -> Contents:
     """Everything that a folder must hold to give the same answers."""
     contents = pack_parts(classifier, notes, encoder_parts(classifier))
-    contents.arrays.update(_entry_arrays(classifier.memory_.entries))
+    contents.arrays.update(_entry_arrays(classifier.memory_.read()))
     contents.lines.update(entry_lines(classifier.memory_.entries))
     trust = classifier.model_.entry_trust
     if trust is not None:
@@ -129,7 +129,7 @@ def _memory(classifier: AttnKNNClassifier) -> dict[str, Any]:
     return {
         "part": part_to_plain("memory", memory),
         "metric": memory.metric_,
-        "width": int(memory.entries.embeddings.shape[1]),
+        "width": memory.vectors.width,
         "has_center": memory.center_ is not None,
         "has_text_ids": memory.entries.ids.dtype == object,
         "has_payloads": memory.entries.payloads is not None,
@@ -160,7 +160,7 @@ def _entry_arrays(entries: Entries) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def entry_lines(entries: Entries) -> dict[str, list[str]]:
+def entry_lines(entries: EntryColumns) -> dict[str, list[str]]:
     """Ids that are texts, subjects and payloads, each as one line of JSON; those there are."""
     lines = {}
     if entries.ids.dtype == object:

@@ -97,7 +97,7 @@ def _model(folder: ModelFolder, stored: Fields) -> FittedModel:
     classes = _classes(stored.of("classes"))
     encoder = _encoder(folder, stored)
     memory = _memory(folder, stored.of("memory"), len(classes))
-    shape = memory.entries.embeddings.shape[1], len(classes)
+    shape = memory.vectors.width, len(classes)
     _check_width(encoder, shape[0])
     parts = stored.of("attention")
     arrays = folder.trained("attention") if parts.flag("has_tensors") else {}

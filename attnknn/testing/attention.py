@@ -167,7 +167,7 @@ def _check_direct(given: DirectAttention, classifier: AttnKNNClassifier, random_
         _must(agree, f"the shares of {name} must be those of their voters")
     is_own = left_out.neighbors.positions == rows[:, None]
     _must(not (is_own & left_out.neighbors.mask).any(), "an entry must not vote for itself")
-    forgotten = model.memory.entries.take(rows)
+    forgotten = model.memory.read(rows)
     rest = replace(model, memory=_without(model.memory, rows))
     _check_voters(fitted.voters_of_forgotten(rest, forgotten), "forgotten entries")
     _check_direct_copies(given, classifier, queries, pairs["queries"][1])

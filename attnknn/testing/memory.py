@@ -119,7 +119,7 @@ def _order_of_entries_does_not_matter(case: Case) -> None:
 def _excludes_itself_and_its_group(case: Case) -> None:
     memory = case.remembering(case.entries())
     own = np.arange(len(memory))
-    found = memory.search_prepared(memory.entries.embeddings, 60, exclude=own)
+    found = memory.search_prepared(memory.vectors.all(), 60, exclude=own)
     is_own = memory.entries.groups[found.positions] == memory.entries.groups[own][:, None]
     _expect(not (is_own & found.mask).any(), "An excluded query must not find itself or its group.")
     sizes = np.bincount(memory.entries.groups)[memory.entries.groups]
@@ -130,7 +130,7 @@ def _excludes_itself_and_its_group(case: Case) -> None:
 def _missing_places_are_masked(case: Case) -> None:
     entries = make_entries(case.vectors(3), [5, 6, 7], groups=[1, 1, -1])
     memory = case.remembering(entries)
-    found = memory.search_prepared(memory.entries.embeddings[:1], 3, exclude=np.array([0]))
+    found = memory.search_prepared(memory.vectors[:1], 3, exclude=np.array([0]))
     _expect(found.mask.tolist() == [[True, False, False]], "A missing place must be masked.")
     _expect(found.labels[0, 0] == 7, "The entry left over must keep its label.")
     _expect(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -109,8 +110,11 @@ class ValueHead:
         ndarray of shape (B, C)
             Probabilities; each row sums to one.
         """
+        import torch
+
         inputs = head_input(batch, weights, shares, by_vote, self.places)
-        logs = self.logs(inputs, batch.entries)
+        vectors, places = batch.vectors.gather(batch.neighbors.positions[:, :MAX_NEIGHBORS])
+        logs = self.logs(replace(inputs, positions=torch.from_numpy(places)), vectors)
         return redistribute(logs / self.temperature, by_vote, known_classes(self.places))
 
     def logs(self, inputs: HeadInput, entries: NDArray[np.float32]) -> Floats:
@@ -121,7 +125,7 @@ class ValueHead:
         inputs : HeadInput
             Inputs of the network.
         entries : ndarray of shape (N, D)
-            All embeddings of the memory.
+            Embeddings; `inputs.positions` are its rows.
 
         Returns
         -------
@@ -141,7 +145,7 @@ class ValueHead:
             return torch.cat(parts).numpy().astype(np.float64)
 
     def _projected(self, entries: NDArray[np.float32]) -> Tensor:
-        """All entries (N, V) through the projection, computed once per state of the memory."""
+        """Entries (N, V) through the projection; for the same array it is computed once."""
         import torch
 
         known = self.__dict__.get("_projection")  # read once: another thread may replace it

@@ -264,7 +264,7 @@ def test_trees_of_nodes_are_numbered_together():
 
 def test_a_part_of_the_trees_keeps_the_numbers_of_their_leaves():
     trees = fitted().attention_.map_.trees
-    rows = fitted().memory_.entries.embeddings
+    rows = fitted().memory_.vectors.all()
     np.testing.assert_array_equal(trees.part(2, 7).leaves(rows), trees.leaves(rows)[:, 2:7])
     np.testing.assert_array_equal(two_trees().part(1, 2).leaves(rows[:2, :1]), [[2], [2]])
 
@@ -294,4 +294,4 @@ def test_trees_from_stored_arrays_are_the_same_trees():
 def test_no_rows_have_no_scores():
     maps: BoostedMaps = fitted().attention_.map_
     assert maps.of_queries(TEST[:0].astype(np.float32)).shape == (0, 3)
-    assert maps.of_entries(fitted().memory_.entries.take(np.arange(0))).shape == (0, 3)
+    assert maps.of_entries(fitted().memory_.read(np.arange(0))).shape == (0, 3)

@@ -58,7 +58,7 @@ def test_entries_of_a_class_without_a_column_count_for_their_own_highest_score()
     seen = batch(n_entries=12, k=9)
     found = with_columns(0.4, [UNKNOWN] * 3).scores(seen).neighbors[:, 0]
     for row, place in zip(*np.nonzero(seen.neighbors.mask), strict=True):
-        query, entry = seen.queries[row], seen.entries[seen.neighbors.positions[row, place]]
+        query, entry = seen.queries[row], seen.vectors[seen.neighbors.positions[row, place]]
         gap = query.max() - query[entry.argmax()]
         assert found[row, place] == pytest.approx(-(seen.squared[row, place] + 0.4 * gap), abs=1e-5)
 

@@ -49,7 +49,7 @@ def by_torch(maps, X):
 
 
 def test_numpy_and_torch_compute_the_same_scores():
-    maps, entries = fitted().attention_.map_, fitted().memory_.entries
+    maps, entries = fitted().attention_.map_, fitted().memory_.read()
     of_folds = by_torch(maps, TEST)
     np.testing.assert_allclose(
         maps.of_queries(TEST), compressed(of_folds.mean(axis=0)), rtol=0, atol=1e-5
@@ -144,7 +144,7 @@ def test_a_seed_fixes_the_training():
 def test_an_entry_has_the_same_vector_among_few_and_among_many(attention):
     X, y = load_digits(return_X_y=True)
     clf = AttnKNNClassifier(attention=attention, random_state=0).fit(X[:900], y[:900])
-    maps, entries = clf.attention_.map_, clf.memory_.entries
+    maps, entries = clf.attention_.map_, clf.memory_.read()
     vectors = maps.of_entries(entries)
     for kept in (np.arange(899), np.arange(0, 900, 7), np.array([5])):
         found = maps.of_entries(entries.take(kept))

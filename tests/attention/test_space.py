@@ -92,7 +92,7 @@ def test_evidence_adds_up_to_the_prediction(name):
 def test_evidence_shows_the_distances_of_the_embeddings():
     clf = fitted("projection")
     evidence = clf.explain(TEST[:1])[0]
-    entries, query = clf.memory_.entries, clf.model_.queries(TEST[:1])
+    entries, query = clf.memory_.read(), clf.model_.queries(TEST[:1])
     places = [entries.ids.tolist().index(name) for name in evidence.ids.tolist()]
     expected = np.linalg.norm(entries.embeddings[places] - query, axis=1)
     np.testing.assert_allclose(evidence.distances, expected, rtol=1e-4, atol=1e-4)

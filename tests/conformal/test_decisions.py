@@ -178,7 +178,7 @@ def test_an_added_example_makes_rows_near_it_known_at_once():
 def test_novelty_by_several_nearest_entries_uses_their_mean_distance():
     clf = fitted()
     X, _ = blobs(200, spread=SPREAD, seed=1)
-    rows = clf.memory_.entries.embeddings.astype(float)
+    rows = clf.memory_.vectors.all().astype(float)
     far = np.linalg.norm(rows[:, None] - rows[None], axis=2)
     np.fill_diagonal(far, np.inf)
     known = np.sort(far, axis=1)[:, :3].mean(axis=1)

@@ -35,7 +35,7 @@ def test_sets_are_those_that_all_pairs_give_however_few_neighbors_are_listed(val
     memory = NumpyMemory().remember(make_entries(X, np.zeros(len(X), dtype=int)))
     neighbors = leave_one_out_batch(memory, np.array([len(X)]), k).batch.neighbors
     found = find_duplicates(memory, neighbors, near)
-    embeddings = memory.entries.embeddings.astype(float)
+    embeddings = memory.vectors.all().astype(float)
     distances = np.abs(embeddings - embeddings.T)
     exact = linked(distances, 0.0)
     assert sets_of(found.exact) == exact
@@ -50,7 +50,7 @@ def test_near_distance_is_a_share_of_the_typical_nearest_distance(values, k):
     memory = NumpyMemory().remember(make_entries(X, np.zeros(len(X), dtype=int)))
     neighbors = leave_one_out_batch(memory, np.array([len(X)]), k).batch.neighbors
     found = find_duplicates(memory, neighbors, 0.5)
-    embeddings = memory.entries.embeddings.astype(float)
+    embeddings = memory.vectors.all().astype(float)
     distances = np.abs(embeddings - embeddings.T)
     nearest = np.where(distances > 0, distances, np.inf).min(axis=1)
     known = nearest[np.isfinite(nearest)]

@@ -154,7 +154,7 @@ def test_entries_of_the_same_group_do_not_vote_for_a_forgotten_one():
     left = deepcopy(clf).forget([0])
     ((_, answer),) = answer_forgotten(clf, left, np.array([0]))
     alone = deepcopy(clf).forget(np.flatnonzero(groups == 0))
-    expected = alone.model_.answer(clf.memory_.entries.embeddings[:1])
+    expected = alone.model_.answer(clf.memory_.vectors[:1])
     assert np.allclose(answer.weights.neighbors, expected.weights.neighbors, atol=1e-12)
     assert np.allclose(answer.weights.prior, expected.weights.prior, atol=1e-12)
 

@@ -74,4 +74,4 @@ def test_an_edit_that_breaks_down_leaves_the_chosen_memory_too(rng, monkeypatch)
         with pytest.raises(MemoryError):
             memory.forget([0])
     assert memory.search(vectors[:1], 1).distances.tolist() == [[0.0]]
-    assert memory.chosen_.entries is memory.entries
+    assert memory.chosen_.vectors.all() is memory.vectors.all()

@@ -30,7 +30,7 @@ def test_squared_l2_is_not_called_l2(memory) -> None:
 
 
 def test_padding_is_never_read_as_a_label(memory) -> None:
-    found = memory.search_prepared(memory.entries.embeddings, 2, exclude=np.array([0, 1]))
+    found = memory.search_prepared(memory.vectors.all(), 2, exclude=np.array([0, 1]))
     assert found.mask.tolist() == [[True, False], [True, False]]
     assert found.labels.tolist() == [[1, 0], [0, 0]]
     assert np.isinf(found.distances[:, 1]).all()
@@ -71,9 +71,9 @@ def test_later_writes_to_the_given_array_change_nothing() -> None:
     vectors = np.eye(3, dtype=np.float32)
     for metric in METRICS:
         memory = NumpyMemory().remember(make_entries(vectors, [0, 1, 2]), metric)
-        before = memory.entries.embeddings.copy()
+        before = memory.vectors.all().copy()
         vectors *= 2
-        np.testing.assert_array_equal(memory.entries.embeddings, before)
+        np.testing.assert_array_equal(memory.vectors.all(), before)
 
 
 def test_wrong_width_names_both_widths(memory) -> None:

@@ -116,7 +116,7 @@ def test_recall_grows_with_the_width_of_the_search(rng) -> None:
 def test_large_groups_are_left_out_whole(rng) -> None:
     vectors = rng.standard_normal((500, 4))
     memory = FaissMemory("hnsw").remember(entries_of(vectors, groups=np.arange(500) // 250))
-    found = memory.search_prepared(memory.entries.embeddings, 5, exclude=np.arange(500))
+    found = memory.search_prepared(memory.vectors.all(), 5, exclude=np.arange(500))
     assert found.mask.all()
     assert (found.positions // 250 != np.arange(500)[:, None] // 250).all()
 

@@ -23,7 +23,7 @@ COORDINATE = st.integers(0, 4)  # few values: rows meet, and distances tie
 def from_scratch(memory: Memory, k: int):
     everyone = np.arange(len(memory))
     width = max(1, min(k, len(memory) - 1))
-    return memory.search_prepared(memory.entries.embeddings, width, exclude=everyone)
+    return memory.search_prepared(memory.vectors.all(), width, exclude=everyone)
 
 
 def check(graph: NeighborGraph, memory: Memory, k: int) -> None:
@@ -103,7 +103,7 @@ def test_range_search_by_products_agrees_with_the_reference(metric, n_queries, r
     radii = np.quantile(memory.search_keys(queries, 400)[1], 0.3) * rng.uniform(0.8, 1.2, 3000)
     radii[:20], radii[20:40] = np.inf, -np.inf
     found = memory.range_search(queries, radii)
-    plain = range_search_reference(queries, memory.entries.embeddings, radii, metric)
+    plain = range_search_reference(queries, memory.vectors.all(), radii, metric)
     order, other = (np.lexsort((p.positions, p.queries)) for p in (found, plain))
     np.testing.assert_array_equal(found.positions[order], plain.positions[other])
     np.testing.assert_array_equal(found.queries[order], plain.queries[other])
@@ -189,7 +189,7 @@ def test_a_copy_and_a_pickle_keep_the_lists():
     graph = NeighborGraph(memory, 1)
     restored, entries = pickle.loads(pickle.dumps((graph, memory)))
     check(restored, entries, 1)
-    check(deepcopy(graph, {id(memory.entries.embeddings): memory.entries.embeddings}), memory, 1)
+    check(deepcopy(graph, {id(memory.vectors): memory.vectors}), memory, 1)
 
 
 def test_the_radius_of_a_cut_list_is_its_last_key():

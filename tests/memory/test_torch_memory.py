@@ -59,7 +59,7 @@ def test_hard_vectors_get_the_answer_of_the_reference(kind, n, metric, rng) -> N
 def test_exclusion_of_groups_agrees_with_the_reference(metric, n_groups, rng) -> None:
     vectors, own = rng.standard_normal((300, 4)), np.arange(0, 300, 11)
     plain, fast = both(vectors, metric, groups=rng.integers(-1, n_groups, 300))
-    asked = plain.entries.embeddings[own]
+    asked = plain.vectors[own]
     assert_same(
         fast.search_prepared(asked, 6, exclude=own), plain.search_prepared(asked, 6, exclude=own)
     )
@@ -148,7 +148,7 @@ def test_any_vectors_get_the_answer_of_the_reference(vectors, k, metric, data) -
     groups = data.draw(arrays(np.int64, n, elements=st.integers(-1, 3)))
     plain, fast = both(vectors, metric, groups=groups, ids=np.arange(n)[::-1])
     own = np.arange(n)
-    asked = plain.entries.embeddings
+    asked = plain.vectors.all()
     assert_same(fast.search(vectors, k), plain.search(vectors, k))
     assert_same(
         fast.search_prepared(asked, k, exclude=own), plain.search_prepared(asked, k, exclude=own)
@@ -162,9 +162,9 @@ def test_one_product_serves_both_searches(metric, rng):
         make_entries(vectors, np.zeros(3000), groups=rng.integers(-1, 400, 3000)), metric
     )
     rows = np.arange(2400, 3000)
-    queries = memory.entries.embeddings[rows]
-    assert len(queries) * memory.entries.embeddings.size > torch_memory.SMALL
-    radii = memory.search_keys(memory.entries.embeddings, 9, exclude=np.arange(3000))[1][:, -1]
+    queries = memory.vectors[rows]
+    assert len(queries) * memory.vectors.all().size > torch_memory.SMALL
+    radii = memory.search_keys(memory.vectors.all(), 9, exclude=np.arange(3000))[1][:, -1]
     (positions, keys), found = memory.search_both(queries, 9, radii, rows)
     expected, expected_keys = memory.search_keys(queries, 9, exclude=rows)
     np.testing.assert_array_equal(positions, expected)
@@ -186,7 +186,7 @@ def test_products_of_numpy_and_of_torch_find_what_the_reference_finds(
     vectors = rng.normal(size=(300, 7)).round(1)
     entries = make_entries(vectors, np.arange(300) % 3, groups=np.arange(300) // 2)
     fast, plain = (memory.remember(entries, metric) for memory in (TorchMemory(), NumpyMemory()))
-    asked, own = plain.entries.embeddings[:90], np.arange(90)
+    asked, own = plain.vectors[:90], np.arange(90)
     radii = np.full(300, np.median(plain.search_keys(asked, 9)[1][:, -1]))
     for found, expected in zip(
         fast.search_both(asked, 9, radii, own)[0],

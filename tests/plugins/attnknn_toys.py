@@ -105,7 +105,7 @@ class ToyMemory(Memory):
         found = []
         for start in range(0, len(queries), self.block):
             rows = slice(start, start + self.block)
-            keys = keys_between(queries[rows, None], self.entries.embeddings[None], self.metric_)
+            keys = keys_between(queries[rows, None], self.vectors.all()[None], self.metric_)
             if exclude is not None:
                 keys[self.exclusion.pairs(exclude[rows])] = np.inf
             positions = np.broadcast_to(np.arange(len(self)), keys.shape)

@@ -82,7 +82,7 @@ def predict(classifier: AttnKNNClassifier) -> np.ndarray:
 
 def assert_same(one: AttnKNNClassifier, other: AttnKNNClassifier) -> None:
     """The same entries in the same order, and the same predictions."""
-    first, second = one.memory_.entries, other.memory_.entries
+    first, second = one.memory_.read(), other.memory_.read()
     assert one.classes_.tolist() == other.classes_.tolist()
     for name in (
         *("ids", "labels", "groups", "sample_weight", "effective_weight", "held_out"),

@@ -55,7 +55,7 @@ def content_of(file: Path) -> bytes:
 
 
 def needles_of(classifier: AttnKNNClassifier) -> list[bytes]:
-    embeddings = classifier.memory_.entries.embeddings
+    embeddings = classifier.memory_.vectors.all()
     texts = [payloads()[i].encode() for i in THEIRS]
     return [*(embeddings[i].tobytes() for i in THEIRS), *texts, WHO.encode()]
 
@@ -129,7 +129,7 @@ def test_a_prototype_that_is_their_only_row_goes_too(tmp_path: Path, metric: str
     clf.fit(rows(), labels()).save(tmp_path / "model")
     with open_for_editing(tmp_path / "model") as model:
         model.add(rows(1, seed=2), ["dog"], subjects=["late"])
-        needle = model.classifier.memory_.entries.embeddings[-1].tobytes()
+        needle = model.classifier.memory_.vectors[-1].tobytes()
         assert needle in model.classifier.attention_.module_.prototypes.detach().numpy().tobytes()
         model.forget([1])
         receipt = model.forget(subject="late")

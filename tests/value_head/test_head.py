@@ -109,24 +109,24 @@ def test_the_network_itself_reads_the_labels(classifier):
     """Its correction of the vote moves with the labels, not only the vote that it corrects."""
     queries = classifier.memory_.prepare(QUERIES)
     neighbors = classifier.memory_.search_prepared(queries, 8)
-    head, entries = classifier.value_head_, classifier.memory_.entries.embeddings
+    head, vectors = classifier.value_head_, classifier.memory_.vectors
     weights = Weights(np.full((20, 8), 1 / 8), np.zeros(20))
 
     def correction(labels):
         shares = vote(labels, weights, np.full(3, 1 / 3))
         seen = head_input(
-            _neighbor_batch(queries, neighbors, labels, entries), weights, shares, flat, places
+            _neighbor_batch(queries, neighbors, labels, vectors), weights, shares, flat, places
         )
-        return head.logs(seen, entries)
+        return head.logs(seen, vectors.all())
 
     flat, places = np.full((20, 3), 1 / 3), head.places
     assert np.abs(correction(neighbors.labels) - correction(neighbors.labels * 0)).max() > 0.02
 
 
-def _neighbor_batch(queries, neighbors, labels, entries):
+def _neighbor_batch(queries, neighbors, labels, vectors):
     squared = neighbors.distances**2
     changed = replace(neighbors, labels=labels)
-    return NeighborBatch(queries, changed, squared, np.ones_like(squared), entries)
+    return NeighborBatch(queries, changed, squared, np.ones_like(squared), vectors)
 
 
 def test_added_and_forgotten_rows_count_at_once(classifier):

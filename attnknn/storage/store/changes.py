@@ -52,7 +52,7 @@ class ModelState:
         contents.settings["memory"]["least_next_id"] = 0  # the log has it; it is not fitted
         parts = {name: b"".join(map(bytes, blocks)) for name, blocks in contents.files()}
         model = classifier.model_
-        return cls(model.memory.entries, model.classes, parts, next_id(model))
+        return cls(model.memory.read(), model.classes, parts, next_id(model))
 
     @property
     def class_texts(self) -> list[str]:
