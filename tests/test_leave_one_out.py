@@ -35,10 +35,7 @@ def model_of(memory, attention, k=13):
 
 def without(memory, gone):
     """The same memory with some entries really removed, in the same coordinates."""
-    smaller = NumpyMemory().remember(memory.entries, memory.metric_)
-    smaller.center_ = memory.center_
-    smaller.entries = memory.entries
-    smaller.build_index()
+    smaller = NumpyMemory().restore(memory.read(), memory.metric_, memory.center_)
     smaller.forget(memory.entries.ids[gone])
     return smaller, np.bincount(smaller.entries.labels, minlength=3)
 

@@ -31,10 +31,12 @@ def describe_model(clf: AttnKNNClassifier, scores: DriftScores) -> dict[str, Any
 
     The means change with everything that changes a prediction: attention, calibration, K.
     """
-    entries, n_scores = clf.memory_.entries, max(1, len(scores.rows))
-    digest = hashlib.sha256(repr((clf.memory_.metric_, clf.classes_.tolist())).encode())
-    for name in ("embeddings", "labels", "groups", "sample_weight", "held_out"):
-        digest.update(np.ascontiguousarray(getattr(entries, name)).tobytes())
+    memory, n_scores = clf.memory_, max(1, len(scores.rows))
+    digest = hashlib.sha256(repr((memory.metric_, clf.classes_.tolist())).encode())
+    for _, block in memory.vectors.blocks():
+        digest.update(np.ascontiguousarray(block).tobytes())
+    for name in ("labels", "groups", "sample_weight", "held_out"):
+        digest.update(np.ascontiguousarray(getattr(memory.entries, name)).tobytes())
     means = [float(scores.rows.sum()) / n_scores, float(scores.labels.sum()) / n_scores]
     return {
         "format": FORMAT,
