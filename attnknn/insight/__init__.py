@@ -5,6 +5,8 @@
 - `what_if` computes the predictions after an edit without making it. Use it before an edit.
 - `DriftMonitor` watches a stream of rows and labels and raises an alarm when they differ from the
   memory, with a guaranteed rate of false alarms. Use it in production.
+- `suggest` chooses the unlabeled rows whose labels are worth most. Use it to label few rows.
+- `layout` places the entries on a map in two dimensions. Use it to see groups, gaps and strays.
 - `keep_newest`, `drop_least_valuable` and `weigh_by_age` keep a memory small or recent, and measure
   the change of accuracy and log-loss.
 
@@ -15,6 +17,7 @@ for the entries.
 from attnknn.insight.audit_result import Audit
 from attnknn.insight.auditing import audit, entry_values
 from attnknn.insight.drift import Alarm, DriftMonitor, DriftReport
+from attnknn.insight.entry_layout import Layout, layout
 from attnknn.insight.forgetting import (
     Change,
     Forgetting,
@@ -24,6 +27,9 @@ from attnknn.insight.forgetting import (
 )
 from attnknn.insight.hypothetical_edits import AddedRows, WhatIf, what_if
 from attnknn.insight.martingale import ScoreTrack
+from attnknn.insight.pool import Pool
+from attnknn.insight.suggesting import suggest
+from attnknn.insight.suggestions import Suggestions
 
 __all__ = [
     "AddedRows",
@@ -33,12 +39,17 @@ __all__ = [
     "DriftMonitor",
     "DriftReport",
     "Forgetting",
+    "Layout",
+    "Pool",
     "ScoreTrack",
+    "Suggestions",
     "WhatIf",
     "audit",
     "drop_least_valuable",
     "entry_values",
     "keep_newest",
+    "layout",
+    "suggest",
     "weigh_by_age",
     "what_if",
 ]
