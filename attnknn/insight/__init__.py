@@ -6,6 +6,8 @@
 - `DriftMonitor` watches a stream of rows and labels and raises an alarm when they differ from the
   memory, with a guaranteed rate of false alarms. Use it in production.
 - `suggest` chooses the unlabeled rows whose labels are worth most. Use it to label few rows.
+- `label_studio_tasks` and `cleanlab_issues` write results for these tools, `read_label_studio` and
+  `read_cleanlab` read the decisions of reviewers back.
 - `layout` places the entries on a map in two dimensions. Use it to see groups, gaps and strays.
 - `keep_newest`, `drop_least_valuable` and `weigh_by_age` keep a memory small or recent, and measure
   the change of accuracy and log-loss.
@@ -16,6 +18,7 @@ for the entries.
 
 from attnknn.insight.audit_result import Audit
 from attnknn.insight.auditing import audit, entry_values
+from attnknn.insight.cleanlab_tables import cleanlab_issues, read_cleanlab
 from attnknn.insight.drift import Alarm, DriftMonitor, DriftReport
 from attnknn.insight.entry_layout import Layout, layout
 from attnknn.insight.forgetting import (
@@ -26,8 +29,14 @@ from attnknn.insight.forgetting import (
     weigh_by_age,
 )
 from attnknn.insight.hypothetical_edits import AddedRows, WhatIf, what_if
+from attnknn.insight.label_studio import (
+    label_studio_config,
+    label_studio_tasks,
+    read_label_studio,
+)
 from attnknn.insight.martingale import ScoreTrack
 from attnknn.insight.pool import Pool
+from attnknn.insight.reviews import Review, Reviewed, ReviewEdits
 from attnknn.insight.suggesting import suggest
 from attnknn.insight.suggestions import Suggestions
 
@@ -41,14 +50,22 @@ __all__ = [
     "Forgetting",
     "Layout",
     "Pool",
+    "Review",
+    "ReviewEdits",
+    "Reviewed",
     "ScoreTrack",
     "Suggestions",
     "WhatIf",
     "audit",
+    "cleanlab_issues",
     "drop_least_valuable",
     "entry_values",
     "keep_newest",
+    "label_studio_config",
+    "label_studio_tasks",
     "layout",
+    "read_cleanlab",
+    "read_label_studio",
     "suggest",
     "weigh_by_age",
     "what_if",
