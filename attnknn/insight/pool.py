@@ -14,6 +14,7 @@ from sklearn.utils import _safe_indexing
 from attnknn._validation import check_at_least
 from attnknn.attention.base import squared_distances
 from attnknn.errors import InvalidInputError
+from attnknn.insight.pool_accuracy import expected_accuracy, exponent_for_rows
 from attnknn.memory.base import Memory
 from attnknn.memory.entries import make_entries
 from attnknn.model import FittedModel, Queries, require_model
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 N_SIMILAR, N_SCALE = 16, 8  # similar rows of each row, and which of them sets the scale
 N_AFFECTED, MAX_AFFECTED = 128, 1024  # rows predicted again: nearest to a changed entry, and in all
 MAX_CHANGED = 64  # changed entries after which all rows are predicted again
+MAX_GROWTH = 0.02  # of the entries, before the expected accuracy is corrected again
 WIDE = 20_000  # rows that are considered by default
 
 
@@ -83,6 +85,7 @@ class Pool:
         self._similar: sparse.csr_array | None = None
         self._model: FittedModel | None = None  # of the predictions
         self._probabilities: Floats = np.zeros((0, 0))
+        self._exponent: tuple[Any, int, float] = (None, 0, 1.0)  # fit, number of entries, power
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -176,6 +179,33 @@ class Pool:
             if self._similar is None:
                 self._similar = _similarities(model.memory, embeddings)
             return self._similar
+
+    def expected_accuracy(self, clf: AttnKNNClassifier, is_rest: Booleans) -> float:
+        """Estimate the accuracy on some of the considered rows.
+
+        Parameters
+        ----------
+        clf : AttnKNNClassifier
+            A fitted classifier.
+        is_rest : ndarray of shape (n_considered,)
+            True for the rows to estimate it on.
+
+        Returns
+        -------
+        float
+            Mean probability of the predicted labels, corrected for entries that were chosen and not
+            drawn; NaN without rows. The correction is computed again after a fit, and when the
+            number of entries has changed by more than two percent.
+        """
+        with self._lock:
+            probabilities, model = self.probabilities(clf), require_model(clf, "suggest")
+            n_entries = len(model.memory)
+            last, n_then, _ = self._exponent
+            is_old = last is not model.report or abs(n_entries - n_then) > MAX_GROWTH * n_then
+            if is_old and is_rest.any():
+                exponent = exponent_for_rows(model, self.embeddings(clf)[is_rest])
+                self._exponent = (model.report, n_entries, exponent)
+            return expected_accuracy(probabilities[is_rest], self._exponent[2])
 
     def _encoded(self, clf: AttnKNNClassifier, model: FittedModel) -> Queries:
         memory = model.memory

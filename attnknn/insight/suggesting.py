@@ -213,7 +213,7 @@ def _suggestions(seen: PoolView, places: Integers, scores: Floats, strategy: str
         n_similar=_n_similar(seen, places),
         strategy=strategy,
         n_left=int(seen.is_open.sum()),
-        expected_accuracy=_expected_accuracy(seen, is_rest),
+        expected_accuracy=seen.pool.expected_accuracy(seen.clf, is_rest),
     )
 
 
@@ -238,10 +238,3 @@ def _n_similar(seen: PoolView, places: Integers) -> Integers:
     """How many other unlabeled rows are similar to some rows: the sum of the similarities."""
     total = seen.similar[:, places].T @ seen.is_open.astype(float)
     return np.rint(total).astype(np.int64)
-
-
-def _expected_accuracy(seen: PoolView, is_rest: Booleans) -> float:
-    """The mean of the largest probabilities of the rows that are left; NaN if none is."""
-    if not is_rest.any():
-        return float("nan")
-    return float(seen.probabilities[is_rest].max(axis=1).mean())

@@ -51,7 +51,10 @@ class Suggestions:
     n_left : int
         Unlabeled rows that were considered, with the suggested ones.
     expected_accuracy : float
-        Estimated accuracy on the rows that are considered and not suggested; NaN without such rows.
+        Estimated accuracy on the rows that are considered and not suggested, for a curve over the
+        number of labels; NaN without such rows. It is the mean probability of the predicted labels,
+        corrected by leave-one-out predictions of the entries, each of which counts as much as there
+        are rows to which it is nearest.
 
     Examples
     --------

@@ -236,3 +236,32 @@ def test_error_messages_name_the_setting_and_the_value():
         suggest(clf, X[:0])
     with pytest.raises(NotFittedYetError, match="suggest"):
         suggest(AttnKNNClassifier(), X)
+
+
+def test_the_expected_accuracy_is_right_where_entries_were_chosen_because_they_are_hard():
+    X, y = load_digits(return_X_y=True)
+    labeled = [int(row) for label in range(10) for row in np.flatnonzero(y == label)[:2]]
+    clf = AttnKNNClassifier(attention="distance", random_state=0).fit(X[labeled], y[labeled])
+    pool = Pool(X)
+    for _ in range(6):
+        found = suggest(clf, pool, 20, skip=labeled)
+        labeled += found.rows.tolist()
+        clf.add(X[found.rows], y[found.rows])
+    found = suggest(clf, pool, 20, skip=labeled)
+    rest = np.setdiff1d(np.arange(len(X)), [*labeled, *found.rows])
+    true = (clf.predict(X[rest]) == y[rest]).mean()
+    own = clf.memory_.entries.labels
+    leave_one_out = (clf.leave_one_out_proba().argmax(axis=1) == own).mean()
+    assert abs(found.expected_accuracy - true) < 0.04
+    assert abs(leave_one_out - true) > 0.1
+
+
+def test_the_expected_accuracy_of_random_entries_is_that_of_the_probabilities():
+    X, y = blobs(1200)
+    clf = AttnKNNClassifier(attention="distance", random_state=0).fit(X[:600], y[:600])
+    pool, everything = Pool(X[600:]), np.ones(600, dtype=bool)
+    mean = clf.predict_proba(X[600:]).max(axis=1).mean()
+    assert pool.expected_accuracy(clf, everything) == pytest.approx(mean, abs=0.03)
+    clf.forget(np.arange(590))
+    assert pool.expected_accuracy(clf, everything) < 1  # too few entries for a correction
+    assert np.isnan(pool.expected_accuracy(clf, ~everything))
