@@ -33,6 +33,7 @@ SECTIONS = {
         "audit": "attnknn.cli.audit",
         "whatif": "attnknn.cli.whatif",
         "monitor": "attnknn.cli.monitor",
+        "suggest": "attnknn.cli.suggest",
     },
     "Edit a model": {
         "add": "attnknn.cli.edit",

@@ -9,7 +9,7 @@ import click
 
 from attnknn.cli import options as shared
 from attnknn.cli.commands import command, option
-from attnknn.cli.options import COUNT
+from attnknn.cli.options import COUNT, FILE
 from attnknn.cli.output import echo, echo_block, echo_json
 
 
@@ -17,6 +17,12 @@ from attnknn.cli.output import echo, echo_block, echo_json
 @shared.model_argument
 @shared.rows_argument
 @shared.target_option
+@option(
+    "--decisions",
+    type=FILE,
+    help="Add only the rows that have a label in this table of `attnknn suggest --out`, or in this "
+    "JSON export of Label Studio.",
+)
 @shared.new_classes_option
 @shared.separator_option
 @shared.header_option
@@ -26,6 +32,7 @@ def add(
     model: Path,
     rows: Path,
     target: str | None,
+    decisions: Path | None,
     new_classes: bool,
     separator: str | None,
     by: str | None,
@@ -38,6 +45,7 @@ def add(
     `attnknn undo`.
     """
     from attnknn.cli.output import progress
+    from attnknn.cli.review_files import read_row_decisions
     from attnknn.cli.rows import open_rows
     from attnknn.cli.rows.queries import queries_for
     from attnknn.cli.stored_model import LabelReader, edit, open_model
@@ -48,8 +56,14 @@ def add(
     with open_model(model, by) as opened, progress(f"Reading {rows.name}"):
         queries = queries_for(opened.classifier, opened.notes, source)
         labels = LabelReader(opened.classifier.classes_, new_classes)
+        if decisions is None:
+            labeled = queries.labeled(target, labels)
+        elif target is not None:
+            raise click.UsageError("Give either --target or --decisions.")
+        else:
+            labeled = queries.decided(read_row_decisions(decisions, labels))
         with edit(opened) as classifier:
-            for some in queries.labeled(target, labels):
+            for some in labeled:
                 classifier.add(some.X, some.y, **some.metadata)
 
 

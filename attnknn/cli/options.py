@@ -84,6 +84,30 @@ format_option = option(
     type=click.Choice(FORMATS),
     help="Format of the output.  [default: from the name of --out, else csv]",
 )
+
+
+def review_format_option(*more: str) -> Callable[..., Any]:
+    """The option --format of a command that also writes files for tools of reviewers."""
+    return option(
+        "--format",
+        "style",
+        type=click.Choice([*FORMATS, *more]),
+        help="Format of the output.  [default: from the name of --out, else csv]",
+    )
+
+
+labeling_config_option = option(
+    "--labeling-config",
+    type=FILE,
+    help="With --format label-studio: also write the labeling interface of the project (XML).",
+)
+image_prefix_option = option(
+    "--image-prefix",
+    default="",
+    show_default=False,
+    help="With --format label-studio: text before file names of images, such as "
+    "/data/local-files/?d=photos/.  [default: none]",
+)
 print_format_option = option(
     "--format",
     "style",

@@ -93,6 +93,18 @@ def count_of(n: int, noun: str = "entry", nouns: str = "entries") -> str:
     return f"{n:,} {noun if n == 1 else nouns}"
 
 
+def write_json_list(out: Path | None, values: Sequence[Any], *, force: bool = False) -> None:
+    """Write values as a JSON array, each on its own line, to a file or to standard output."""
+    from attnknn._output_files import write_file
+
+    lines = ",\n".join(map(to_json, values))
+    text = f"[\n{lines}\n]\n" if values else "[]\n"
+    if out is None:
+        click.echo(text, nl=False)
+    else:
+        write_file(out, text, force=force)
+
+
 class Writer(Protocol):
     """Takes results chunk by chunk."""
 

@@ -66,7 +66,7 @@ def whatif(
     queries = open_queries(model, rows, separator)
     ids = queries.classifier.memory_.entries.ids
     labels = LabelReader(queries.classifier.classes_, new_classes)
-    names, contents, X = _all_rows(queries)
+    names, contents, _, X = queries.all_rows()
     found = what_if(
         queries.classifier,
         X,
@@ -81,27 +81,6 @@ def whatif(
     echo_block(found.table(limit, [f"{name} ({c})" if c else name for name, c in pairs]))
 
 
-def _all_rows(queries: Queries) -> tuple[list[str], list[str | None], Any]:
-    """The names of all rows, their contents in short, and the rows."""
-    names: list[str] = []
-    contents: list[str | None] = []
-    chunks: list[Any] = []
-    for chunk, X in queries.chunks():
-        column, values = queries.names(chunk)
-        names += [f"{column} {value}" for value in values]
-        contents += queries.shown(chunk) or [None] * len(chunk)
-        chunks.append(X)
-    return names, contents, _concatenated(chunks)
-
-
-def _concatenated(chunks: list[Any]) -> Any:
-    import numpy as np
-    import pandas as pd
-
-    is_table = isinstance(chunks[0], pd.DataFrame)
-    return pd.concat(chunks, ignore_index=True) if is_table else np.concatenate(chunks)
-
-
 def _added(
     queries: Queries, path: Path, target: str | None, labels: LabelReader, separator: str | None
 ) -> AddedRows:
@@ -109,7 +88,7 @@ def _added(
     import numpy as np
 
     from attnknn.cli.rows import open_rows
-    from attnknn.cli.rows.queries import queries_for
+    from attnknn.cli.rows.queries import joined, queries_for
     from attnknn.insight import AddedRows
 
     notes = queries.notes
@@ -119,7 +98,7 @@ def _added(
         name: None if first is None else np.concatenate([some.metadata[name] for some in chunks])
         for name, first in chunks[0].metadata.items()
     }
-    X, y = _concatenated([some.X for some in chunks]), np.concatenate([some.y for some in chunks])
+    X, y = joined([some.X for some in chunks]), np.concatenate([some.y for some in chunks])
     return AddedRows(X, y, **metadata)
 
 

@@ -27,6 +27,7 @@ N_SIMILAR, N_SCALE = 16, 8  # similar rows of each row, and which of them sets t
 N_AFFECTED, MAX_AFFECTED = 128, 1024  # rows predicted again: nearest to a changed entry, and in all
 MAX_CHANGED = 64  # changed entries after which all rows are predicted again
 MAX_GROWTH = 0.02  # of the entries, before the expected accuracy is corrected again
+SAME = 1e-4  # of the median distance to the nearest entry, within which two rows are equal
 WIDE = 20_000  # rows that are considered by default
 
 
@@ -114,6 +115,25 @@ class Pool:
                 f"`skip` must hold positions from 0 to {self.n_rows - 1:,}, got {wrong[0]}."
             )
         return ~np.isin(self.rows, named)
+
+    def known(self, clf: AttnKNNClassifier) -> Integers:
+        """Find the considered rows that equal an entry, up to rounding.
+
+        Parameters
+        ----------
+        clf : AttnKNNClassifier
+            A fitted classifier.
+
+        Returns
+        -------
+        ndarray of shape (n_known,)
+            Positions in `X`, as `skip` of `suggest` takes them.
+        """
+        memory = require_model(clf, "known").memory
+        distances = memory.search_prepared(self.embeddings(clf), 1).distances[:, 0]
+        positive = distances[distances > 0]
+        typical = float(np.median(positive)) if len(positive) else 0.0
+        return self.rows[distances <= SAME * typical]
 
     def embeddings(self, clf: AttnKNNClassifier) -> NDArray[np.float32]:
         """Embeddings of the considered rows, prepared by the memory of a classifier.

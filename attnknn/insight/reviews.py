@@ -125,7 +125,12 @@ class Reviewed:
         )
         known, seen, found = _labels_by_name(clf), set(), ReviewEdits()
         for one in self.reviews:
-            if one.kind != "entry" or one.key not in current:
+            if one.kind != "entry":
+                raise InvalidInputError(
+                    f"{one.where} is for row {one.key} of a pool, not for an entry. Add such rows "
+                    "(`attnknn add MODEL POOL --decisions TABLE`)."
+                )
+            if one.key not in current:
                 raise InvalidInputError(
                     f"{one.where} names {one.key!r}, which is not the id of an entry."
                 )

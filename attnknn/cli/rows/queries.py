@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -47,6 +47,21 @@ def queries_for(classifier: AttnKNNClassifier, notes: dict[str, str], source: So
     return kind(source, classifier, notes)
 
 
+class AllRows(NamedTuple):
+    """All rows of a file."""
+
+    names: list[str]  # id column and id, or "row" and row number
+    shown: list[str | None]  # each row in short, if its name says nothing
+    contents: list[Any]  # what a person needs to see of each row
+    X: Any
+
+
+def joined(chunks: Sequence[Any]) -> Any:
+    """The rows of several chunks: a DataFrame or an array."""
+    is_table = isinstance(chunks[0], pd.DataFrame)
+    return pd.concat(chunks, ignore_index=True) if is_table else np.concatenate(chunks)
+
+
 class Queries:
     """The chunks of a file as rows that a stored classifier accepts.
 
@@ -77,6 +92,32 @@ class Queries:
         if not n_rows:
             raise InvalidInputError(f"{self.source.path} must have at least one row, it has none.")
 
+    def all_rows(self) -> AllRows:
+        """All rows at once, with their names and contents."""
+        names: list[str] = []
+        shown: list[str | None] = []
+        contents: list[Any] = []
+        rows: list[Any] = []
+        for chunk, X in self.chunks():
+            column, values = self.names(chunk)
+            names += [f"{column} {value}" for value in values]
+            shown += self.shown(chunk) or [None] * len(chunk)
+            contents += self.contents(chunk)
+            rows.append(X)
+        return AllRows(names, shown, contents, joined(rows))
+
+    def contents(self, chunk: Chunk) -> list[Any]:
+        """What a person needs to see of each row: a text, a file name, or cells by column."""
+        if self.source.kind == "table":
+            names = Roles.from_notes(self.notes).without_role(self.source.columns)
+            return [
+                {name: value for name, value in row.items() if not pd.isna(value)}
+                for row in chunk.table[names].to_dict("records")
+            ]
+        if self.source.default_id is not None:
+            return [str(value) for value in chunk.table[self.source.default_id]]
+        return [None] * len(chunk)
+
     def names(self, chunk: Chunk) -> tuple[str, list[Any]]:
         """Name and values of the id column, or "row" and the row numbers if there is no such."""
         noted = self.notes.get("id_column", "")
@@ -98,19 +139,50 @@ class Queries:
         roles = replace(
             Roles.from_notes(self.notes), target=columns.target_of(self.source, self.notes, target)
         )
-        entries = self.classifier.memory_.entries
-        payload = (roles.payload or ()) if entries.payloads is not None else ()
+        self._check_roles(roles)
+        for chunk, X in self.chunks():
+            yield TrainingRows(
+                X, labels.read_column(chunk, roles.target), self._metadata(chunk, roles)
+            )
+
+    def decided(self, decisions: Mapping[int, Any]) -> Iterator[TrainingRows]:
+        """The rows with a label among `decisions`, by row number, as `add` takes them."""
+        roles = Roles.from_notes(self.notes)
+        self._check_roles(roles)
+        n_rows = 0
+        for chunk, X in self.chunks():
+            n_rows = chunk.first + len(chunk)
+            places = [row for row in range(len(chunk)) if chunk.first + row in decisions]
+            if not places:
+                continue
+            metadata = {
+                name: None if values is None else [values[place] for place in places]
+                for name, values in self._metadata(chunk, roles).items()
+            }
+            y = np.array([decisions[chunk.first + place] for place in places])
+            some = X.iloc[places] if isinstance(X, pd.DataFrame) else X[places]
+            yield TrainingRows(some, y, metadata)
+        beyond = [row for row in decisions if row >= n_rows]
+        if beyond:
+            raise InvalidInputError(
+                f"Decisions must be for rows of {self.source.path}, which has {n_rows:,}; one is "
+                f"for row {beyond[0]:,}. Were they made for another file?"
+            )
+
+    def _check_roles(self, roles: Roles) -> None:
+        payloads = self.classifier.memory_.entries.payloads
+        payload = (roles.payload or ()) if payloads is not None else ()
         for name in (roles.group, roles.sample_weight, roles.subject, *payload):
             if name:
                 check_column(self.source, name)
-        for chunk, X in self.chunks():
-            has_payloads = entries.payloads is not None
-            metadata = {
-                "ids": self._ids(chunk, roles.id),
-                "payloads": roles.read_payloads(self.source, chunk) if has_payloads else None,
-                **roles.read_metadata(chunk),
-            }
-            yield TrainingRows(X, labels.read_column(chunk, roles.target), metadata)
+
+    def _metadata(self, chunk: Chunk, roles: Roles) -> dict[str, Any]:
+        has_payloads = self.classifier.memory_.entries.payloads is not None
+        return {
+            "ids": self._ids(chunk, roles.id),
+            "payloads": roles.read_payloads(self.source, chunk) if has_payloads else None,
+            **roles.read_metadata(chunk),
+        }
 
     def _ids(self, chunk: Chunk, column: str) -> Any:
         """Ids from the id column of the model; None lets the memory number the rows."""
@@ -228,6 +300,9 @@ class TextQueries(Queries):
                 f"This model reads texts: {self.source.path} must be a table with a text column."
             )
         self._column = check_column(self.source, known[0] if names is None else str(names[0]))
+
+    def contents(self, chunk: Chunk) -> list[Any]:
+        return chunk.table[self._column].tolist()
 
     def rows(self, chunk: Chunk) -> pd.DataFrame:
         return pd.DataFrame({self._column: columns.read_texts(chunk, self._column)})
