@@ -48,7 +48,8 @@ EXTRAS |= {"huggingface_hub", "transformers", "torchmetrics", "lightgbm", "catbo
 # These read all vectors, or some of them with their columns, when they fit, follow edits or store.
 READ_ALL_VECTORS = {
     *("attention.boosting", "attention.forest", "attention.mlp", "attention.projection"),
-    *("attention.space", "classifier", "insight.duplicates", "insight.forgetting"),
+    *("attention.space", "classifier", "insight.duplicates"),
+    *("insight.entry_layout", "insight.forgetting"),
     *("storage.packing", "storage.store.changes"),
 }
 RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}

@@ -233,7 +233,7 @@ def layout(
     if len(memory) < 3:
         line = np.arange(len(memory)) - (len(memory) - 1) / 2
         return Layout(ids, labels, np.stack([line, np.zeros(len(memory))], axis=1))
-    components = _components(memory.entries.embeddings)
+    components = _components(memory.vectors.all())
     links = links_of(_nearest(model, components, min(n_neighbors, len(memory) - 1)))
     if start is None:
         positions, n_epochs = _begin(components), N_EPOCHS
@@ -267,10 +267,10 @@ def _nearest(model: FittedModel, components: NDArray[np.float32], k: int) -> Nei
         if found is not None:
             return found
     everyone = np.arange(len(memory))
-    if memory.metric_ == "euclidean" and memory.entries.embeddings.shape[1] > SEARCHED_COLUMNS:
+    if memory.metric_ == "euclidean" and memory.vectors.width > SEARCHED_COLUMNS:
         plain = make_entries(components, memory.entries.labels, ids=memory.entries.ids)
         memory = clone(memory).restore(plain, "euclidean", np.zeros(components.shape[1]))
-    return memory.search_prepared(memory.entries.embeddings, k, exclude=everyone)
+    return memory.search_prepared(memory.vectors.all(), k, exclude=everyone)
 
 
 def _begin(components: NDArray[np.float32]) -> Floats:

@@ -283,9 +283,9 @@ def _changed_entries(last: FittedModel, model: FittedModel) -> NDArray[np.float3
     old, new = last.classes[before.labels[kept]], model.classes[after.labels[~is_new]]
     is_relabeled = np.flatnonzero(~is_new)[old != new]
     parts = (
-        after.embeddings[is_new],
-        after.embeddings[is_relabeled],
-        before.embeddings[is_gone],
+        model.memory.vectors[is_new],
+        model.memory.vectors[is_relabeled],
+        last.memory.vectors[is_gone],
     )
     return np.concatenate(parts)[: MAX_CHANGED + 1]
 

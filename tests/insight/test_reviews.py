@@ -187,7 +187,9 @@ def test_edits_refuse_what_does_not_fit_the_model():
     label = next(c for c in "abc" if c != clf.classes_[clf.memory_.entries.labels[30]])
     with pytest.raises(InvalidInputError, match="older than the model"):
         edits(exported(old, label))
-    with pytest.raises(InvalidInputError, match="row 3 of a pool, not for an entry. Add such rows"):
+    with pytest.raises(
+        InvalidInputError, match=r"row 3 of a pool, not for an entry\. Add such rows"
+    ):
         edits(exported({"attnknn_row": 3}))
     numbers = AttnKNNClassifier(attention="distance").fit([[0.0], [1.0]], [1, 2])
     with pytest.raises(InvalidInputError, match="of the type int"):
