@@ -9,6 +9,8 @@ from attnknn.vit.attention_maps import extract_attention_maps
 from attnknn.vit.functional import Grid
 from attnknn.vit.layers import Attention, KvtAttention, LocalAttention
 from attnknn.vit.model import LAYERS, VisionTransformer
+from attnknn.vit.model.factory import make_layer
+from attnknn.vit.model.replacement import AdaptedLayer
 
 pytest.importorskip("matplotlib")
 from attnknn.vit.plots import attention_matrix, token_name
@@ -57,6 +59,55 @@ def test_weights_and_values_give_the_layers_own_output(layer):
     attended = (layer_map.weights[..., None] * chosen).sum(3)
     known = layer.attend(*layer.project(x), None)
     torch.testing.assert_close(attended, known, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("local", {"window_size": 1, "is_rotary": False}),
+        ("neighborhood", {"kernel_size": 3}),
+        ("convnn", {"n_neighbors": 4, "sampling_type": "random", "num_samples": 5}),
+        ("attention", {}),
+    ],
+)
+def test_tokens_after_the_patches_keep_their_numbers(name, settings):
+    made = make_layer(name, 12, 3, from_model={"num_prefix_tokens": 3}, settings=settings)
+    layer, x = AdaptedLayer(made, num_suffix_tokens=2).eval(), torch.randn(2, 9, 12)
+    (layer_map,) = extract_attention_maps(layer, x, n_tokens=9)
+    (moved,) = extract_attention_maps(made, x.roll(2, 1), n_tokens=9)
+    dense, of_moved = (
+        torch.zeros(2, 3, 9, 9).scatter_(-1, each.tokens, each.weights)
+        for each in (layer_map, moved)
+    )
+    torch.testing.assert_close(dense, of_moved.roll((-2, -2), (-2, -1)))
+    if name == "local":  # a patch sees its neighbors, and the first and the last two tokens
+        seen = [torch.nonzero(row).flatten().tolist() for row in dense[0, 0]]
+        assert seen[0] == seen[8] == list(range(9))
+        assert seen[3] == [0, 2, 3, 4, 7, 8]
+
+
+@pytest.mark.parametrize("name", ["attention", "kvt", "convnn", "local", "branching_attention"])
+def test_masks_and_causality_have_an_effect(name):
+    settings = {} if name in ("attention", "local") else {"n_neighbors": 4}
+    layer = make_layer(name, 12, 2, from_model={"num_prefix_tokens": 0}, settings=settings).eval()
+
+    class Masked(torch.nn.Module):
+        def __init__(self, **given):
+            super().__init__()
+            self.layer, self.given = layer, given
+
+        def forward(self, x):
+            return self.layer(x, **self.given)
+
+    allowed = torch.rand(9, 9) > 0.5
+    allowed |= torch.eye(9, dtype=torch.bool)
+    for given, visible in (({"attn_mask": allowed}, allowed), ({"is_causal": True}, None)):
+        (found,) = extract_attention_maps(Masked(**given), torch.randn(2, 9, 12), n_tokens=9)
+        visible = torch.ones(9, 9).tril().bool() if visible is None else visible
+        is_seen = found.weights > 0
+        rows = torch.arange(9)[:, None].expand_as(found.tokens)
+        assert visible[rows[is_seen], found.tokens[is_seen]].all()
+        torch.testing.assert_close(found.weights.sum(-1), torch.ones(found.weights.shape[:3]))
 
 
 def test_convolutions_have_no_attention_map():
