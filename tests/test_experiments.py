@@ -26,6 +26,7 @@ from experiments import (  # noqa: E402
     new_classes,
     out_of_scope,
     small_coverage,
+    suggest,
 )
 from experiments.bars import (  # noqa: E402
     LEARNED,
@@ -345,3 +346,25 @@ def test_forgetting_is_measured_at_every_budget(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(forgetting, "PAGE", page)
     assert forgetting.main(["page", *folder]) == 0
     assert page.read_text().count("| iris, 2 seeds | least value") == 2
+
+
+def test_suggestions_are_measured_against_random_labels(tmp_path, monkeypatch, capsys):
+    page = tmp_path / "suggest.md"
+    page.write_text("<!-- suggest -->\n<!-- /suggest -->\n")
+    small = {"SIZES": (40, 60, 80), "SHOWN": (40, 80), "N_RANDOM": 120, "DATASETS": ("digits",)}
+    for name, value in {**small, "PAGE": page, "_default_accuracy": lambda run: 0.5}.items():
+        monkeypatch.setattr(suggest, name, value)
+    for strategy in ("random", "suggest"):
+        options = ["--strategy", strategy, "--folder", str(tmp_path), "--seeds", "1"]
+        assert suggest.main(["run", *options]) == 0
+    assert suggest.main(["table", "--folder", str(tmp_path)]) == 0
+    assert suggest.main(["bars", "--folder", str(tmp_path)]) == 0
+    assert "80 suggested labels not below 120 random ones" in capsys.readouterr().out
+    reports = {report["strategy"]: report for report in read_reports(tmp_path)}
+    found = {name: report["sizes"]["80"]["accuracy"] for name, report in reports.items()}
+    assert found["suggest"] > found["random"] + 0.02
+    gap = suggest.differences(list(reports.values()), "digits", "suggest")
+    assert gap == pytest.approx(found["suggest"] - reports["random"]["sizes"]["120"]["accuracy"])
+    lines = page.read_text().splitlines()
+    assert sum(line.startswith("| digits, ") for line in lines) == 2
+    assert f"| {100 * found['suggest']:.1f} |" in page.read_text()

@@ -90,6 +90,11 @@ def suggest(
     with progress(f"Comparing {len(rows.names):,} rows"):
         unlabeled = Pool(rows.X, random_state=seed)
         known = [] if include_known else unlabeled.known(classifier).tolist()
+        if len(known) == len(unlabeled):
+            raise click.ClickException(
+                f"Every row of {pool} equals an entry of the model, so none is left to label. "
+                "--include-known suggests such rows, too."
+            )
         found = find(classifier, unlabeled, n, strategy=strategy, skip=known, random_state=seed)
     if is_tasks:
         contents = [rows.contents[row] for row in found.rows]

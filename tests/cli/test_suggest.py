@@ -67,6 +67,8 @@ def test_labels_in_the_table_are_added(model: Path, rows, tmp_path: Path) -> Non
     again = run("suggest", model, rows, "-n", "9")
     assert "7 of 7 unlabeled rows" in again.stdout
     assert "Left out: 2 rows equal entries of the model." in again.stderr
+    only = write(pd.read_csv(rows).iloc[table["row"].astype(int)[[0, 2]]], tmp_path / "only.csv")
+    assert "so none is left to label" in refused("suggest", model, only)
     assert "9 of 9" in run("suggest", model, rows, "-n", "9", "--include-known").stdout
 
 
