@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ ID = "id"
 COLUMNS = ("is_label_issue", "label_score", "given_label", "predicted_label")
 OTHER_NAMES = {"label_quality": "label_score", "label_quality_score": "label_score"}
 TRUE, FALSE = {"true", "1", "yes"}, {"false", "0", "no", ""}
-BYTES_PER_BYTE = 10  # of a parsed table, at most, for each byte of the file
+BYTES_PER_BYTE = 40  # of a parsed table, at most, for each byte of the file
 
 
 def cleanlab_issues(found: Audit, limit: int | None = None) -> pd.DataFrame:
@@ -98,11 +99,11 @@ def read_cleanlab(source: str | Path | pd.DataFrame) -> Reviewed:
     import pandas as pd
 
     if isinstance(source, pd.DataFrame):
-        return _reviewed(source, "the table", "Row", 0)
-    return _reviewed(_read(Path(source)), str(source), "Line", 2)  # the first one is the header
+        return _reviewed(source, "the table")
+    return _reviewed(_read(Path(source)), str(source))
 
 
-def _reviewed(table: pd.DataFrame, name: str, place: str, first: int) -> Reviewed:
+def _reviewed(table: pd.DataFrame, name: str) -> Reviewed:
     table = table.rename(columns=OTHER_NAMES)
     for column in ("is_label_issue", "given_label", "predicted_label"):
         if column not in table.columns:
@@ -116,7 +117,7 @@ def _reviewed(table: pd.DataFrame, name: str, place: str, first: int) -> Reviewe
     for row, (key, flag, given, predicted) in enumerate(
         zip(*(column.tolist() for column in columns), strict=True)
     ):
-        where = f"{place} {first + row} of {name}"
+        where = f"Row {row} of {name}"
         if _is_issue(flag, where):
             found.append(Review("entry", _id(key), str(given), str(predicted), where))
     return Reviewed(found)
@@ -130,13 +131,24 @@ def _read(path: Path) -> pd.DataFrame:
         raise InvalidInputError(f"File not found: {path}.")
     check_fits(str(path), BYTES_PER_BYTE * path.stat().st_size, "Split the file.")
     try:
-        table = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-    except (ValueError, OSError) as error:  # also of the parser and of Unicode
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            header, *rows = list(csv.reader(file, strict=True)) or [[]]
+    except (UnicodeError, csv.Error) as error:
         reason = " ".join(str(error).split())
-        raise InvalidInputError(f"{path} is not a valid CSV file: {reason}") from error
+        raise InvalidInputError(f"{path} is not a valid CSV file: {reason}.") from error
+    repeated = [name for name in header if header.count(name) > 1]
+    if repeated:
+        raise InvalidInputError(f"Column names of {path} must be unique; {repeated[0]!r} is not.")
+    for number, row in enumerate(rows):
+        if len(row) != len(header):
+            raise InvalidInputError(
+                f"Every row of {path} must have {len(header)} values, as the header has; row "
+                f"{number} has {len(row)}."
+            )
+    table = pd.DataFrame(rows, columns=header, dtype=object)
     table = table.map(unguard_formula)
-    unnamed = [column for column in table.columns[:1] if str(column).startswith("Unnamed: 0")]
-    return table.rename(columns={unnamed[0]: ID}) if unnamed and ID not in table else table
+    has_index = header[:1] == [""] and ID not in header  # as pandas writes it
+    return table.rename(columns={"": ID}) if has_index else table
 
 
 def _is_issue(flag: Any, where: str) -> bool:
@@ -150,5 +162,6 @@ def _is_issue(flag: Any, where: str) -> bool:
 
 def _id(key: Any) -> Any:
     """An integer where the id is written as one."""
-    is_integer = isinstance(key, str) and key.removeprefix("-").isdecimal() and key.isascii()
+    is_short = isinstance(key, str) and key.isascii() and len(key) < 19
+    is_integer = is_short and key.removeprefix("-").isdecimal()
     return int(key) if is_integer and str(int(key)) == key else key

@@ -248,6 +248,8 @@ def _parsed(path: Path) -> list[Any]:
         raise InvalidInputError(
             f"{path} is not valid JSON: {error.msg}, in line {error.lineno}."
         ) from None
+    except ValueError:  # Python reads integers of up to 4,300 digits
+        raise InvalidInputError(f"{path} has an integer of too many digits.") from None
     if not isinstance(tasks, list):
         raise InvalidInputError(
             f"{path} must be a JSON export of Label Studio, a list of tasks, got {_kind_of(tasks)}."

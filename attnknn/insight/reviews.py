@@ -130,26 +130,27 @@ class Reviewed:
                     f"{one.where} is for row {one.key} of a pool, not for an entry. Add such rows "
                     "(`attnknn add MODEL POOL --decisions TABLE`)."
                 )
-            if one.key not in current:
+            key = str(one.key) if entries.ids.dtype == object else one.key
+            if key not in current:
                 raise InvalidInputError(
                     f"{one.where} names {one.key!r}, which is not the id of an entry."
                 )
-            if one.key in seen:
+            if key in seen:
                 raise InvalidInputError(f"{one.where} has a second decision for {one.key!r}.")
-            seen.add(one.key)
+            seen.add(key)
             is_forget = one.decision == FORGET and FORGET not in known
             label = None if is_forget else _label(one, known, new_classes)
-            if label == current[one.key]:
+            if label == current[key]:
                 continue
-            if one.given and one.given != str(current[one.key]):
+            if one.given and one.given != str(current[key]):
                 raise InvalidInputError(
                     f"{one.where} shows the label {one.given!r}, but the entry now has "
-                    f"{str(current[one.key])!r}: the file is older than the model."
+                    f"{str(current[key])!r}: the file is older than the model."
                 )
             if is_forget:
-                found.forget.append(one.key)
+                found.forget.append(key)
             else:
-                found.relabel[one.key] = label
+                found.relabel[key] = label
         return found
 
     def to_frame(self) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -84,12 +85,13 @@ def suggest(
     """
     check_at_least("n", n, 1)
     check_choice("strategy", strategy, STRATEGIES)
+    clf = copy(clf)  # keeps its model if another thread edits
     model = require_model(clf, "suggest")
     pool = pool if isinstance(pool, Pool) else Pool(pool, random_state=random_state)
     is_open = pool.is_open(skip)
     if not is_open.any():
         raise InvalidInputError("No row of `pool` is left to suggest: all are in `skip`.")
-    seen = _look(clf, model, pool, is_open, random_state)
+    seen = PoolView(clf, model, pool, is_open, pool.probabilities(clf), random_state)
     places, scores = STRATEGIES[strategy](seen, min(n, int(is_open.sum())))
     return _suggestions(seen, places, scores, strategy)
 
@@ -126,12 +128,6 @@ class PoolView:
 
 Ranked = tuple[Integers, Floats]  # places among the considered rows, and their scores
 Strategy = Callable[[PoolView, int], Ranked]
-
-
-def _look(
-    clf: AttnKNNClassifier, model: FittedModel, pool: Pool, is_open: Booleans, random_state: int
-) -> PoolView:
-    return PoolView(clf, model, pool, is_open, pool.probabilities(clf), random_state)
 
 
 def _by(score: Callable[[PoolView], Floats]) -> Strategy:

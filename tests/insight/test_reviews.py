@@ -205,6 +205,7 @@ def test_edits_refuse_what_does_not_fit_the_model():
         (b'["\\ud800"]', "must be valid Unicode"),
         (b"[\xff]", "must be valid Unicode"),
         (b"[" * 100_000, "nested too deeply"),
+        (b"[" + b"1" * 5000 + b"]", "an integer of too many digits"),
         (b"[3]", "Task 1 of .* must have an object `data`.* got no object at all"),
         (b'[{"data": 3}]', "must have an object `data`.* got a number"),
         (b'[{"data": {}}]', "must have a list `annotations`.* got nothing"),
@@ -315,6 +316,15 @@ def test_tables_that_are_not_of_label_issues_are_refused(tmp_path):
     path.write_bytes(b'a,b\n"open')
     with pytest.raises(InvalidInputError, match="not a valid CSV file"):
         read_cleanlab(path)
+    for content, message in (
+        (b"is_label_issue,id,id\nTrue,1,2\n", "must be unique; 'id' is not"),
+        (b"id,label\n1,2,3\n", "must have 2 values, as the header has; row 0 has 3"),
+        (b"id,label\n1,2\n1\n", "must have 2 values, as the header has; row 1 has 1"),
+        (b"", "must have the column 'is_label_issue'"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(InvalidInputError, match=message):
+            read_cleanlab(path)
     path.write_bytes(b"a\xff,b\n")
     with pytest.raises(InvalidInputError, match="not a valid CSV file"):
         read_cleanlab(path)
@@ -328,3 +338,11 @@ def test_wrong_arguments_are_refused():
         label_studio_tasks(audit(clf), ["one"])
     with pytest.raises(InvalidInputError, match="`kind` must be one of text, image, table"):
         label_studio_config(["a"], "audio")
+
+
+def test_string_ids_that_look_like_numbers_are_found(tmp_path):
+    clf, _ = noisy(ids=[str(row) for row in range(60)])
+    path = tmp_path / "issues.csv"
+    label = next(c for c in "abc" if c != clf.classes_[clf.memory_.entries.labels[7]])
+    path.write_text(f",is_label_issue,given_label,predicted_label\n7,True,,{label}\n")
+    assert read_cleanlab(path).edits(clf).relabel == {"7": label}

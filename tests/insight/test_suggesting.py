@@ -265,3 +265,18 @@ def test_the_expected_accuracy_of_random_entries_is_that_of_the_probabilities():
     clf.forget(np.arange(590))
     assert pool.expected_accuracy(clf, everything) < 1  # too few entries for a correction
     assert np.isnan(pool.expected_accuracy(clf, ~everything))
+
+
+def test_an_edit_of_another_thread_does_not_mix_two_models():
+    clf, X, _, _ = started()
+    pool = Pool(X)
+
+    class Edited(Pool):
+        def probabilities(self, frozen):
+            clf.add(X[:1], [-7])  # a new class, before all others
+            return super().probabilities(frozen)
+
+    expected, found = suggest(clf, pool, 5), suggest(clf, Edited(X), 5)
+    assert (found.predicted == expected.predicted).all()
+    assert (found.rows == expected.rows).all()
+    assert -7 in suggest(clf, pool, 5).predicted.tolist() + clf.classes_.tolist()
