@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from attnknn.cli.output import check_out, echo, write_json_list
-from attnknn.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from attnknn.classifier import AttnKNNClassifier
@@ -60,6 +59,8 @@ def read_row_decisions(
     table: Path, labels: LabelReader, separator: str | None = None
 ) -> dict[int, Any]:
     """Labels by row number: of a table of `attnknn suggest -o`, or an export of Label Studio."""
+    from attnknn.errors import InvalidInputError
+
     if table.suffix.lower() == ".json":
         from attnknn.insight import read_label_studio
 
@@ -86,6 +87,7 @@ def _decisions_of_table(table: Path, separator: str | None) -> list[tuple[int, s
     import pandas as pd
 
     from attnknn.cli.rows import check_column, open_rows
+    from attnknn.errors import InvalidInputError
 
     source = open_rows(table, separator=separator, has_header=True)
     for name in ("row", "decision"):
