@@ -35,7 +35,7 @@ def from_scratch(clf: AttnKNNClassifier) -> AttnKNNClassifier:
     """The same fitted parts around a memory that remembers the same entries for the first time."""
     other = pickle.loads(pickle.dumps(clf))
     memory = type(clf.memory_)()
-    memory.restore(clf.memory_.entries, clf.metric, clf.memory_.center_)
+    memory.restore(clf.memory_.read(), clf.metric, clf.memory_.center_)
     return swap(other, memory=memory)
 
 
@@ -55,7 +55,7 @@ def test_sets_after_edits_are_those_of_a_classifier_built_from_scratch(way, atte
 def test_the_order_of_the_entries_changes_nothing(way):
     clf, other = fitted(), fitted()
     order = np.random.default_rng(1).permutation(90)
-    entries = clf.memory_.entries.take(order)
+    entries = clf.memory_.read(order)
     memory = type(clf.memory_)().restore(entries, clf.metric, clf.memory_.center_)
     swap(other, memory=memory)
     X, _ = blobs(30, spread=1.2, seed=1)

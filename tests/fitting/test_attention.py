@@ -24,6 +24,7 @@ from attnknn.attention.scores import (
 from attnknn.encoders.image import ImageLoss
 from attnknn.errors import InvalidSettingError, NotFittedYetError
 from attnknn.fitting.attention import _main_axes
+from attnknn.memory.vectors import ArrayVectors
 from attnknn.training import LossTerms, TrainConfig, WarmRestarts
 
 ALL_ON = Shape(
@@ -53,7 +54,7 @@ def module(shape=ALL_ON, seed=0):
 
 def forward(made, seen):
     features = features_of(seen, DistanceAttention())
-    entries = made.project(torch.from_numpy(seen.entries))
+    entries = made.project(torch.from_numpy(seen.vectors.all()))
     places = torch.from_numpy(seen.neighbors.positions)
     queries = made.project(features.queries)
     learned = learned_distances(made, queries, entries, places, features.mask)
@@ -69,7 +70,7 @@ def test_blocks_give_what_the_plain_formula_gives_forward_and_backward(n_heads, 
     monkeypatch.setattr("attnknn.attention.scores.BLOCK", block)
     shape = Shape(**{**vars(ALL_ON), "self_attention": False, "n_heads": n_heads})
     made, seen = module(shape).double(), batch()
-    entries = torch.from_numpy(seen.entries).double()
+    entries = torch.from_numpy(seen.vectors.all()).double()
     queries = torch.from_numpy(seen.queries).double()
     places = torch.from_numpy(seen.neighbors.positions)
     mask = torch.from_numpy(seen.neighbors.mask)
@@ -173,9 +174,9 @@ def test_numpy_scores_a_few_as_torch_does(parts, n_queries):
     seen.queries[:1] = 0.0  # no direction at all
     support = first_support(seen, DistanceAttention())
     with torch.no_grad():
-        entries = made.project(torch.from_numpy(seen.entries)).numpy()
+        entries = made.project(torch.from_numpy(seen.vectors.all())).numpy()
         neighbors, prior = forward(made, seen)
-    few = numpy_scorer(made).scores(seen, support, entries)
+    few = numpy_scorer(made).scores(seen, support, entries, seen.neighbors.positions)
     assert few.neighbors.shape == neighbors.shape
     assert np.allclose(few.neighbors, neighbors.numpy(), rtol=1e-5, atol=1e-5)
     assert np.allclose(few.prior, prior.detach().numpy(), rtol=1e-5, atol=1e-5)
@@ -472,6 +473,6 @@ def test_training_must_come_before_scores():
 
 def test_the_main_axes_of_wide_rows_are_those_of_their_covariance():
     rows = np.random.default_rng(0).normal(size=(30, 50)) * np.geomspace(1, 100, 50)
-    axes = _main_axes(rows.astype(np.float32), 4).numpy()
+    axes = _main_axes(ArrayVectors(rows.astype(np.float32)), 4).numpy()
     expected = np.linalg.eigh(np.cov(rows, rowvar=False))[1][:, ::-1][:, :4]
     np.testing.assert_allclose(np.abs(axes @ expected), np.eye(4), atol=1e-4)
