@@ -337,13 +337,15 @@ def some_mixed_votes(rng, n=400):
     return votes, (mixed.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
 
 
-def test_the_gradient_of_a_mixture_of_votes_is_that_of_finite_differences(rng):
+@pytest.mark.parametrize("noise", [None, 0.0, 0.1])
+def test_the_gradient_of_a_mixture_of_votes_is_that_of_finite_differences(rng, noise):
     votes, own = some_mixed_votes(rng, 40)
     values, step = rng.normal(size=6), 1e-6
-    found = _loss(values, votes, own)[1]
+    found = _loss(values, votes, own, noise)[1]
     for place in range(6):
         moved = step * np.eye(6)[place]
-        rise = _loss(values + moved, votes, own)[0] - _loss(values - moved, votes, own)[0]
+        losses = [_loss(v, votes, own, noise)[0] for v in (values + moved, values - moved)]
+        rise = losses[0] - losses[1]
         assert found[place] == pytest.approx(rise / (2 * step), rel=1e-4, abs=1e-7)
 
 
@@ -352,3 +354,16 @@ def test_votes_are_mixed_as_the_labels_were_drawn(rng):
     found = fit_mixing(list(votes[:3]), own, np.full((4000, 3), 1 / 3))
     assert found == pytest.approx([0.8, 0.2, 0.0], abs=0.06)
     assert found.sum() == pytest.approx(1)
+
+
+def test_label_noise_forgives_votes_that_are_confident_and_sometimes_wrong(rng):
+    n = 2000
+    own, is_wrong = rng.integers(0, 2, n), rng.random(n) < 0.02
+    bold = np.where(is_wrong, 1, 0) + np.where(is_wrong, -1, 1) * rng.uniform(0.55, 0.99, n)
+    is_unclear = is_wrong | (rng.random(n) < 0.5)  # so says the other vote
+    careful = np.where(is_unclear, np.where(is_wrong, 0.1, 0.9), 0.999)
+    is_own = np.eye(2)[own] > 0
+    votes = [np.where(is_own, right[:, None], 1 - right[:, None]) for right in (bold, careful)]
+    prior = np.full((n, 2), 0.5)
+    given, without = (fit_mixing(votes, own, prior, noise)[0] for noise in (0.02, 0.0))
+    assert given > 1.5 * without

@@ -273,7 +273,7 @@ class _Choice:
         shares = [self._shares(t.head, t.n_neighbors, left_out) for t in self.tried]
         learned = self._shares(head, n_neighbors, left_out)
         loss = self._calibrated(learned, left_out).loss
-        without, together = (self._mixed(s, left_out) for s in (shares, [*shares, learned]))
+        without, together = (self._mixed(s, left_out)[1] for s in (shares, [*shares, learned]))
         gain = Gain.of(without.losses - together.losses, left_out.groups)
         seconds = time.perf_counter() - start
         if gain.mean <= STANDARD_ERRORS * gain.error:
@@ -318,9 +318,11 @@ class _Choice:
         is_likely = (given.losses - without.losses).sum() <= MAX_FALL_BY_NOISE
         return noise if is_likely else None
 
-    def _mixed(self, shares: list[Floats], left_out: LeaveOneOutBatch) -> CalibrationFit:
-        mixing = fit_mixing(shares, left_out.own, left_out.prior)
-        return self._calibrated(np.tensordot(mixing, shares, axes=1), left_out)
+    def _mixed(
+        self, shares: list[Floats], left_out: LeaveOneOutBatch
+    ) -> tuple[Floats, CalibrationFit]:
+        """Weights of votes, and the calibration of their mixture."""
+        return self.fitting.mixed(MixtureAttention(), shares, left_out, self.noise)
 
     def result(self) -> Fit:
         """The mixture of all candidates, or the best of them if it is significantly better.
@@ -331,8 +333,7 @@ class _Choice:
         noise = self.estimate_noise()
         self.noise = noise or self.noise
         best = min(self.tried, key=lambda tried: tried.log_loss)
-        mixing = self._mixing()
-        mixture = self._mixed([tried.shares for tried in self.tried], self.left_out)
+        mixing, mixture = self._mixed([tried.shares for tried in self.tried], self.left_out)
         alone = self._calibrated(best.shares, self.left_out)
         gain = Gain.of(alone.losses - mixture.losses, self.left_out.groups)
         words = f"leave-one-out log-loss is {mixture.loss:.4f} mixed and {alone.loss:.4f}"

@@ -350,6 +350,32 @@ class Fitting:
             return fitted
         return fit_given_noise(seen, batch, **settings)
 
+    def mixed(
+        self,
+        attention: DirectAttention,
+        shares: list[Floats],
+        left_out: LeaveOneOutBatch,
+        noise: Calibration | None = None,
+    ) -> tuple[Floats, CalibrationFit]:
+        """Weights (H,) of votes (B, C) in their mixture, and the calibration of the mixture.
+
+        The weights are fitted with a label noise of their own, which limits the influence of rows
+        that no vote explains. But noise forgives votes that are confident and sometimes wrong. So
+        weights given the noise that calibration uses are taken where they are significantly better.
+        """
+
+        def fit_map(mixing: Floats, noise: Calibration | None) -> CalibrationFit:
+            return self.fit_shares(attention, np.tensordot(mixing, shares, axes=1), left_out, noise)
+
+        robust = fit_mixing(shares, left_out.own, left_out.prior)
+        fitted = fit_map(robust, noise)
+        if self.settings.label_noise not in ("auto", None):
+            return robust, fitted
+        used = fitted.calibration
+        mixing = fit_mixing(shares, left_out.own, left_out.prior, used.label_noise)
+        other = fit_map(mixing, used)
+        return (mixing, other) if is_significantly_better(fitted, other) else (robust, fitted)
+
     def learned(self, attention: Any, *, is_requested: bool) -> Fit:
         """Distance attention, then trained attention; the better one, or the one requested."""
         if len(self.memory) < 2:
@@ -645,10 +671,12 @@ class DirectFitting:
 
     def fit_mixing(self, attention: DirectAttention, shares_of: Any) -> Floats:
         """Weights (H,) of votes in their mixture, by the likelihood of leave-one-out rows."""
-        left_out = self.left_out()
-        model = self._fitting.model_of(attention, Calibration(), self._fitting.k)
+        left_out, fitting = self.left_out(), self._fitting
+        model = fitting.model_of(attention, Calibration(), fitting.k)
         shares = shares_of(model, left_out.rows)
-        return fit_mixing(shares, left_out.own, left_out.prior)
+        if fitting.settings.calibration is None or len(fitting.memory) < 2:
+            return fit_mixing(shares, left_out.own, left_out.prior)
+        return fitting.mixed(attention, shares, left_out)[0]
 
 
 class _ScalarFit:

@@ -226,7 +226,9 @@ def test_learned_attention_that_does_not_help_leaves_all_rows_held_out():
 def test_distance_attention_alone_is_calibrated_as_ever_after_learning(monkeypatch):
     """Whatever was tried, the model of one candidate is that candidate's."""
     X, y = xor()
-    monkeypatch.setattr(auto, "fit_mixing", lambda shares, *_: np.eye(len(shares))[0])
+    monkeypatch.setattr(
+        "attnknn.fitting.fitting.fit_mixing", lambda shares, *_: np.eye(len(shares))[0]
+    )
     monkeypatch.setattr(auto, "STANDARD_ERRORS", -1e9)
     monkeypatch.setattr(auto, "MAX_RATIO_TO_BOOST", 0.0)
     monkeypatch.setattr(auto._Choice, "first_candidates", lambda _: [distance()])

@@ -231,6 +231,31 @@ def test_few_neighbors_show_the_noise_that_smooth_votes_hide():
     assert clf.label_noise_ == pytest.approx((noisy != y).mean(), abs=0.02)
 
 
+@pytest.mark.parametrize("n_better", [0, 1, 200])
+def test_weights_given_the_noise_in_use_need_to_be_significantly_better(monkeypatch, rng, n_better):
+    good = rng.dirichlet(np.full(3, 0.3), 400) * 0.9 + 0.1 / 3
+    labels = (good.cumsum(axis=1) > rng.random((400, 1))).argmax(axis=1)
+    robust = good.copy()
+    robust[:n_better] = rng.dirichlet(np.full(3, 5.0), n_better)
+    clf = AttnKNNClassifier(8, attention="distance").fit(rng.normal(size=(400, 2)), labels)
+    settings = FitSettings(8, "auto", "auto", 0)
+    fitting = Fitting(clf.encoder_, clf.memory_, clf.classes_, settings, None)
+    given = []
+
+    def fit_mixing(_shares, _own, _prior, noise=None):
+        given.append(noise)
+        return np.eye(2)[int(noise is not None)]
+
+    monkeypatch.setattr("attnknn.fitting.fitting.fit_mixing", fit_mixing)
+    left_out = fitting.left_out(None)
+    mixing, fitted = fitting.mixed(MixtureAttention(), [robust, good], left_out)
+    is_better = n_better > 1
+    assert given == [None, 0.0]
+    assert mixing.tolist() == [1 - is_better, is_better]
+    expected = fitting.fit_shares(MixtureAttention(), good if is_better else robust, left_out)
+    assert fitted.loss == pytest.approx(expected.loss)
+
+
 def test_learned_attention_keeps_the_error_and_the_reason_of_what_distance_saw(rng):
     X, y = blobs(400, 6, 4, spread=0.5)
     noisy = symmetric_noise(y, 0.25, random_state=0)
