@@ -36,6 +36,8 @@ class Rows:
     extras: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     # the rows in the split of a seed, or None where there is one split for all seeds
     by_seed: Callable[[int], Rows] | None = None
+    # positions in the file of the training rows, then of the test rows, where it is one table
+    file_rows: Integers | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +87,9 @@ class Dataset(Rows):
         Further arrays, such as true labels or out-of-scope rows.
     by_seed : callable, optional
         Gives the rows in the split of a seed; see `for_seed`. None if the split is fixed.
+    file_rows : ndarray of int, optional
+        Positions in the file of the training rows, followed by those of the test rows. None where
+        the rows are no random split of one table.
     name : str
         Name of the data set.
     kind : {"vectors", "table", "images", "texts"}, default="vectors"
@@ -220,7 +225,8 @@ def split(X: Any, y: Integers, classes: tuple[str, ...]) -> Rows:
     """A stratified fifth of the rows for testing, the same on every machine."""
     places = np.arange(len(y))
     train, test = train_test_split(places, test_size=0.2, random_state=0, stratify=y)
-    return Rows(_take(X, train), y[train], _take(X, test), y[test], classes)
+    parts = _take(X, train), y[train], _take(X, test), y[test]
+    return Rows(*parts, classes, file_rows=np.concatenate([train, test]))
 
 
 def split_by_seed(X: Any, y: Integers, classes: tuple[str, ...], seed: int = 1) -> Rows:
