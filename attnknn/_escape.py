@@ -46,6 +46,18 @@ def _visible_character(character: str) -> str:
     return SHORT.get(character, f"\\{width}")
 
 
+def without_passwords(text: str) -> str:
+    """The text with the passwords of addresses replaced by ***.
+
+    >>> without_passwords("postgres://ann:secret@host/db?sslpassword=hidden&model=a")
+    'postgres://ann:***@host/db?sslpassword=***&model=a'
+    """
+    if "://" not in text:
+        return text
+    text = re.sub(r"(?<=://)([^:/?#\s@]*):[^\s'\"/]*@", r"\1:***@", text)
+    return re.sub(r"(?i)([?&;](?:ssl)?password=)[^&\s'\"]*", r"\1***", text)
+
+
 def guard_formula(text: str) -> str:
     """A cell of a CSV file that spreadsheets show as text instead of evaluating it.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from threading import RLock
@@ -14,11 +15,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import _safe_indexing
+from sklearn.utils import _safe_indexing, estimator_html_repr
 from sklearn.utils.validation import check_random_state, validate_data
 
 from attnknn import editing
 from attnknn._atomic import all_or_nothing
+from attnknn._escape import without_passwords
 from attnknn._validation import (
     Limits,
     check_at_least,
@@ -810,19 +812,44 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
         state.pop("_writer_lock", None)
+        model = state.get("model_")
+        if model is not None and model.memory.is_shared:  # a copy is edited on its own
+            state["model_"] = replace(model, memory=model.memory.detached())
         return state
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        return BaseEstimator.__repr__(self._shown(), N_CHAR_MAX)
+
+    def _html_repr(self) -> str:
+        return estimator_html_repr(self._shown())
+
+    def _shown(self) -> Self:
+        """The classifier itself, or a copy whose address of a database has no password."""
+        memory = self.memory
+        address = memory if isinstance(memory, str) else getattr(memory, "address", "")
+        if address == without_passwords(address):
+            return self
+        shown, safe = copy(self), without_passwords(address)
+        shown.memory = safe if isinstance(memory, str) else type(memory)(safe)
+        return shown
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """One writer at a time; attributes are put back if anything is raised."""
         with self.__dict__.setdefault("_writer_lock", RLock()), all_or_nothing(self):
             yield
+            model = self.__dict__.get("model_")
+            if model is not None and model.memory.is_shared:
+                self.model_ = editing.committed(model)
 
     def _model(self, method: str, *, may_be_empty: bool = False) -> FittedModel:
         """The present model, read once by every method."""
         from attnknn.model import require_model
 
-        return require_model(self, method, may_be_empty=may_be_empty)
+        model = require_model(self, method, may_be_empty=True)
+        if model.memory.is_shared:
+            self.model_ = model = editing.followed(model)
+        return require_model(model, method, may_be_empty=may_be_empty)
 
     def _check_settings(self) -> None:
         if self.n_neighbors != "auto":

@@ -7,6 +7,7 @@ next model; the given one searches again if it is asked.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
@@ -17,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from attnknn._validation import check_same_kind
 from attnknn.errors import InvalidInputError
+from attnknn.memory.base import Memory
 from attnknn.memory.entries import RowMetadata, make_entries
 from attnknn.memory.neighbor_graph import NeighborGraph
 from attnknn.model import FittedModel
@@ -85,6 +87,36 @@ def set_decay(model: FittedModel, decay: Floats | None) -> FittedModel:
     memory = copy(model.memory)
     memory.set_decay(decay)
     return _next(model, model.existing_graph(), memory=memory)
+
+
+def followed(model: FittedModel) -> FittedModel:
+    """The model with the edits that other processes made of a memory that is shared."""
+    memory = copy(model.memory)
+    return _read_again(model, memory) if memory.follow() else model
+
+
+def committed(model: FittedModel) -> FittedModel:
+    """The model after its edits were written to a memory that is shared.
+
+    Edits of other processes that came before them are in it, too.
+    """
+    memory = copy(model.memory)
+    memory.commit([json.dumps(label) for label in model.classes.tolist()])
+    if np.array_equal(memory.entries.ids, model.memory.entries.ids):
+        return _next(model, model.existing_graph(), memory=memory)
+    return _read_again(model, memory)
+
+
+def _read_again(model: FittedModel, memory: Memory) -> FittedModel:
+    """The model with entries that others have edited: classes of theirs are admitted."""
+    model = replace(model, memory=memory, stored_trust=None)
+    codes, n_classes = memory.entries.labels, len(model.classes)
+    unseen = np.flatnonzero(codes >= n_classes)
+    if not len(unseen):
+        return model
+    texts = memory.class_texts
+    labels = np.array([json.loads(texts[code]) for code in codes[unseen].tolist()])
+    return _with_classes(model, labels, lambda: memory.vectors[unseen])
 
 
 def next_id(model: FittedModel) -> int:

@@ -12,6 +12,8 @@ AttnKNNError
 │   └── ModelBusyError (ModelFolderError)  a model that another process is editing
 ├── DivergedError (ArithmeticError)     a training whose loss became NaN
 ├── CacheError (OSError)                a cache that cannot be read, written or erased
+├── MemoryServerError (ConnectionError)  a database of a memory that fails or cannot be reached
+│   └── UnknownOutcomeError (MemoryServerError)  an edit that may or may not have been made
 └── ReceiptError (OSError)              an erasure that is done, with a receipt that was not written
 """
 
@@ -92,6 +94,31 @@ class DivergedError(AttnKNNError, ArithmeticError):
 
 class CacheError(AttnKNNError, OSError):
     """A cache that cannot be read, written or erased."""
+
+
+class MemoryServerError(AttnKNNError, ConnectionError):
+    """A database of a memory that refuses a statement or cannot be reached.
+
+    Parameters
+    ----------
+    *args : object
+        The message.
+    is_lost : bool, default=False
+        Whether the connection was lost, so that reading may be tried again.
+
+    Examples
+    --------
+    >>> MemoryServerError("The database is gone.", is_lost=True).is_lost
+    True
+    """
+
+    def __init__(self, *args: object, is_lost: bool = False) -> None:
+        super().__init__(*args)
+        self.is_lost = is_lost
+
+
+class UnknownOutcomeError(MemoryServerError):
+    """An edit whose connection was cut during the commit: it may or may not have been made."""
 
 
 class ReceiptError(AttnKNNError, OSError):

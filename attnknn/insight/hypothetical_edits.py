@@ -273,7 +273,7 @@ def _edited(
     if not (forgotten or relabel) and add is None:
         raise InvalidInputError("Give `forget`, `relabel` or `add`: there is no edit to try.")
     edited = copy(clf)
-    edited.model_ = replace(clf.model_)  # without caches: `clf` keeps its neighbor graph
+    edited.model_ = replace(edited.model_)  # without caches: `clf` keeps its neighbor graph
     if relabel:
         edited.relabel(list(relabel), list(relabel.values()))
     if forgotten:

@@ -68,6 +68,7 @@ class Memory(ABC, BaseEstimator):
     center_: Floats | None
     options: ClassVar[tuple[Option, ...]] = ()
     derived: ClassVar[tuple[str, ...]] = ("id_lookup", "exclusion")
+    is_shared: ClassVar[bool] = False  # whether other processes may edit the entries
 
     @property
     def is_exact(self) -> bool:
@@ -389,6 +390,40 @@ class Memory(ABC, BaseEstimator):
         """
         return cast(Memory, clone(self))
 
+    def follow(self) -> bool:
+        """Read the edits that other processes made, where entries are shared.
+
+        Returns
+        -------
+        bool
+            Whether there were any.
+        """
+        return False
+
+    def commit(self, classes: list[str] | None = None) -> None:
+        """Make edits last, where entries are shared with other processes.
+
+        Parameters
+        ----------
+        classes : list of str, default=None
+            What the label codes mean, as JSON.
+        """
+
+    @property
+    def class_texts(self) -> list[str]:
+        """What the label codes mean, as JSON, where entries are shared; else nothing."""
+        return []
+
+    def detached(self) -> Self:
+        """Copy a memory that is shared, so that edits of the copy stay in this process.
+
+        Returns
+        -------
+        Memory
+            The memory itself if it is not shared.
+        """
+        return self
+
     def positions_of(self, ids: ArrayLike) -> Integers:
         """Look up the positions of entries.
 
@@ -564,8 +599,8 @@ def make_memory(memory: str | Memory, *, device: str = "cpu") -> Memory:
     Parameters
     ----------
     memory : str or Memory
-        'auto', 'faiss', 'numpy', 'torch' or another registered name. An object is cloned: its
-        settings are kept, its entries are not.
+        'auto', 'faiss', 'numpy', 'torch' or another registered name, or the address of a database
+        (`postgres://…`). An object is cloned: its settings are kept, its entries are not.
     device : {'auto', 'cpu', 'cuda', 'mps'}, default='cpu'
         Device of a memory built by name, where it has that setting. An object keeps its own.
 
@@ -593,6 +628,9 @@ def make_memory(memory: str | Memory, *, device: str = "cpu") -> Memory:
         raise InvalidSettingError(
             f"`memory` must be a name or a `Memory`, got {type(memory).__name__}."
         )
+    if "://" in memory:
+        scheme = memory.split("://")[0].lower().replace("postgresql", "postgres")
+        return cast(Memory, find("memory", scheme)(memory))
     cls = find("memory", memory)
     has_device = "device" in cls().get_params(deep=False)
     return cast(Memory, cls(device=device) if has_device else cls())

@@ -127,7 +127,8 @@ def _or_none(value: Any) -> Any:
 def _memory(classifier: AttnKNNClassifier) -> dict[str, Any]:
     memory = classifier.memory_
     return {
-        "part": part_to_plain("memory", memory),
+        # A folder holds the entries of a database as a copy, which is searched in the process.
+        "part": part_to_plain("memory", memory.local_copy() if memory.is_shared else memory),
         "metric": memory.metric_,
         "width": memory.vectors.width,
         "has_center": memory.center_ is not None,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attnknn._escape import without_passwords
 from attnknn._stored import Arrays, Fields, check_arrays, load_arrays, state_arrays
 from attnknn.attention import Attention, DirectAttention
 from attnknn.attention.base import Head
@@ -76,7 +77,9 @@ def to_plain(name: str, value: Any) -> Any:
         return {"class": type(value).__name__, **settings}
     if isinstance(value, PurePath):
         return str(value)
-    if value is None or isinstance(value, bool | int | str):
+    if isinstance(value, str):
+        return without_passwords(value)
+    if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float) and np.isfinite(value):
         return value

@@ -191,6 +191,8 @@ def _check_width(encoder: Any, dim: int) -> None:
 
 def _memory(folder: ModelFolder, stored: Fields, n_classes: int) -> Memory:
     memory: Memory = part_from_plain("memory", stored.anything("part"))
+    if memory.is_shared:
+        raise ModelFolderError("A model folder must not name a database as its memory.")
     metric = stored.text("metric")
     has_center = stored.flag("has_center")
     if metric not in METRICS or has_center != (metric == "euclidean"):
