@@ -719,7 +719,8 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         path : str or Path
-            The folder.
+            The folder, or the address of a model in a database
+            (`postgres://user@host/database?model=NAME`).
         overwrite : bool, default=True
             False refuses to replace an older model.
         discard_history : bool, default=False
@@ -738,7 +739,7 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         path : str or Path
-            The folder.
+            The folder, or the address of a model in a database.
 
         Returns
         -------

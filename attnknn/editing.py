@@ -92,7 +92,7 @@ def set_decay(model: FittedModel, decay: Floats | None) -> FittedModel:
 def followed(model: FittedModel) -> FittedModel:
     """The model with the edits that other processes made of a memory that is shared."""
     memory = copy(model.memory)
-    return _read_again(model, memory) if memory.follow() else model
+    return read_again(model, memory) if memory.follow() else model
 
 
 def committed(model: FittedModel) -> FittedModel:
@@ -104,10 +104,10 @@ def committed(model: FittedModel) -> FittedModel:
     memory.commit([json.dumps(label) for label in model.classes.tolist()])
     if np.array_equal(memory.entries.ids, model.memory.entries.ids):
         return _next(model, model.existing_graph(), memory=memory)
-    return _read_again(model, memory)
+    return read_again(model, memory)
 
 
-def _read_again(model: FittedModel, memory: Memory) -> FittedModel:
+def read_again(model: FittedModel, memory: Memory) -> FittedModel:
     """The model with entries that others have edited: classes of theirs are admitted."""
     model = replace(model, memory=memory, stored_trust=None)
     codes, n_classes = memory.entries.labels, len(model.classes)

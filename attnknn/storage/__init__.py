@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from attnknn.errors import ModelFolderError
 from attnknn.storage.files import read_model, write_files
-from attnknn.storage.folder import has_store, is_model, replace_folder
+from attnknn.storage.folder import as_address, has_store, is_model, replace_folder
 from attnknn.storage.packing import pack
 from attnknn.storage.unpacking import check_loadable, notes_of, unpack
 
@@ -51,7 +51,8 @@ def save_classifier(
     classifier : AttnKNNClassifier
         The fitted classifier.
     path : Path
-        The folder; missing parents are created.
+        The folder; missing parents are created. Also the address of a database, with the name of
+        the model: `postgres://user@host/database?model=NAME`.
     notes : mapping of str to str, default=None
         Short texts to store beside the classifier; `load_notes` returns them.
     overwrite : bool, default=True
@@ -87,6 +88,12 @@ def save_classifier(
         if not discard_history:
             _check_no_history(found)
 
+    address = as_address(path)
+    if address is not None:
+        from attnknn.storage.database import save_to_database
+
+        save_to_database(classifier, address, notes or {}, overwrite=overwrite)
+        return
     contents = pack(classifier, dict(notes or {}))
     check_loadable(contents, type(classifier), path)
     with replace_folder(path, check=check) as folder:
@@ -137,6 +144,11 @@ def load_classifier(path: Path, cls: type[_Classifier]) -> _Classifier:
     Traceback (most recent call last):
     attnknn.errors.ModelFolderError: There is no model folder at ...no such folder.
     """
+    address = as_address(path)
+    if address is not None:
+        from attnknn.storage.database import load_from_database
+
+        return load_from_database(address, cls)
     return read_model(path, lambda folder: unpack(folder, cls))
 
 
@@ -168,4 +180,9 @@ def load_notes(path: Path) -> dict[str, str]:
     ...     load_notes(Path(folder) / "model")
     {'target': 'kind'}
     """
+    address = as_address(path)
+    if address is not None:
+        from attnknn.storage.database import open_parts
+
+        return notes_of(open_parts(address))
     return read_model(path, notes_of)

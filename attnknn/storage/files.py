@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,9 @@ from attnknn.storage.folder import (
     read_manifest,
 )
 from attnknn.storage.locking import folder_lock
+
+if TYPE_CHECKING:
+    from attnknn.memory import Memory
 
 SETTINGS = "settings.json"
 NAME = re.compile(r"[a-z0-9_]{1,64}\.(json|jsonl|npy|safetensors)")
@@ -219,6 +222,10 @@ class ModelFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._files = self._check_manifest(self._read_manifest())
+
+    def memory(self, classes: list[Any]) -> Memory | None:  # noqa: ARG002  (a database needs them)
+        """The memory with the entries, if it is not built from arrays of the folder."""
+        return None
 
     def refuse(self, why: str) -> ModelFolderError:
         """The error to raise, which names the folder."""

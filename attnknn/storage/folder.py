@@ -33,6 +33,7 @@ from attnknn.storage.locking import LOCK, WriterLock, folder_lock
 FORMAT = "attnknn-model"
 VERSION = 4  # of a folder of files
 STORE_VERSION = 5  # of a folder with a store, whose model is edited
+ADDRESS = re.compile(r"(postgres(?:ql)?):/{1,2}(?=[^/])")
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 1 << 20
 STORE = "entries.sqlite"
@@ -211,3 +212,13 @@ def _clear_leftovers(path: Path) -> None:
 def _listed(names: set[str]) -> str:
     shown = ", ".join(repr(name) for name in sorted(names)[:3])
     return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown
+
+
+def as_address(path: str | Path) -> str | None:
+    """The address of a database that a path stands for, or None; `Path` merges its two slashes.
+
+    >>> as_address(Path("postgres://ann@host/db?model=churn")), as_address("folder/model")
+    ('postgres://ann@host/db?model=churn', None)
+    """
+    text = str(path)
+    return ADDRESS.sub(r"\1://", text) if ADDRESS.match(text) else None

@@ -96,7 +96,9 @@ def unpack(folder: ModelFolder, cls: type[_Classifier]) -> _Classifier:
 def _model(folder: ModelFolder, stored: Fields) -> FittedModel:
     classes = _classes(stored.of("classes"))
     encoder = _encoder(folder, stored)
-    memory = _memory(folder, stored.of("memory"), len(classes))
+    memory = folder.memory(classes.tolist())
+    if memory is None:
+        memory = _memory(folder, stored.of("memory"), len(classes))
     shape = memory.vectors.width, len(classes)
     _check_width(encoder, shape[0])
     parts = stored.of("attention")

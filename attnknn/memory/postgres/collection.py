@@ -143,19 +143,23 @@ class Collection:
     @classmethod
     def find(cls, connections: Connections, name: str) -> Collection:
         """The collection with a name."""
+        number = cls.number_of(connections, name)
+        if number is None:
+            raise MemoryServerError(f"No model is called {name!r} in {connections.address}.")
+        return cls(connections, number)
+
+    @staticmethod
+    def number_of(connections: Connections, name: str) -> int | None:
+        """The number of the collection with a name, or None."""
 
         def look(connection: Any) -> Any:
-            sql = connections.statements()
-            if not connection.execute(sql.has_schema(), (connections.address.schema,)).fetchone()[
-                0
-            ]:
+            sql, schema = connections.statements(), connections.address.schema
+            if not connection.execute(sql.has_schema(), (schema,)).fetchone()[0]:
                 return None
             return connection.execute(sql.find_collection(), (name,)).fetchone()
 
         found = connections.read(look)
-        if found is None:
-            raise MemoryServerError(f"No model is called {name!r} in {connections.address}.")
-        return cls(connections, found[0])
+        return None if found is None else int(found[0])
 
     def drop_with(self, owner: object) -> None:
         """Drop the collection when `owner` is no longer in use: it has no name to find it by."""
@@ -389,6 +393,22 @@ class Collection:
                 f"The connection to {self.connections.address} was cut, and edit {number} was not "
                 "made. Make it again.",
             )
+
+    def write_parts(self, parts: dict[str, tuple[bytes, str]]) -> None:
+        """Replace the fitted parts: content and SHA-256 by name, in one transaction."""
+        with self.connections.connection() as connection, connection.transaction():
+            connection.execute(self.sql.lock_collection(), (self.number,))
+            connection.execute(self.sql.drop_parts(), (self.number,))
+            for name, (content, digest) in parts.items():
+                values = (self.number, name, digest, content)
+                connection.execute(self.sql.write_part(), values)
+
+    def read_parts(self) -> dict[str, tuple[bytes, str]]:
+        """The fitted parts."""
+        rows = self.connections.read(
+            lambda connection: connection.execute(self.sql.parts(), (self.number,)).fetchall()
+        )
+        return {name: (bytes(content), digest) for name, content, digest in rows}
 
     # Index
 

@@ -173,24 +173,36 @@ class PostgresMemory(Memory):
         arrays = (getattr(self.entries, name) for name in ("ids", "groups", *COLUMNS))
         return int(sum(array.nbytes for array in arrays if array is not None))
 
-    def open(self) -> Self:
+    @property
+    def place(self) -> str:
+        """The address without passwords."""
+        return str(self._parsed())
+
+    @property
+    def names_a_model(self) -> bool:
+        """Whether the address names a model, which then outlives the memory."""
+        return bool(self._parsed().model)
+
+    def open(self, classes: list[str] | None = None) -> Self:
         """Read the entries of the model that the address names.
+
+        Parameters
+        ----------
+        classes : list of str, default=None
+            What label codes shall mean, as JSON; None takes the order of the database.
 
         Returns
         -------
         PostgresMemory
             The memory itself.
         """
-        parsed = self._parsed()
-        if not parsed.model:
-            raise InvalidSettingError(f"The address {parsed} must name a model: add `?model=NAME`.")
-        self._collection = Collection.find(self._connected(), parsed.model)
+        self._collection = self._found()
         known = self._collection.describe()
         self.metric_, self.center_ = known.metric, known.center  # type: ignore[assignment]
         self._search_width, self.reason_ = known.search_width, known.reason
         self._max_length, self._is_published = known.max_length, True
         keys, columns = self._collection.columns(known.version, known)
-        self._class_texts = known.classes or None
+        self._class_texts = classes or known.classes or None
         self._take(_State(known.version, keys, self._decoded(columns, known.classes)), known.width)
         return self
 
@@ -281,6 +293,36 @@ class PostgresMemory(Memory):
 
     def local_copy(self) -> Memory:
         return TorchMemory()
+
+    def exists(self) -> bool:
+        """Look up whether the database has a model of that name.
+
+        Returns
+        -------
+        bool
+            Whether it has one.
+        """
+        return Collection.number_of(self._connected(), self._parsed().model) is not None
+
+    def write_parts(self, parts: dict[str, tuple[bytes, str]]) -> None:
+        """Store the fitted parts of a model beside its entries.
+
+        Parameters
+        ----------
+        parts : dict of str to tuple
+            Content and SHA-256 of each file.
+        """
+        self._collection.write_parts(parts)
+
+    def read_parts(self) -> dict[str, tuple[bytes, str]]:
+        """Read the fitted parts of the model that the address names.
+
+        Returns
+        -------
+        dict of str to tuple
+            Content and SHA-256 of each file.
+        """
+        return self._found().read_parts()
 
     @property
     def class_texts(self) -> list[str]:
@@ -603,6 +645,12 @@ class PostgresMemory(Memory):
             f"Search is exact: the index finds {best:.1%} of the {k} nearest of {n:,} entries, "
             f"less than `recall={self.recall}`."
         )
+
+    def _found(self) -> Collection:
+        parsed = self._parsed()
+        if not parsed.model:
+            raise InvalidSettingError(f"The address {parsed} must name a model: add `?model=NAME`.")
+        return Collection.find(self._connected(), parsed.model)
 
     def _parsed(self) -> Address:
         if not isinstance(self.address, str) or not self.address:

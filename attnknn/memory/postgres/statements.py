@@ -35,6 +35,13 @@ MIGRATIONS = (
         made timestamptz not null default now(),
         primary key (collection, edit)
     );
+    create table {schema}.parts (
+        collection bigint not null references {schema}.collections on delete cascade,
+        name text not null,
+        sha256 text not null,
+        content bytea not null,
+        primary key (collection, name)
+    );
     """,
 )
 NUMBERS = "label, grp, sample_weight, decay, held_out"
@@ -217,6 +224,15 @@ class Statements:
         return self._made(
             "select edit from {schema}.edits where collection = %s and edit = %s and token = %s"
         )
+
+    def drop_parts(self) -> Any:
+        return self._made("delete from {schema}.parts where collection = %s")
+
+    def write_part(self) -> Any:
+        return self._made("insert into {schema}.parts values (%s, %s, %s, %s)")
+
+    def parts(self) -> Any:
+        return self._made("select name, content, sha256 from {schema}.parts where collection = %s")
 
     def edits(self) -> Any:
         return self._made(
