@@ -63,10 +63,9 @@ class Server:
             "maintenance_work_mem": "256MB",
         }
         chosen = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        log = (self.folder / "log").open("ab")
-        self.process = subprocess.Popen(
-            self._command("postgres", "-D", str(self.data), *chosen), stdout=log, stderr=log
-        )
+        command = self._command("postgres", "-D", str(self.data), *chosen)
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
         for _ in range(200):
             if self._answers():
                 return

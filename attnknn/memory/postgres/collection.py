@@ -133,7 +133,7 @@ class Collection:
             made = cls(connections, number)
             connection.execute(made.sql.create_entries(entries.embeddings.shape[1]))
             made.copy_in(connection, entries, 1)
-            connection.execute(made.sql.index_ids())
+            connection.execute(made.sql.index_ids(are_texts=values[3]))
             length = _longest(entries.embeddings)
             connection.execute(made.sql.advance(), (1, [], length, number))
         with connections.connection() as connection:

@@ -126,11 +126,9 @@ class Statements:
             width=self._sql.Literal(int(width)),
         )
 
-    def index_ids(self) -> Any:
-        return self._made(
-            "create unique index on {entries} (id_number) where removed is null;"
-            "create unique index on {entries} (id_text) where removed is null"
-        )
+    def index_ids(self, *, are_texts: bool) -> Any:
+        column = "id_text" if are_texts else "id_number"
+        return self._made(f"create unique index on {{entries}} ({column}) where removed is null")
 
     def index_vectors(self, operators: str) -> Any:
         return self._made(
