@@ -28,8 +28,8 @@ def binaries() -> Path | None:
 class Server:
     """A server in a temporary folder, which listens on 127.0.0.1 with a password."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
+    def __init__(self, port: int, **settings: str) -> None:
+        self.port, self.settings = port, settings
         self.folder = Path(tempfile.mkdtemp(prefix="attnknn-pg-", dir="/tmp"))
         self.data = self.folder / "data"
         self.process: subprocess.Popen | None = None
@@ -61,6 +61,7 @@ class Server:
             "unix_socket_directories": self.folder,
             "shared_buffers": "64MB",
             "maintenance_work_mem": "256MB",
+            **self.settings,
         }
         chosen = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         command = self._command("postgres", "-D", str(self.data), *chosen)

@@ -15,6 +15,7 @@ from attnknn.records import Integers
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 END = b"\xff\xff"
 ROWS = 4096  # written at once
+BYTES = 1 << 20  # parsed at once
 # Fields in order: type, bytes. Each is preceded by its length.
 COLUMNS = {
     "key": ">i8",
@@ -47,18 +48,22 @@ def read_columns(blocks: Iterator[Any]) -> dict[str, NDArray[Any]]:
     dict of str to ndarray
         By the names in `COLUMNS`, in the byte order of the machine.
     """
-    layout, rest, parts = _layout(COLUMNS), b"", []
-    is_first = True
+    layout, parts = _layout(COLUMNS), []
+    waiting: list[bytes] = []
+    rest, n_waiting, n_skipped = b"", 0, len(HEADER)
+
+    def parse() -> bytes:
+        data = (rest + b"".join(waiting))[n_skipped:]
+        whole = len(data) - len(data) % layout.itemsize
+        parts.append(np.frombuffer(data[:whole], layout))
+        return data[whole:]
+
     for block in blocks:
-        rest += bytes(block)
-        if is_first and len(rest) >= len(HEADER):
-            rest, is_first = rest[len(HEADER) :], False
-        whole = len(rest) - len(rest) % layout.itemsize
-        if whole and len(rest) > 1 << 16:
-            parts.append(np.frombuffer(rest[:whole], layout))
-            rest = rest[whole:]
-    whole = len(rest) - len(rest) % layout.itemsize
-    parts.append(np.frombuffer(rest[:whole], layout))
+        waiting.append(bytes(block))
+        n_waiting += len(block)
+        if n_waiting > BYTES:
+            rest, waiting, n_waiting, n_skipped = parse(), [], 0, 0
+    parse()
     names = {name: np.dtype(kind).newbyteorder("=") for name, kind in COLUMNS.items()}
     return {
         name: np.concatenate([part[name].astype(kind) for part in parts])

@@ -105,6 +105,7 @@ class Collection:
     def __init__(self, connections: Connections, number: int) -> None:
         self.connections, self.number = connections, number
         self.sql = connections.statements(number)
+        self.max_length = 0.0  # of the vectors it was made with
 
     def __getstate__(self) -> tuple[Connections, int]:
         return self.connections, self.number
@@ -136,6 +137,7 @@ class Collection:
             connection.execute(made.sql.index_ids(are_texts=values[3]))
             length = _longest(entries.embeddings)
             connection.execute(made.sql.advance(), (1, [], length, number))
+            made.max_length = length
         with connections.connection() as connection:
             connection.execute(made.sql.analyze())
         return made
@@ -322,7 +324,20 @@ class Collection:
                 copy.write(block)
 
     def commit(self, edit: Edit) -> int:
-        """Make an edit in one transaction, after those of others; returns its number."""
+        """Make an edit in one transaction, after those of others; returns its number.
+
+        What fails before the commit is tried again: nothing was written.
+        """
+        for attempt in range(self.connections.n_tries):
+            try:
+                return self._commit(edit)
+            except UncommittedError as error:
+                if attempt == self.connections.n_tries - 1:
+                    raise MemoryServerError(*error.args) from None
+                self.connections.pause(attempt)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _commit(self, edit: Edit) -> int:
         token, number, is_committing = uuid.uuid4().hex, 0, False
         try:
             with self.connections.connection() as connection:
@@ -336,8 +351,10 @@ class Collection:
                         connection.execute("rollback")
                     raise
         except MemoryServerError as error:
-            if not (is_committing and error.is_lost):
+            if not error.is_lost:
                 raise
+            if not is_committing:
+                raise UncommittedError(*error.args) from None
             self._check_outcome(number, token)
         return number
 
@@ -454,6 +471,10 @@ class Collection:
         )
 
 
+class UncommittedError(MemoryServerError):
+    """A connection that was lost before the commit."""
+
+
 def _set_search(connection: Any, search_width: int | None, limit: int) -> None:
     """Settings of the next search on this connection, sent only where they change."""
     if search_width is None:
@@ -487,4 +508,6 @@ def _objects(values: Sequence[Any]) -> NDArray[Any]:
 
 
 def _longest(vectors: Vectors) -> float:
-    return float(np.sqrt(np.square(vectors, dtype=np.float64).sum(axis=1).max(initial=0.0)))
+    """At least the length of the longest vector."""
+    squares = np.einsum("nd,nd->n", vectors, vectors)
+    return 1.001 * float(np.sqrt(squares.max(initial=0.0)))

@@ -20,7 +20,7 @@ from attnknn.errors import InvalidSettingError, MemoryServerError
 from attnknn.memory.postgres.statements import MIGRATIONS, Statements
 
 SECRETS = ("password", "sslpassword", "passfile", "sslkey", "oauth_client_secret")
-TRIES = 4
+TRIES = 4  # beside one for each connection of the pool
 PAUSE = 0.1  # seconds before the second try, twice as long before each further one
 OLDEST_SERVER, OLDEST_PGVECTOR = 150_000, (0, 8)
 _Value = TypeVar("_Value")
@@ -117,15 +117,24 @@ class Connections:
 
     def read(self, work: Callable[[Any], _Value]) -> _Value:
         """Call `work(connection)`, again after a lost connection: reading twice does no harm."""
-        for attempt in range(TRIES):
+        for attempt in range(self.n_tries):
             try:
                 with self.connection() as connection:
                     return work(connection)
             except MemoryServerError as error:
-                if not error.is_lost or attempt == TRIES - 1:
+                if not error.is_lost or attempt == self.n_tries - 1:
                     raise
-                time.sleep(PAUSE * 2**attempt)
+                self.pause(attempt)
         raise AssertionError("the last attempt returns or raises")
+
+    @property
+    def n_tries(self) -> int:
+        """How often to try: after a restart of the server all pooled connections are lost."""
+        return self.size + TRIES
+
+    def pause(self, attempt: int) -> None:
+        """Wait before the next try; the first ones only use up lost connections."""
+        time.sleep(PAUSE * 2 ** max(0, attempt - self.size))
 
     @contextmanager
     def connection(self) -> Iterator[Any]:
@@ -187,7 +196,6 @@ class Connections:
                     max_size=self.size,
                     open=True,
                     configure=_configure,
-                    check=pools.ConnectionPool.check_connection,
                     timeout=self.timeout,
                     reconnect_timeout=self.timeout,
                     num_workers=1,
@@ -201,7 +209,7 @@ class Connections:
         milliseconds = max(1, int(1000 * self.timeout))
         given = self.address.settings.get("options", "")
         options = (
-            f"{given} -c statement_timeout={milliseconds} -c lock_timeout={milliseconds}"
+            f"{given} -c jit=off -c statement_timeout={milliseconds} -c lock_timeout={milliseconds}"
             f" -c idle_in_transaction_session_timeout={10 * milliseconds}"
         ).strip()
         defaults = {"connect_timeout": wait, "application_name": "attnknn", "keepalives_idle": 30}

@@ -139,6 +139,7 @@ class PostgresMemory(Memory):
     derived: ClassVar[tuple[str, ...]] = (*Memory.derived, "_connections")
     is_shared: ClassVar[bool] = True
     _base: _State
+    _hidden: Integers
     _collection: Collection
     _is_detached: bool = False
     _class_texts: list[str] | None = None  # what the label codes mean, once a classifier said it
@@ -382,10 +383,9 @@ class PostgresMemory(Memory):
         made.drop_with(token)
         self._owner, self._collection = token, made
         self._is_published, self._search_width, self.reason_ = False, None, "Search is exact."
-        known = made.describe()
-        self._max_length, self._class_texts, self._is_detached = known.max_length, None, False
-        keys, _ = made.columns(known.version, known)
-        self._take(_State(known.version, keys, entries.columns), known.width)
+        self._max_length, self._class_texts, self._is_detached = made.max_length, None, False
+        keys = np.arange(1, len(entries) + 1)  # as a new table counts
+        self._take(_State(1, keys, entries.columns), entries.embeddings.shape[1])
         self._choose_search()
 
     def add(self, entries: Entries) -> None:
@@ -404,6 +404,8 @@ class PostgresMemory(Memory):
         keep[np.unique(self.positions_of(ids))] = False
         vectors = self._here
         pending = vectors.pending[keep[vectors.n_stored :]]
+        gone = vectors.keys[: vectors.n_stored][~keep[: vectors.n_stored]]
+        self._hidden = np.concatenate([self._hidden, gone])
         kept = PostgresVectors(self._collection, vectors.keys[keep], pending)
         self._set(self.entries.take(keep), kept)
 
@@ -431,13 +433,12 @@ class PostgresMemory(Memory):
 
     def _nearest_of_block(self, queries: Vectors, k: int, exclude: Integers | None) -> Ranking:
         vectors = self._here
-        hidden = np.setdiff1d(self._base.keys, vectors.keys)  # forgotten, and not committed
         own = None
         if exclude is not None:
             own = vectors.keys[exclude], self.entries.groups[exclude]
         n_stored = self._n_stored_others(len(queries), exclude)
         limit = k + 8 + k // 8
-        arguments: dict[str, Any] = {"hidden": hidden}
+        arguments: dict[str, Any] = {"hidden": self._hidden}
         found = self._candidates(
             queries, own, limit=limit, search_width=self._search_width, **arguments
         )
@@ -447,7 +448,7 @@ class PostgresMemory(Memory):
             if is_short.any():
                 found = self._again(found, is_short, queries, own, limit=limit, **arguments)
         else:
-            found = self._with_ties(found, queries, own, k, limit, n_found, hidden)
+            found = self._with_ties(found, queries, own, k, limit, n_found)
         return self._ranked(queries, found, k, exclude)
 
     def _candidates(
@@ -493,7 +494,6 @@ class PostgresMemory(Memory):
         k: int,
         limit: int,
         n_found: Integers,
-        hidden: Integers,
     ) -> Found:
         """The candidates with all entries that rounding on the server may have put behind them."""
         keys = keys_between(queries[found.rows], found.vectors, self.metric_)
@@ -509,7 +509,7 @@ class PostgresMemory(Memory):
         if not is_doubtful.any():
             return found
         return self._again(
-            found, is_doubtful, queries, own, radii=radii[is_doubtful], hidden=hidden
+            found, is_doubtful, queries, own, radii=radii[is_doubtful], hidden=self._hidden
         )
 
     def _radii(self, queries: Vectors, keys: Floats) -> Floats:
@@ -562,6 +562,7 @@ class PostgresMemory(Memory):
     def _take(self, state: _State, width: int) -> None:
         """Take the entries of a committed state."""
         self._base, self.version_ = state, state.version
+        self._hidden = np.zeros(0, dtype=np.int64)  # keys that are forgotten, and not committed
         vectors = PostgresVectors(
             self._collection, state.keys, np.zeros((0, width), dtype=np.float32)
         )
@@ -607,7 +608,7 @@ class PostgresMemory(Memory):
         new = np.arange(vectors.n_stored, len(vectors))
         return Edit(
             added=self.entries.take(new).with_vectors(vectors.pending) if n_new else None,
-            removed=np.setdiff1d(base.keys, vectors.keys),
+            removed=self._hidden,
             changed=vectors.keys[changed],
             values=self.entries.take(changed) if len(changed) else None,
             classes=self._class_texts,
@@ -638,12 +639,12 @@ class PostgresMemory(Memory):
             self._search_width = width
             found = self.find_nearest(queries, k, rows)[1]
             best = float((found <= expected[:, None]).mean())
-            if best >= self.recall:
+            if best >= (1.0 + self.recall) / 2:  # the recall of other queries may be lower
                 words = f"finds {best:.1%} of the {k} nearest of {n:,} entries"
                 return width, f"Search uses an HNSW index that {words} (`ef_search` {width})."
         return None, (
             f"Search is exact: the index finds {best:.1%} of the {k} nearest of {n:,} entries, "
-            f"less than `recall={self.recall}`."
+            f"too few for `recall={self.recall}`."
         )
 
     def _found(self) -> Collection:
