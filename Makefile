@@ -8,7 +8,7 @@ TWO_AT_ONCE := -n 2 --dist loadfile
 
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet -c constraints.txt -e ".[faiss,plots,text,dev,oracles]"
+	$(BIN)/pip install --quiet -c constraints.txt -e ".[faiss,postgres,plots,text,dev,oracles]"
 	touch $@
 
 demo: .venv/installed

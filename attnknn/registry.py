@@ -100,7 +100,7 @@ def registered(kind: Kind) -> dict[str, type[Any]]:
     """All classes of a kind by name: built-in ones, and those of installed packages.
 
     >>> sorted(registered("memory"))
-    ['auto', 'faiss', 'numpy', 'torch']
+    ['auto', 'faiss', 'numpy', 'postgres', 'torch']
     """
     importlib.import_module(BUILT_IN[kind])
     _load_entry_points(kind)

@@ -63,8 +63,8 @@ def part_options() -> Iterator[Option]:
 
 
 def _is_named(cls: type) -> bool:
-    """Whether a name is enough to choose the class: not for encoders that join others."""
-    return accepts(cls) != frozenset()
+    """Whether a name is enough: not for encoders that join others, and memories in a database."""
+    return accepts(cls) != frozenset() and not getattr(cls, "is_shared", False)
 
 
 def _section_of(part: PartOption, kind: Kind) -> str:

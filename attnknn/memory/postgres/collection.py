@@ -138,8 +138,6 @@ class Collection:
             length = _longest(entries.embeddings)
             connection.execute(made.sql.advance(), (1, [], length, number))
             made.max_length = length
-        with connections.connection() as connection:
-            connection.execute(made.sql.analyze())
         return made
 
     @classmethod

@@ -633,11 +633,11 @@ class PostgresMemory(Memory):
         rows = np.random.default_rng(0).choice(n, size=min(N_PROBES, n), replace=False)
         rows.sort()
         queries = self.vectors[rows]
-        k = min(PROBED_NEIGHBORS, n - 1)
-        expected = self.find_nearest(queries, k, rows)[1][:, -1]
+        k = min(PROBED_NEIGHBORS, n)
+        expected = self.find_nearest(queries, k, None)[1][:, -1]
         for width in WIDTHS:
             self._search_width = width
-            found = self.find_nearest(queries, k, rows)[1]
+            found = self.find_nearest(queries, k, None)[1]
             best = float((found <= expected[:, None]).mean())
             if best >= (1.0 + self.recall) / 2:  # the recall of other queries may be lower
                 words = f"finds {best:.1%} of the {k} nearest of {n:,} entries"

@@ -317,8 +317,5 @@ class Statements:
     def vacuum(self) -> Any:
         return self._made("vacuum {entries}")
 
-    def analyze(self) -> Any:
-        return self._made("analyze {entries} (key, added, removed)")  # vectors take long
-
     def reindex(self) -> Any:
         return self._made("reindex table {entries}")
