@@ -49,12 +49,16 @@ def _visible_character(character: str) -> str:
 def without_passwords(text: str) -> str:
     """The text with the passwords of addresses replaced by ***.
 
+    A `Path` shows the two slashes of an address as one.
+
     >>> without_passwords("postgres://ann:secret@host/db?sslpassword=hidden&model=a")
     'postgres://ann:***@host/db?sslpassword=***&model=a'
+    >>> without_passwords("saved to postgres:/ann:secret@host/db")
+    'saved to postgres:/ann:***@host/db'
     """
-    if "://" not in text:
+    if ":/" not in text:
         return text
-    text = re.sub(r"(?<=://)([^:/?#\s@]*):[^\s'\"/]*@", r"\1:***@", text)
+    text = re.sub(r"(\w:/{1,2}[^:/?#\s@]*):[^\s'\"/]*@", r"\1:***@", text)
     return re.sub(r"(?i)([?&;](?:ssl)?password=)[^&\s'\"]*", r"\1***", text)
 
 

@@ -43,7 +43,16 @@ ROOMS = [
     ["testing"],
     ["__main__"],
 ]
-EXTRAS = {"faiss", "psycopg", "psycopg_pool", "matplotlib", "PIL", "timm", "torchvision", "sentence_transformers"}
+EXTRAS = {
+    "faiss",
+    "psycopg",
+    "psycopg_pool",
+    "matplotlib",
+    "PIL",
+    "timm",
+    "torchvision",
+    "sentence_transformers",
+}
 EXTRAS |= {"huggingface_hub", "transformers", "torchmetrics", "lightgbm", "catboost"}
 # These read all vectors, or some of them with their columns, when they fit, follow edits or store.
 READ_ALL_VECTORS = {

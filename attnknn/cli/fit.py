@@ -302,8 +302,15 @@ def _check_free(model: Path, force: bool) -> None:
     """Before any work: the folder is free, or holds a model that may be replaced."""
     from attnknn._output_files import refuse_model_folder
     from attnknn.errors import ModelFolderError
-    from attnknn.storage.folder import check_replaceable, has_store, is_model
+    from attnknn.storage.folder import as_address, check_replaceable, has_store, is_model
 
+    address = as_address(model)
+    if address is not None:
+        from attnknn.storage.database import refuse_existing
+
+        if not force:
+            refuse_existing(address, "Give --force to replace it.")
+        return
     refuse_model_folder(model.parent)
     check_replaceable(model)
     if is_model(model) and not force:

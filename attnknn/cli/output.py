@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import click
 
-from attnknn._escape import guard_formula, visible, visible_lines
+from attnknn._escape import guard_formula, visible, visible_lines, without_passwords
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,12 +33,12 @@ FORMAT_OF_ENDING = {
 
 def echo(line: object = "", *, err: bool = False) -> None:
     """Print one line; control characters from data, also line breaks, are shown as escapes."""
-    click.echo(visible(line), err=err)
+    click.echo(visible(without_passwords(str(line))), err=err)
 
 
 def echo_block(text: object, *, err: bool = False, bold: bool = False) -> None:
     """Print a text of several lines whose parts from data are on one line each."""
-    click.secho(visible_lines(text), err=err, bold=bold or None)
+    click.secho(visible_lines(without_passwords(str(text))), err=err, bold=bold or None)
 
 
 def to_json(value: Any, indent: int | None = None) -> str:

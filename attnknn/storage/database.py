@@ -82,14 +82,18 @@ def save_to_database(
     if isinstance(known, PostgresMemory) and known.place == target.place:
         target = known
     else:
-        if not overwrite and target.exists():
-            raise ModelFolderError(
-                f"{target.place} holds a model already. Save to another name, or pass "
-                "`overwrite=True` to replace it."
-            )
+        if not overwrite:
+            refuse_existing(address, "Save to another name, or pass `overwrite=True`.")
         target.restore(known.read(), known.metric_, known.center_)
         target.commit([json.dumps(label) for label in classifier.classes_.tolist()])
     target.write_parts(parts)
+
+
+def refuse_existing(address: str, advice: str) -> None:
+    """Raise an error if a database holds a model of that name; it ends with `advice`."""
+    memory = PostgresMemory(address)
+    if memory.exists():
+        raise ModelFolderError(f"{memory.place} holds a model already. {advice}")
 
 
 def open_parts(address: str) -> DatabaseModel:

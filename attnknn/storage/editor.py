@@ -20,7 +20,13 @@ from attnknn.errors import InvalidSettingError, ModelFolderError
 from attnknn.storage import has_store, is_model, load_classifier, load_notes
 from attnknn.storage.erasure import Receipt, erase_subject
 from attnknn.storage.files import wrap_content_errors
-from attnknn.storage.folder import MANIFEST, clear_leftovers, fingerprint, replace_folder
+from attnknn.storage.folder import (
+    MANIFEST,
+    as_address,
+    clear_leftovers,
+    fingerprint,
+    replace_folder,
+)
 from attnknn.storage.locking import WriterLock
 from attnknn.storage.packing import encoder_parts, pack
 from attnknn.storage.store import history
@@ -92,6 +98,11 @@ def open_for_editing(
     ...         print(model.log()[-1].message)
     Undid edit 1: Relabeled 1 entry
     """
+    if as_address(path) is not None:
+        raise InvalidSettingError(
+            "A model in a database is edited from Python: `AttnKNNClassifier.load(address)`, then "
+            "`add`, `forget` or `relabel`, each of which is written at once."
+        )
     path = Path(path).resolve()
     by = _user_name() if by is None else by
     if not by.strip():

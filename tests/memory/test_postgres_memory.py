@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from functools import partial
 from multiprocessing import get_context
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.datasets import load_wine
 
@@ -347,3 +350,29 @@ def check_edits(address: str, logs: list) -> None:
             assert not rows & present
         else:
             assert len(rows & present) in (0, ROWS)
+
+
+@slow
+def test_the_command_line_fits_and_reads_a_model_in_the_database(server, tmp_path):
+    train, rows = tmp_path / "train.csv", tmp_path / "rows.csv"
+    frame = pd.DataFrame(X[:, :4], columns=list("abcd"))
+    frame.assign(kind=Y).to_csv(train, index=False)
+    frame.head(3).to_csv(rows, index=False)
+    address = server.address("by%20hand")
+
+    def run(*command: str) -> subprocess.CompletedProcess:
+        given = [sys.executable, "-m", "attnknn", *command]
+        done = subprocess.run(given, capture_output=True, text=True, check=False)
+        assert PASSWORD not in done.stdout + done.stderr
+        return done
+
+    fit = ["fit", str(train), "--target", "kind", "--attention", "distance", "-o", address]
+    assert run(*fit).returncode == 0
+    again = run(*fit)
+    assert again.returncode == 1
+    assert "--force" in again.stderr
+    assert run("predict", address, str(rows)).stdout.count("\n") == 4
+    assert run("audit", address).returncode == 0
+    refused = run("undo", address)
+    assert refused.returncode == 1
+    assert "AttnKNNClassifier.load" in refused.stderr
