@@ -39,6 +39,8 @@ ROOMS = [
     ["classifier"],
     ["insight", "storage.editor", "storage.verification"],
     ["research"],
+    ["cli.rows"],
+    ["serving"],
     ["cli"],
     ["testing"],
     ["__main__"],

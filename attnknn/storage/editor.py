@@ -134,6 +134,12 @@ def list_changes(path: str | Path, edit: SupportsIndex) -> list[EntryChange]:
         return history.read_changes(database, edit)
 
 
+def list_additions(path: str | Path) -> dict[Any, int]:
+    """The edit that added each entry of the model at `path`, by id; 0 for those of `fit`."""
+    with _open_history(path) as database:
+        return {} if database is None else history.read_additions(database)
+
+
 @contextmanager
 def _open_history(path: str | Path) -> Iterator[sqlite3.Connection | None]:
     """Open the store of a model to read; None if it was never edited."""

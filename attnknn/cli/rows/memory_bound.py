@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from attnknn.cli.rows.sources import Chunk
 
 MAX_MEMORY = f"{__name__}.max_memory"  # key in `Context.meta`
+_LIMIT: ContextVar[int | None] = ContextVar("limit", default=None)
 REMEDY = "Give a smaller file, or allow more with --max-memory."
 SPECIAL = {
     stat.S_IFIFO: "a named pipe",
@@ -28,7 +32,23 @@ SPECIAL = {
 def memory_bound() -> int:
     """Bytes that may be used from now on."""
     context = click.get_current_context(silent=True)
-    return available_bytes(None if context is None else context.meta.get(MAX_MEMORY))
+    given = _LIMIT.get() if context is None else context.meta.get(MAX_MEMORY)
+    return available_bytes(given)
+
+
+@contextmanager
+def limited_memory(n_bytes: int) -> Iterator[None]:
+    """Let files that are read in this block take at most `n_bytes`, where no command runs.
+
+    >>> with limited_memory(1000):
+    ...     memory_bound()
+    1000
+    """
+    before = _LIMIT.set(min(n_bytes, available_bytes()))
+    try:
+        yield
+    finally:
+        _LIMIT.reset(before)
 
 
 def check_size(path: Path, n_bytes: int, bound: int | None = None) -> None:

@@ -142,6 +142,14 @@ def read_changes(database: sqlite3.Connection, edit: SupportsIndex) -> list[Entr
     ]
 
 
+def read_additions(database: sqlite3.Connection) -> dict[Any, int]:
+    """The edit that added each entry, by id; the last one if an id was added again."""
+    query = (
+        "select id, min(since) from rows join versions using (seq) group by seq order by rows.seq"
+    )
+    return {name: int(edit) for name, edit in database.execute(query)}
+
+
 def _parse(text: str | None, what: str = "label") -> Any:
     try:
         return None if text is None else json.loads(text)
