@@ -50,6 +50,7 @@ SECTIONS = {
         "backup": "attnknn.cli.upkeep",
         "recover": "attnknn.cli.upkeep",
     },
+    "Share a model": {"serve": "attnknn.cli.serve"},
     "Research": {
         "experiment": "attnknn.cli.research",
         "report": "attnknn.cli.research",

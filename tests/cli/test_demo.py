@@ -81,3 +81,15 @@ def test_the_whole_demo_runs(tmp_path: Path) -> None:
     report = check_report(tmp_path / "demo")
     assert set(report["tables"]) == {"breast-cancer", "digits"}
     assert len(report["tables"]["digits"]) == 4
+
+
+def test_the_demo_ends_with_the_page_of_its_model(
+    short: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[Path] = []
+    monkeypatch.setattr("attnknn.cli.serve.run", lambda model, **_: served.append(model))
+    assert "attnknn serve" in run("demo", "--out", tmp_path / "first").stdout
+    assert served == []
+    result = run("demo", "--out", tmp_path / "demo", "--serve")
+    assert result.exit_code == 0, result.output
+    assert served == [tmp_path / "demo" / "model"]
