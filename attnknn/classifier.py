@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from attnknn.fitting.report import FitReport
     from attnknn.memory import Memory
     from attnknn.model import FittedModel, Queries
+    from attnknn.serving.notebook import Explorer
     from attnknn.value_head import ValueHead
 
 MAX_NEIGHBORS = 64
@@ -749,6 +750,43 @@ class AttnKNNClassifier(ClassifierMixin, BaseEstimator):
         from attnknn.storage import load_classifier
 
         return load_classifier(Path(path), cls)
+
+    def explore(self, port: int = 0, *, height: int = 800, **settings: Any) -> Explorer:
+        """Open a page in the browser on which the classifier answers, explains and is edited.
+
+        The page answers only to this machine, and works without a network. Edits change this
+        classifier; `save` keeps them. Needs the extra `serve`.
+
+        Parameters
+        ----------
+        port : int, default=0
+            The port; 0 takes a free one.
+        height : int, default=800
+            Height of the frame in a notebook, in pixels.
+        **settings : object
+            As for `attnknn.serving.app`, such as `by` and `is_read_only`.
+
+        Returns
+        -------
+        Explorer
+            A notebook shows it as a link and a frame. `close()` ends it.
+
+        Examples
+        --------
+        >>> from attnknn import AttnKNNClassifier
+        >>> clf = AttnKNNClassifier(attention="distance").fit([[0.0], [1.0], [4.0]], [0, 0, 1])
+        >>> with clf.explore() as page:
+        ...     page.url.startswith("http://127.0.0.1:")
+        True
+        """
+        from attnknn._optional import require
+
+        self._model("explore")
+        require("fastapi", extra="serve", needed_by="`explore`")
+        require("uvicorn", extra="serve", needed_by="`explore`")
+        notebook = require("attnknn.serving.notebook", extra="serve", needed_by="`explore`")
+        page: Explorer = notebook.Explorer(self, port, height=height, **settings)
+        return page
 
     @property
     def classes_(self) -> NDArray[Any]:
