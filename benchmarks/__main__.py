@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from benchmarks import convolutions, editing, first_answer, pages, predict, search
+from benchmarks import convolutions, editing, first_answer, hierarchy, pages, predict, search
 
 search.main()
 predict.main()
+hierarchy.main()
 first_answer.main()
 editing.main()
 convolutions.main()

@@ -17,6 +17,7 @@ MARKS = "<!-- reliability -->", "<!-- /reliability -->"
 TITLES = {
     "search": "Searching",
     "predict": "Fitting and predicting",
+    "hierarchy": "Hierarchical attention",
     "first_answer": "Time to the first answer",
     "editing": "Editing a memory",
     "convolutions": "Training an image network",
@@ -25,6 +26,11 @@ TITLES = {
 NOTES = {
     "first_answer": """Processor time in new processes. "Before" is an earlier commit, measured in
 turns with the present one. Wide and learned tables are measured once.
+""",
+    "hierarchy": """Processor time of one thread. "Distance" compares a query with all entries and
+lets the nearest 64 vote; "clusters" and "classes" are the cells of `HierarchicalAttention`.
+"Weight in the visited cells" is the share of the weight of one softmax over all entries that the
+entries of the visited cells have.
 """,
     "editing": """CPU time. Every edit updates the neighbor graph of all entries. What depends on it
 (trust, thresholds of prediction sets, the audit) is computed when it is next

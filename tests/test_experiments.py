@@ -169,6 +169,7 @@ def test_missing_data_is_named_and_not_a_crash(monkeypatch, tmp_path, capsys):
         ("benchmarks.predict", "bare product"),
         ("benchmarks.editing", "bare product"),
         ("benchmarks.convolutions", "plain"),
+        ("benchmarks.hierarchy", "weight in the visited cells"),
         ("benchmarks.vit", "SDPA"),
     ],
 )

@@ -9,6 +9,7 @@ and score terms so that the vote predicts the labels. `UniformAttention` is the 
 `ProjectionAttention` those that are nearest in the space of a linear classifier's scores,
 `BoostingAttention` those that are nearest in the space of boosted trees' scores, `MLPAttention`
 in that of neural networks' scores, and `MixtureAttention` several attentions together.
+`HierarchicalAttention` weighs clusters or classes first, then the entries within the nearest ones.
 `BlockAttention` lets another attention see one block of a joined embedding.
 A class of your own derives from `Attention`, or from `DirectAttention` if it finds its voters
 itself, and is registered by `attnknn.registry.register`.
@@ -27,6 +28,7 @@ from attnknn.attention.class_scores import ClassScoreAttention
 from attnknn.attention.direct import DirectAttention
 from attnknn.attention.distance import DistanceAttention, PowerDistanceAttention, UniformAttention
 from attnknn.attention.forest import ForestAttention
+from attnknn.attention.hierarchical import HierarchicalAttention
 from attnknn.attention.k_ensemble import AdaptiveAttention, KEnsembleAttention
 from attnknn.attention.learned import LearnedAttention
 from attnknn.attention.mixture import MixtureAttention
@@ -45,6 +47,7 @@ __all__ = [
     "DirectAttention",
     "DistanceAttention",
     "ForestAttention",
+    "HierarchicalAttention",
     "KEnsembleAttention",
     "LearnedAttention",
     "MLPAttention",

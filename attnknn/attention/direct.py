@@ -14,7 +14,7 @@ from attnknn.attention.base import Head, Voters
 from attnknn.memory.base import Memory
 from attnknn.memory.distances import keys_of_pairs
 from attnknn.memory.entries import Entries
-from attnknn.records import Floats, Integers, Neighbors, Weights
+from attnknn.records import Booleans, Floats, Integers, Neighbors, Weights
 
 if TYPE_CHECKING:
     from attnknn.model import FittedModel
@@ -27,6 +27,7 @@ class DirectFit(Protocol):
     random_state: int
     blocks: dict[str, tuple[int, int]]  # first and last column + 1 of each block of the embeddings
     score_blocks: frozenset[str]  # blocks that are class scores of a cross-fitted classifier
+    held_out: Booleans | None  # entries that nothing was trained on so far; None is all
 
     def fit_head(
         self, head: Head, memory: Memory | None = None, *, are_scores: bool = False
