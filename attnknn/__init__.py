@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         HierarchicalAttention,
         KEnsembleAttention,
         LearnedAttention,
+        MetaLearnedAttention,
         MixtureAttention,
         MLPAttention,
         PowerDistanceAttention,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         UnionEncoder,
     )
     from attnknn.evidence import Evidence
+    from attnknn.fitting.meta_training import meta_train
     from attnknn.fitting.report import FitReport
     from attnknn.insight import Audit, DriftMonitor, WhatIf, audit, what_if
     from attnknn.memory import AutoMemory, FaissMemory, NumpyMemory, TorchMemory
@@ -74,6 +76,7 @@ _HOMES = {
     "HierarchicalAttention": "attnknn.attention",
     "KEnsembleAttention": "attnknn.attention",
     "LearnedAttention": "attnknn.attention",
+    "MetaLearnedAttention": "attnknn.attention",
     "MixtureAttention": "attnknn.attention",
     "LearnedTableEncoder": "attnknn.encoders",
     "MLPAttention": "attnknn.attention",
@@ -95,6 +98,7 @@ _HOMES = {
     "WhatIf": "attnknn.insight",
     "audit": "attnknn.insight",
     "backup": "attnknn.storage.verification",
+    "meta_train": "attnknn.fitting.meta_training",
     "open_for_editing": "attnknn.storage.editor",
     "verify": "attnknn.storage.verification",
     "what_if": "attnknn.insight",
@@ -123,6 +127,7 @@ __all__ = [
     "LearnedAttention",
     "LearnedTableEncoder",
     "MLPAttention",
+    "MetaLearnedAttention",
     "MixtureAttention",
     "NgramEncoder",
     "NumpyMemory",
@@ -142,6 +147,7 @@ __all__ = [
     "WhatIf",
     "audit",
     "backup",
+    "meta_train",
     "open_for_editing",
     "verify",
     "what_if",

@@ -10,6 +10,7 @@ and score terms so that the vote predicts the labels. `UniformAttention` is the 
 `BoostingAttention` those that are nearest in the space of boosted trees' scores, `MLPAttention`
 in that of neural networks' scores, and `MixtureAttention` several attentions together.
 `HierarchicalAttention` weighs clusters or classes first, then the entries within the nearest ones.
+`MetaLearnedAttention` was trained over many small tasks, for new ones.
 `BlockAttention` lets another attention see one block of a joined embedding.
 A class of your own derives from `Attention`, or from `DirectAttention` if it finds its voters
 itself, and is registered by `attnknn.registry.register`.
@@ -31,6 +32,7 @@ from attnknn.attention.forest import ForestAttention
 from attnknn.attention.hierarchical import HierarchicalAttention
 from attnknn.attention.k_ensemble import AdaptiveAttention, KEnsembleAttention
 from attnknn.attention.learned import LearnedAttention
+from attnknn.attention.meta_learned import MetaLearnedAttention
 from attnknn.attention.mixture import MixtureAttention
 from attnknn.attention.mlp import MLPAttention
 from attnknn.attention.projection import ProjectionAttention
@@ -51,6 +53,7 @@ __all__ = [
     "KEnsembleAttention",
     "LearnedAttention",
     "MLPAttention",
+    "MetaLearnedAttention",
     "MixtureAttention",
     "NeighborBatch",
     "PowerDistanceAttention",

@@ -115,7 +115,7 @@ def _new_module(
     with torch.no_grad():
         module.unit.fill_(unit)
         module.start_at(start, first_look.prior_score_)
-        axes = _main_axes(vectors, module.shape.head_dim)
+        axes = main_axes(vectors, module.shape.head_dim)
         jitter = torch.randn(module.projection.shape, generator=generator)
         module.projection.copy_(axes + HEAD_NOISE * jitter)
         if module.shape.prototypes:
@@ -137,7 +137,7 @@ def shape_of(attention: LearnedAttention, dim: int, n_classes: int, *, has_trust
     )
 
 
-def _main_axes(vectors: EntryVectors, n_axes: int) -> Tensor:
+def main_axes(vectors: EntryVectors, n_axes: int) -> Tensor:
     """The identity, or the first `n_axes` principal axes of the entries."""
     dim = vectors.width
     if n_axes >= dim:

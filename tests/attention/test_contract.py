@@ -32,7 +32,7 @@ EVERYTHING = LearnedAttention(
 @pytest.mark.parametrize(
     "attention",
     [
-        *sorted(set(registered("attention")) - {"learned"}),
+        *sorted(set(registered("attention")) - {"learned", "meta-learned"}),
         UniformAttention(prior_weight=0.3),
         DistanceAttention(temperature=0.5, prior_score=0.0),
         KEnsembleAttention(sizes=(1, 8), weighting="fitted"),

@@ -23,7 +23,7 @@ from attnknn.attention.scores import (
 )
 from attnknn.encoders.image import ImageLoss
 from attnknn.errors import InvalidSettingError, NotFittedYetError
-from attnknn.fitting.attention import _main_axes
+from attnknn.fitting.attention import main_axes
 from attnknn.memory.vectors import ArrayVectors
 from attnknn.training import LossTerms, TrainConfig, WarmRestarts
 
@@ -473,6 +473,6 @@ def test_training_must_come_before_scores():
 
 def test_the_main_axes_of_wide_rows_are_those_of_their_covariance():
     rows = np.random.default_rng(0).normal(size=(30, 50)) * np.geomspace(1, 100, 50)
-    axes = _main_axes(ArrayVectors(rows.astype(np.float32)), 4).numpy()
+    axes = main_axes(ArrayVectors(rows.astype(np.float32)), 4).numpy()
     expected = np.linalg.eigh(np.cov(rows, rowvar=False))[1][:, ::-1][:, :4]
     np.testing.assert_allclose(np.abs(axes @ expected), np.eye(4), atol=1e-4)
