@@ -28,7 +28,7 @@ from benchmarks.search import machine
 RESULTS = Path(__file__).parent / "results" / "hierarchy.json"
 SIZES, WIDTH, N_CLASSES, CLUMPS = (10_000, 100_000, 1_000_000), 64, 20, 400
 QUERIES, PROBES, SINGLES = 1_000, 50, 20
-MAX_ENTRIES_OF_CLASSES = 100_000  # a few classes hold most entries: nothing is saved
+MAX_ENTRIES_OF_CLASSES = 10_000  # a few classes hold most entries: nothing is saved
 WAYS: dict[str, Any] = {
     "distance": "distance",
     "clusters": HierarchicalAttention(),
@@ -48,8 +48,8 @@ def main() -> None:
         print(name)
         for way, row in report[name].items():
             print(f"  {way:10}", ", ".join(f"{what} {value}" for what, value in row.items()))
-    if not quick:
-        RESULTS.write_text(json.dumps(report, indent=2) + "\n")
+        if not quick:
+            RESULTS.write_text(json.dumps(report, indent=2) + "\n")
 
 
 def compared(n: int, repeats: int) -> dict[str, dict[str, str]]:
@@ -60,7 +60,9 @@ def compared(n: int, repeats: int) -> dict[str, dict[str, str]]:
         if way == "classes" and n > MAX_ENTRIES_OF_CLASSES:
             continue
         started = time.process_time()
-        clf = AttnKNNClassifier(attention=attention, encoder="identity", random_state=0)
+        clf = AttnKNNClassifier(
+            attention=attention, encoder="identity", memory="torch", random_state=0
+        )
         fitted[way] = clf.fit(rows, labels)
         fitted[way].predict_proba(queries[:1])  # cells of the entries are computed once
         seconds[way] = time.process_time() - started

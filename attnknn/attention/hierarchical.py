@@ -289,8 +289,7 @@ class HierarchicalAttention(DirectAttention):
             yield len(queries), visits, np.zeros(0)
             return
         cells = self._cells(model)
-        with np.errstate(divide="ignore"):
-            log_weight = np.log(model.memory.entries.effective_weight)
+        weight = model.memory.entries.effective_weight
         step = cells.rows_at_once(self.n_visited_)
         for start in range(0, len(queries), step):
             block = queries[start : start + step]
@@ -300,7 +299,7 @@ class HierarchicalAttention(DirectAttention):
                 is_here = (query >= start) & (query < start + step)
                 some = query[is_here] - start, position[is_here]
             visits = cells.visit(block, self.n_visited_, some)
-            yield len(block), visits, self.levels_.weights(visits, log_weight[visits.positions])
+            yield len(block), visits, self.levels_.weights(visits, np.log(weight[visits.positions]))
 
 
 def _members_of_groups(asked: Integers, groups: Integers) -> Pairs:

@@ -35,7 +35,9 @@ LIMITS = {
     "holdout": Limits(above=0, below=1),
     "max_rows": Limits(least=2, is_whole=True),
 }
-TERMS = ("distance_bias", "support", "prototypes", "self_attention", "query_prior")
+TERMS = (
+    *("distance_bias", "support", "prototypes", "self_attention", "query_prior", "dot_product"),
+)
 TRAINING = TrainConfig(
     epochs=16, batch_size=512, learning_rate=6e-3, weight_decay=0.0, label_smoothing=0.0
 )
@@ -61,7 +63,8 @@ class LearnedAttention(Attention):
         monotone function of the distance; "support", the share of the other neighbors with the same
         label; "prototypes", the cosine of query and class prototype. "self_attention" moves each
         neighbor towards similar neighbors before scoring; "query_prior" lets the query change the
-        prior score.
+        prior score; "dot_product" gives queries and entries a projection each and scores by their
+        product, as Transformers do, in place of the distance of one shared projection.
     trust : bool or "auto", default="auto"
         Whether to add the trust of an entry to its score: how well its own neighbors agree with its
         label. "auto" leaves it out above 200,000 entries, because it needs a search for each entry.
@@ -170,7 +173,8 @@ class LearnedAttention(Attention):
         vectors, positions = batch.vectors.gather(batch.neighbors.positions)
         entries = self._projected(vectors)
         width = positions.shape[1] * entries[0].numel()
-        if len(batch.queries) * width < FEW and not self.module_.shape.self_attention:
+        shape = self.module_.shape
+        if len(batch.queries) * width < FEW and not (shape.self_attention or shape.dot_product):
             from attnknn.attention.numpy_scorer import numpy_scorer
 
             support = first_support(batch, self.first_look_)
@@ -233,7 +237,7 @@ class LearnedAttention(Attention):
         part = slice(start, start + step)
         block = slice_features(features, part)
         places = torch.from_numpy(positions[part])
-        queries = self.module_.project(block.queries)
+        queries = self.module_.project_queries(block.queries)
         learned = learned_distances(self.module_, queries, entries, places, block.mask)
         neighbors, prior = self.module_(learned, block)
         return neighbors.numpy(), prior.numpy()

@@ -36,6 +36,7 @@ class Shape:
     prototypes: bool
     self_attention: bool
     query_prior: bool
+    dot_product: bool = False
 
     @classmethod
     def from_stored(cls, stored: Fields) -> Shape:
@@ -49,6 +50,7 @@ class Shape:
         }
         terms = ("distance_bias", "support", "trust", "prototypes", "self_attention", "query_prior")
         switches = {name: stored.flag(name) for name in terms}
+        switches["dot_product"] = "dot_product" in stored and stored.flag("dot_product")
         return cls(**sizes, temperature_bounds=(bounds[0], bounds[1]), **switches)
 
     def large_tensors(self) -> dict[str, tuple[int, ...]]:
@@ -56,6 +58,8 @@ class Shape:
         shapes: dict[str, tuple[int, ...]] = {
             "projection": (self.n_heads, self.head_dim, self.dim),
         }
+        if self.dot_product:
+            shapes["query_projection"] = shapes["projection"]
         if self.prototypes:
             shapes["prototypes"] = (self.n_classes, self.dim)
         return shapes
@@ -78,7 +82,8 @@ class NeighborScores(nn.Module):
 
     One projection per head is shared by query and entry: with two, or with an inner product, the
     scores no longer are a distance (TabR's ablation). Its size is fixed, because the temperature
-    carries the size already.
+    carries the size already. With `dot_product`, queries and entries have a projection each, and
+    the score is the product of the two, as in attention of Transformers.
     """
 
     unit: Tensor
@@ -92,6 +97,8 @@ class NeighborScores(nn.Module):
         self.raw_slope = nn.Parameter(torch.full((H,), -2.0))
         self.prior_score = nn.Parameter(torch.zeros(H))
         self.register_buffer("unit", torch.ones(()))  # the typical squared distance
+        if shape.dot_product:
+            self.query_projection = nn.Parameter(torch.zeros(H, shape.head_dim, D))
         if shape.distance_bias:
             self.raw_bends = nn.Parameter(torch.full((H, len(KNOTS)), -4.0))
         if shape.support:
@@ -144,13 +151,26 @@ class NeighborScores(nn.Module):
 
     @property
     def scaled_projection(self) -> Tensor:
-        """The projections (H, E, D) in their fixed size."""
-        lengths = self.projection.flatten(1).norm(dim=1)[:, None, None]
-        return self.projection * (math.sqrt(self.shape.head_dim) / lengths)
+        """The projections (H, E, D) of entries in their fixed size."""
+        return self._scaled(self.projection)
+
+    @property
+    def scaled_query_projection(self) -> Tensor:
+        """Those of queries, which are the same unless scores are dot products."""
+        return self._scaled(self.query_projection if self.shape.dot_product else self.projection)
+
+    def _scaled(self, projection: Tensor) -> Tensor:
+        lengths = projection.flatten(1).norm(dim=1)[:, None, None]
+        return projection * (math.sqrt(self.shape.head_dim) / lengths)
 
     def project(self, vectors: Tensor) -> Tensor:
-        """Vectors (n, D) as the heads see them, (n, H, E)."""
+        """Entries (n, D) as the heads see them, (n, H, E)."""
         scaled = self.scaled_projection
+        return (vectors @ scaled.flatten(0, 1).T).unflatten(1, scaled.shape[:2])
+
+    def project_queries(self, vectors: Tensor) -> Tensor:
+        """Queries (n, D) as the heads see them, (n, H, E)."""
+        scaled = self.scaled_query_projection
         return (vectors @ scaled.flatten(0, 1).T).unflatten(1, scaled.shape[:2])
 
     def forward(self, learned: Tensor, features: Features) -> tuple[Tensor, Tensor]:
@@ -210,6 +230,8 @@ def learned_distances(
 ) -> Tensor:
     """Squared distances (B, H, K) of projected queries (B, H, E) to entries[positions].
 
+    Of dot products, minus two of them.
+
     In blocks: tensors above 32 MB are handed back to the system after every use, and fetching
     their pages again costs more than the arithmetic.
     """
@@ -224,4 +246,6 @@ def _learned_block(
     neighbors = F.embedding(positions, entries.flatten(1)).unflatten(2, entries.shape[1:])
     if module.shape.self_attention:
         neighbors = module.mix(neighbors, mask)
+    if module.shape.dot_product:  # twice, as in the square of a difference
+        return -2.0 * (queries[:, None] * neighbors).sum(-1).transpose(1, 2)
     return (queries[:, None] - neighbors).square().sum(-1).transpose(1, 2)  # (B, H, K)

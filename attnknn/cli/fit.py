@@ -28,14 +28,27 @@ if TYPE_CHECKING:
     from attnknn.cli.model_parts import EncoderChoice
     from attnknn.cli.rows import Source
     from attnknn.cli.rows.training import Roles, TrainingRows
+    from attnknn.registry import Kind
 
 NONE = "none"
 N_LISTED = 20  # columns named in a message
 METRICS = ("euclidean", "cosine", "inner_product")
 SECTIONS = (
-    *("Columns", "Encoder", "Texts", "Images", "Attention and calibration", "Memory", "Output"),
-    "Options",
+    *("Columns", "Encoder", "Texts", "Images", "Attention and calibration", "Memory"),
+    *("Settings", "Output", "Options"),
 )
+
+
+def _listed(context: click.Context, _: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """`--set list` prints the names of all settings."""
+    if "list" not in texts:
+        return texts
+    from attnknn.cli.settings import listed
+
+    formatter = context.make_formatter()
+    formatter.write_dl(listed())
+    echo_block(formatter.getvalue().rstrip())
+    context.exit()
 
 
 class FitCommand(Command):
@@ -135,6 +148,21 @@ class FitCommand(Command):
     option("--seed", type=COUNT, default=0, parameter="random_state", help="Random seed."),
 )
 @section(
+    "Settings",
+    option(
+        "--set",
+        "changes",
+        multiple=True,
+        metavar="KIND.NAME=VALUE",
+        help="A setting of the encoder, attention or memory that has no option, by its name in "
+        "Python: attention.n_heads=4, attention.training.epochs=5, memory.index=hnsw, "
+        "encoder.training.mixing.mixup=0.2. Give it again for further ones; `--set list` lists "
+        "all names.",
+        callback=_listed,
+        is_eager=True,
+    ),
+)
+@section(
     "Output",
     option("-o", "--out", type=FILE, help="Folder for the model.  [default: TRAIN-model]"),
     option("--force", is_flag=True, help="Replace an existing model or --curves file."),
@@ -168,7 +196,9 @@ def fit(
     from attnknn.cli.rows import open_rows
     from attnknn.cli.rows.columns import refuse_regression_target
     from attnknn.cli.rows.training import read_training_rows
+    from attnknn.cli.settings import Setting
 
+    options["changes"] = [Setting.parse(text) for text in options["changes"]]
     model = out or _default_folder(train)
     _check_free(model, force)
     check_out(options["curves"], train, flag="--curves", force=force)
@@ -177,11 +207,12 @@ def fit(
     given = given_options("encoder", options)
     request = EncoderRequest(source, options["encoder"], roles.text or None, given)
     request.check()
+    parts = _parts(options)
+    choice = _with_changes(request.choose(), options)
     with progress(f"Reading {train.name}"):
         rows = read_training_rows(source, roles, allow_missing=request.allows_missing)
     if not many_classes:
         refuse_regression_target(rows.y, roles.target)
-    choice = request.choose()
     _check_curves(options["curves"], choice)
     echo(f"{'rows':<17} {len(rows.y):,} from {source.path}, target {roles.target!r}")
     if choice.cls is not None:
@@ -189,7 +220,7 @@ def fit(
     if request.kind == "table" and getattr(choice.cls, "allows_missing", True):
         rows = _checked_columns(source, rows)
     with progress(f"Fitting {len(rows.y):,} rows"):
-        exit_code = _fit_and_save(rows, roles, choice.encoder, model, options)
+        exit_code = _fit_and_save(rows, roles, {"encoder": choice.encoder, **parts}, model, options)
     echo(f"{'model':<17} {model}")
     if exit_code:
         echo(
@@ -238,22 +269,37 @@ def _checked_columns(source: Source, rows: TrainingRows) -> TrainingRows:
     return replace(rows, X=table.astype(dict.fromkeys(named, "category")))
 
 
+def _parts(options: dict[str, Any]) -> dict[str, Any]:
+    """Attention and memory, by name or with their settings."""
+    from attnknn.cli.model_parts import given_options, make_part
+    from attnknn.cli.settings import with_settings
+
+    kinds: tuple[Kind, ...] = ("attention", "memory")
+    found = {kind: make_part(kind, options[kind], given_options(kind, options)) for kind in kinds}
+    return {
+        kind: with_settings(kind, part, options[kind], options["changes"])
+        for kind, part in found.items()
+    }
+
+
+def _with_changes(choice: EncoderChoice, options: dict[str, Any]) -> EncoderChoice:
+    """The encoder with the settings and the device that were given."""
+    from attnknn.cli.settings import on_device, with_settings
+
+    encoder = with_settings("encoder", choice.encoder, choice.name, options["changes"])
+    return replace(choice, encoder=on_device(encoder, options["device"]))
+
+
 def _fit_and_save(
-    rows: TrainingRows, roles: Roles, encoder: Any, model: Path, options: dict[str, Any]
+    rows: TrainingRows, roles: Roles, parts: dict[str, Any], model: Path, options: dict[str, Any]
 ) -> int:
     """Returns the exit code, which is not 0 if a signal ended a training."""
     from attnknn.classifier import AttnKNNClassifier
-    from attnknn.cli.model_parts import given_options, make_part
     from attnknn.storage import save_classifier
 
-    parts = {
-        kind: make_part(kind, options[kind], given_options(kind, options))
-        for kind in ("attention", "memory")
-    }
     none_or = {name: None if options[name] == NONE else options[name] for name in options}
     classifier = AttnKNNClassifier(
         n_neighbors=options["n_neighbors"] or "auto",
-        encoder=encoder,
         **parts,
         metric=options["metric"],
         calibration=none_or["calibration"],

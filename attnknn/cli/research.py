@@ -35,6 +35,7 @@ AXES = {  # folder name: label of the axis, and whether it is logarithmic
     "shots": ("training rows per class", True),
 }
 NAME_WIDTH = 20
+DEVICES = ("auto", "cpu", "cuda", "mps")
 OWN_IMAGES = (
     "Your own images: `attnknn fit FOLDER`, `attnknn experiment --dataset FOLDER` and "
     "`datasets.load_folder`\nread FOLDER/train/CLASS/file.png and FOLDER/val/CLASS/file.png, like "
@@ -63,13 +64,17 @@ def _seeds(_context: click.Context, _option: click.Parameter, text: str | None) 
 
 
 def _encoder(_context: click.Context, _option: click.Parameter, name: str) -> str:
-    """The name of an encoder that needs no training."""
+    """The name of an encoder of rows: one without training, or a trained one of tables."""
     from attnknn.registry import registered
 
     usable = [
         name
         for name, cls in registered("encoder").items()
-        if not (getattr(cls, "is_trained", False) or getattr(cls, "is_cross_fitted", False))
+        if not getattr(cls, "is_cross_fitted", False)
+        and (
+            "table" in getattr(cls, "accepts", ("table",)) or not getattr(cls, "is_trained", False)
+        )
+        and getattr(cls, "accepts", True)
     ]
     if name not in ("auto", *usable):
         raise click.BadParameter(f"{name!r} is not one of {', '.join(['auto', *usable])}.")
@@ -119,7 +124,14 @@ def _encoder(_context: click.Context, _option: click.Parameter, name: str) -> st
         "--encoder",
         default="auto",
         callback=_encoder,
-        help="Encoder of tables and vectors: auto, identity, tabular, text or tfidf.",
+        help="Encoder of tables and vectors: auto, identity, tabular, learned-tabular (trained on "
+        "each seed's rows), scaled, svd, text or tfidf.",
+    ),
+    option(
+        "--device",
+        type=click.Choice(DEVICES),
+        default="auto",
+        help="Device that trains image networks; auto uses a GPU if there is one.",
     ),
     option(
         "--preset",
@@ -139,6 +151,12 @@ def _encoder(_context: click.Context, _option: click.Parameter, name: str) -> st
     option(
         "-o", "--out", type=FILE, default=Path("attnknn-experiments"), help="Folder for results."
     ),
+    option(
+        "--model",
+        type=FILE,
+        help="Also save the classifier of the row attnknn and the first seed to this folder, for "
+        "`attnknn predict`.",
+    ),
     option("--page/--no-page", default=True, help="Write an HTML report; needs extra `plots`."),
 )
 def experiment(
@@ -155,7 +173,9 @@ def experiment(
     image_size: int | None,
     rows: int | None,
     encoder: str,
+    device: str,
     settings: Path | None,
+    model: Path | None,
     page: bool,
 ) -> None:
     """Run a study of the research on a data set.
@@ -193,9 +213,14 @@ def experiment(
         image_size=image_size,
         n_rows=rows,
         encoder=encoder,
+        device=device,
         changes=_changes(settings),
     )
     _check_options(study)
+    if model is not None:
+        from attnknn.storage.folder import check_replaceable
+
+        check_replaceable(model)
     try:
         outcome = measure(study, lambda text: echo(text, err=True))
     except (Interrupted, KeyboardInterrupt):
@@ -203,6 +228,11 @@ def experiment(
         raise
     for line in _lines(outcome):
         echo_block(line)
+    if model is not None:
+        from attnknn.research.experiments.opening import classifier_of
+
+        classifier_of(study, lambda text: echo(text, err=True)).save(model)
+        echo(f"model: {model}", err=True)
     if page:
         title = f"{study.claim}, {study.dataset_name}"
         with progress("Drawing figures"):

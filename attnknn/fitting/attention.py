@@ -118,6 +118,8 @@ def _new_module(
         axes = main_axes(vectors, module.shape.head_dim)
         jitter = torch.randn(module.projection.shape, generator=generator)
         module.projection.copy_(axes + HEAD_NOISE * jitter)
+        if module.shape.dot_product:
+            module.query_projection.copy_(module.projection)
         if module.shape.prototypes:
             module.prototypes.copy_(_class_directions(labeled))
     return module
@@ -223,7 +225,7 @@ class AttentionObjective(nn.Module):
         entries, places = projected
         places = self.positions[rows] if places is None else places
         features = slice_features(self.features, rows)
-        queries = self.scores.project(features.queries)
+        queries = self.scores.project_queries(features.queries)
         learned = learned_distances(self.scores, queries, entries, places, features.mask)
         neighbors, prior = self.scores(learned, features)
         is_out = ~features.mask

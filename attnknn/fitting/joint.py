@@ -53,6 +53,8 @@ class JointVote(nn.Module):
             else:  # embeddings have no main axes yet
                 axes = torch.linalg.qr(noise.transpose(1, 2)).Q  # (H, D, E)
                 scores.projection.copy_(axes.transpose(1, 2))
+            if scores.shape.dot_product:
+                scores.query_projection.copy_(scores.projection)
             if scores.shape.prototypes:
                 drawn = torch.randn(scores.prototypes.shape, generator=self.generator)
                 scores.prototypes.copy_(nn.functional.normalize(drawn, dim=1))
@@ -80,7 +82,9 @@ class JointVote(nn.Module):
             support=support_in_torch(labels, first_look, self.scores.shape.n_classes),
             trust=torch.zeros_like(squared),
         )
-        projected = self.scores.project(queries)
+        if self.scores.shape.dot_product:  # which depend on the origin, as distances do not
+            queries, known = features.queries, known - self.center
+        projected = self.scores.project_queries(queries)
         learned = learned_distances(self.scores, projected, self.scores.project(known), where, mask)
         neighbors, prior = self.scores(learned, features)
         return neighbors, prior

@@ -31,7 +31,12 @@ from attnknn.registry import Option, find
 Metric = Literal["euclidean", "cosine", "inner_product"]
 METRICS = ("euclidean", "cosine", "inner_product")
 DEVICES = ("auto", "cpu", "cuda", "mps")
-DEVICE = Option("--device", "device", "Device that searches the memory.", choices=DEVICES)
+DEVICE = Option(
+    "--device",
+    "device",
+    "Device that searches the memory, and that trains image networks.",
+    choices=DEVICES,
+)
 
 
 class Memory(ABC, BaseEstimator):

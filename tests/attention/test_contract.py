@@ -44,6 +44,7 @@ EVERYTHING = LearnedAttention(
         AdaptiveAttention(by="confidence", rule="learned", attention=EVERYTHING),
         LearnedAttention(training=TrainConfig(epochs=1)),
         LearnedAttention(trust=False, terms=(), training=TrainConfig(epochs=1)),
+        LearnedAttention(n_heads=2, terms=("dot_product",), training=TrainConfig(epochs=1)),
         EVERYTHING,
     ],
     ids=str,

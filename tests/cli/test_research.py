@@ -20,6 +20,25 @@ FEW = "methods = ['uniform', 'distance']\n"
 OURS = "methods = ['uniform', 'attnknn']\n"
 
 
+def test_every_encoder_that_is_suggested_is_accepted(tmp_path):
+    done = run("experiment", "main", "--dataset", "iris", "--encoder", "foo")
+    named = done.output.partition("is not one of ")[2].rstrip(". \n").split(", ")
+    assert "learned-tabular" in named
+    for name in named:
+        again = run("experiment", "main", "--dataset", "irsi", "--encoder", name)
+        assert "Did you mean 'iris'" in again.output  # it got past the encoder
+
+
+@pytest.mark.slow
+def test_tables_are_embedded_by_an_encoder_that_is_trained_for_the_vote(tmp_path, few):
+    options = ["--encoder", "learned-tabular", "--seeds", "0,", "--settings", few, "--no-page"]
+    out = tmp_path / "out"
+    done = run("experiment", "main", "--dataset", "iris", *options, "-o", out, "--device", "cpu")
+    assert done.exit_code == 0, done.output
+    assert "encoder learned-tabular" in done.output
+    assert '"validation_losses": [' in (out / "main" / "iris" / "report.json").read_text()
+
+
 @pytest.fixture
 def few(tmp_path):
     path = tmp_path / "few.toml"
@@ -172,6 +191,7 @@ def test_numbers_are_printed_and_drawn(tmp_path):
         (["main", "--preset", "experiment-4", "--network", "wide"], 2, "network of its own"),
         (["main", "--dataset", "iris", "--network", "none"], 2, "iris is a table; omit --network."),
         (["main", "--encoder", "foo"], 2, "'foo' is not one of auto, identity,"),
+        (["main", "--encoder", "ngrams"], 2, "'ngrams' is not one of auto, identity,"),
         (["shift", "--dataset", "iris"], 1, "Only images that a network is trained on"),
         (["main", "--dataset", "iris", "--rows", "1000"], 1, "at most the 120 training rows"),
     ],

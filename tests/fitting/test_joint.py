@@ -74,9 +74,9 @@ def test_weights_in_training_are_those_of_the_attention_that_goes_on():
     entries = torch.from_numpy(rows)
     places, mask = torch.from_numpy(neighbors.positions), torch.from_numpy(neighbors.mask)
     found = vote.weigh(queries, entries, places, mask, torch.from_numpy(labels))
-    # Support is a difference of weights, which float32 rounds.
-    np.testing.assert_allclose(found[:, :-1].detach(), expected.neighbors, atol=3e-4)
-    np.testing.assert_allclose(found[:, -1].detach(), expected.prior, atol=3e-4)
+    # Support is a difference of weights, and dot products are large: float32 rounds both.
+    np.testing.assert_allclose(found[:, :-1].detach(), expected.neighbors, atol=2e-3)
+    np.testing.assert_allclose(found[:, -1].detach(), expected.prior, atol=2e-3)
 
 
 def test_the_gradient_reaches_queries_entries_and_every_parameter():

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnknn.encoders import make_encoder
 from attnknn.errors import InvalidSettingError
+from attnknn.memory.entries import NO_GROUP
 from attnknn.records import Booleans, Integers
+from attnknn.registry import registered
 from attnknn.research.datasets import Dataset
 from attnknn.research.datasets.base import row_hashes
 from attnknn.research.evaluation.corruption import NO_SHIFT, Corruption, Shift
@@ -97,6 +100,7 @@ class EmbeddedDataset:
     head_predictions: tuple[Predictions, ...] = ()
     training: TrainResult | None = None  # of the encoder
     scores: NeighborScores | None = None  # of attention that was trained with the encoder
+    fitted_encoder: Any = None  # that embedded the rows
     # trains another encoder on the same rows; None without a trained encoder
     retrain: Callable[[Retraining], EmbeddedDataset] | None = None
 
@@ -113,24 +117,57 @@ def embed_rows(
     encoder: Any = "auto",
     n_rows: int | None = None,
 ) -> EmbeddedDataset:
-    """Embed rows by an encoder that needs no training; `n_rows` takes a stratified subset."""
+    """Embed rows by an encoder, that of tables may be trained; `n_rows` takes a subset."""
+    from attnknn.fitting.encoders import FittedEncoder, train_encoder
+
     data = subsample(data, n_rows)
-    chosen = encoder_for(data, encoder)
+    chosen = encoder_of(data, encoder)
     corrupted = corruption.apply(data.y_train, len(data.classes), seed)
     rows = corrupted.take(data.X_train)
-    chosen.fit(rows, corrupted.codes)
+    if chosen.is_trained:
+        fitted = train_encoder(
+            chosen,
+            rows,
+            corrupted.codes,
+            n_classes=len(data.classes),
+            groups=np.full(len(corrupted.codes), NO_GROUP),
+            random_state=seed,
+        )
+    else:
+        chosen.fit(rows, corrupted.codes)
+        fitted = FittedEncoder(chosen, chosen.transform(rows))
+    entries = np.asarray(fitted.embeddings, dtype=np.float32)
     queries = np.asarray(chosen.transform(data.X_test), dtype=np.float32)[None]
+    held_out = np.zeros(len(entries), dtype=bool) if fitted.held_out is None else fitted.held_out
     return EmbeddedDataset(
         data=data,
         seed=seed,
         corruption=describe_corruption(data, corruption),
         encoder=rows_encoder_description(data, encoder, n_rows),
-        entries=np.asarray(chosen.transform(rows), dtype=np.float32),
+        entries=entries,
         codes=corrupted.codes,
-        held_out=None,
+        held_out=fitted.held_out,
         queries=queries,
-        held_out_views=np.empty((1, 0, queries.shape[2]), dtype=np.float32),
+        held_out_views=entries[held_out][None],
+        training=fitted.training,
+        fitted_encoder=chosen,
     )
+
+
+def encoder_of(data: Dataset, encoder: Any) -> Any:
+    """The unfitted encoder of rows; that of tables may be trained for the vote."""
+    if isinstance(encoder, str) and encoder in trained_encoders():
+        return make_encoder(encoder)
+    return encoder_for(data, encoder)
+
+
+def trained_encoders() -> list[str]:
+    """Names of the encoders of tables that are trained for the vote."""
+    return [
+        name
+        for name, cls in registered("encoder").items()
+        if getattr(cls, "is_trained", False) and "table" in getattr(cls, "accepts", ())
+    ]
 
 
 def embed_images(
@@ -181,6 +218,7 @@ def embed_images(
         head_predictions=by_head,
         training=trained.training.result,
         scores=trained.scores,
+        fitted_encoder=encoder,
     )
 
 
@@ -204,8 +242,8 @@ def network_description(network: Network, n_rows: int | None) -> str:
 
 
 def encoder_settings(data: Dataset, encoder: Any) -> dict[str, Any]:
-    """Name and plain settings of an encoder without training."""
-    chosen = encoder_for(data, encoder)
+    """Name and plain settings of an encoder of rows."""
+    chosen = encoder_of(data, encoder)
     inner = getattr(chosen, "inner", chosen)
     settings = inner.get_params(deep=False) if hasattr(inner, "get_params") else {}
     plain = {
@@ -217,8 +255,8 @@ def encoder_settings(data: Dataset, encoder: Any) -> dict[str, Any]:
 
 
 def rows_encoder_description(data: Dataset, encoder: Any, n_rows: int | None) -> str:
-    """Description of an encoder without training for reports."""
-    chosen = encoder_for(data, encoder)
+    """Description of an encoder of rows for reports."""
+    chosen = encoder_of(data, encoder)
     return _with_rows(getattr(chosen, "name", type(chosen).__name__), n_rows)
 
 

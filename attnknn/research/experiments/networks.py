@@ -60,6 +60,7 @@ class Network:
     restarts: Mapping[str, Any] = field(default_factory=dict)  # as in `WarmRestarts`
     test_views: Mapping[str, Any] = field(default_factory=dict)  # as in `Views`; else the usual
     training: Mapping[str, Any] = field(default_factory=dict)  # further settings of `ImageTraining`
+    device: str = "auto"  # that trains and computes the network; results hardly depend on it
 
     @property
     def description(self) -> str:
@@ -89,7 +90,7 @@ class Network:
         """
         # in the words of the training and of views, or without effect on results
         written = {"training", "mixing", "flip", "crop", "epochs", "augmentation", "restarts"}
-        written |= {"test_views", "cache", "precision"}
+        written |= {"test_views", "cache", "precision", "device"}
         own = {name: value for name, value in vars(self).items() if name not in written}
         own |= {"weights": weights_checksum(self.weights)} if self.weights else {}
         training = asdict(self.image_training(Path()))
@@ -142,6 +143,7 @@ class Network:
                 "mixing": Mixing(**self.mixing),
                 "precision": Precision(**{"is_channels_last": True, **self.precision}),
                 "checkpoint": str(checkpoint),
+                "device": self.device,
             }
         )
 
@@ -158,7 +160,7 @@ class Network:
             backbone="frozen" if self.is_frozen else "tuned",
             training=self.image_training(checkpoint),
             random_state=seed,
-            inference=ImageInference(batch_size=500, cache=self.cache),
+            inference=ImageInference(batch_size=500, cache=self.cache, device=self.device),
         )
 
 

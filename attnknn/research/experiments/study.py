@@ -59,6 +59,7 @@ class Study:
     image_size: int | None = None
     n_rows: int | None = None  # size of a stratified subset of the training rows
     encoder: str = "auto"  # encoder of tables and vectors, as `make_encoder` takes it
+    device: str = "auto"  # that trains image networks, as `ImageTraining` takes it
     # settings of the claim that differ from `claims.toml`
     changes: Mapping[str, Any] = field(default_factory=dict)
 
@@ -106,7 +107,7 @@ def measure(study: Study, progress: Progress = lambda _: None) -> Outcome:
     settings = settings_of(study.claim, study.changes)
     check_options(study)
     check_folder(study.place)
-    setup, options, seeds = _set_up(study, progress)
+    setup, options, seeds = set_up(study, progress)
     if setup.joint is not None and "methods" in settings:  # its CNN is trained apart
         names = ["cnn" if name == "head" else name for name in settings["methods"]]
         settings = {**settings, "methods": names}
@@ -122,6 +123,9 @@ def check_options(study: Study) -> None:
     if study.is_full and study.preset is None:
         raise InvalidSettingError("The full network is that of a preset; name a preset.")
     check_choice("backbone", study.backbone, ("tuned", "frozen"))
+    from attnknn.training.devices import device_of
+
+    device_of(study.device)  # raises if it is not available
     is_chosen = study.network is not None and is_image_network(study.network)
     has_size = study.image_size is not None and not study.is_folder
     has_settings = study.weights is not None or study.backbone != "tuned" or has_size
@@ -145,13 +149,16 @@ def check_options(study: Study) -> None:
         raise InvalidSettingError(f"{study.dataset} is {KINDS[source.kind]}; omit `network`.")
 
 
-def _set_up(study: Study, progress: Progress) -> tuple[Setup, MethodSettings, Sequence[int]]:
+def set_up(study: Study, progress: Progress) -> tuple[Setup, MethodSettings, Sequence[int]]:
+    """The data with its encoder, settings of methods, and seeds of a study."""
     preset = None if study.preset is None else preset_of(study.preset, is_full=study.is_full)
     if study.is_folder:
         data = read_images(datasets.load_folder(study.dataset), study.image_size)
     else:
         data = datasets.load(study.dataset)
     network = network_for(study, data)
+    if network is not None:
+        network = replace(network, device=study.device)
     options, seeds, n_rows = MethodSettings(), study.seeds or SEEDS, study.n_rows
     if preset is not None:
         options, seeds = preset.options, study.seeds or preset.seeds

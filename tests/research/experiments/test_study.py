@@ -13,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
+from attnknn import AttnKNNClassifier
 from attnknn.encoders.image import image_cache_file
 from attnknn.errors import AttnKNNError, InvalidInputError, InvalidSettingError
 from attnknn.research import datasets
@@ -23,7 +24,8 @@ from attnknn.research.evaluation.corruption import Corruption
 from attnknn.research.evaluation.report import read_report
 from attnknn.research.experiments import networks, running
 from attnknn.research.experiments.data import Setup, stratified_subset, subsample
-from attnknn.research.experiments.networks import Network, weights_checksum
+from attnknn.research.experiments.networks import Network, as_images, weights_checksum
+from attnknn.research.experiments.opening import classifier_of
 from attnknn.research.experiments.study import Study, measure, network_for
 
 TINY = {
@@ -415,7 +417,8 @@ def test_pixels_can_be_taken_as_they_are(tmp_path):
         ({"network": "mobilenet-v2", "backbone": "cold"}, "No backbone is called 'cold'"),
         ({"network": "mobilenet-v2", "weights": "nowhere.pt"}, "there is no file at nowhere.pt"),
         ({"encoder": "tabular"}, "set `network='none'`"),
-        ({"dataset": "iris", "encoder": "learned-tabular"}, "not trained for the vote"),
+        ({"dataset": "iris", "encoder": "ngrams"}, "not trained for the vote"),
+        ({"device": "gpu"}, "No device is called 'gpu'"),
         ({"dataset": "iris", "preset": "experiment-5"}, "trains an image encoder"),
         (
             {"claim": "ablation", "preset": "experiment-5"},
@@ -593,3 +596,33 @@ def test_images_of_a_folder_need_one_size(tmp_path, own_images):
     with pytest.raises(InvalidInputError, match="Set `image_size` to resize"):
         measure(study)
     assert not (tmp_path / "out").exists()
+
+
+def test_the_model_of_a_study_predicts_what_the_study_measured(tmp_path):
+    study = Study("main", "iris", tmp_path / "out", [0], changes={"methods": ["attnknn"]})
+    table = measure(study).tables[None]
+    classifier_of(study).save(tmp_path / "model")
+    clf = AttnKNNClassifier.load(tmp_path / "model")
+    data = datasets.load("iris")
+    found = clf.predict(data.X_test) == np.array(data.classes)[data.y_test]
+    (run,) = table.of("attnknn")
+    np.testing.assert_array_equal(found, run.row_correct)
+
+
+def test_classes_whose_names_are_not_sorted_keep_their_rows(tmp_path, monkeypatch):
+    data = datasets.load("iris")
+    renamed = replace(data, classes=("z", "a", "m"))
+    monkeypatch.setattr(datasets, "load", lambda _: renamed)
+    clf = classifier_of(Study("main", "iris", tmp_path, [0]))
+    assert clf.classes_.tolist() == ["a", "m", "z"]
+    assert (clf.predict(data.X_test) == np.array(renamed.classes)[data.y_test]).mean() > 0.9
+
+
+@pytest.mark.slow
+def test_the_model_of_an_image_study_uses_the_trained_encoder(tmp_path):
+    study = Study("main", "digits", tmp_path, [0], n_rows=200, changes={"methods": ["attnknn"]})
+    measure(study)
+    clf = classifier_of(study)
+    data = datasets.load("digits")
+    images = as_images(data, data.X_test)
+    assert (clf.predict(images) == np.array(data.classes)[data.y_test]).mean() > 0.8
