@@ -175,12 +175,12 @@ def measure(name: str, seed: int, training: TrainConfig | None = None) -> Report
     }
 
 
-def table(reports: list[Report]) -> str:
-    """A line for each set and kind of task, a column for each method."""
+def table(reports: list[Report], n_splits: int = len(SEEDS)) -> str:
+    """A line for each kind of task of the sets with all splits, a column for each method."""
     lines = []
     for name, (_, shapes) in SETS.items():
         of_set = [report for report in reports if report["dataset"] == name]
-        for way, shot in shapes if of_set else ():
+        for way, shot in shapes if len(of_set) >= n_splits else ():
             kind = f"{way}-way {shot}-shot"
             values = {
                 method: np.array([report["tasks"][kind][method] for report in of_set])

@@ -16,11 +16,13 @@ sys.path.insert(0, str(ROOT))
 
 from attnknn.research import datasets  # noqa: E402
 from attnknn.research.evaluation.protocol import run  # noqa: E402
+from attnknn.training import TrainConfig  # noqa: E402
 from experiments import __main__ as experiments  # noqa: E402
 from experiments import audit as audits  # noqa: E402
 from experiments import (  # noqa: E402
     coverage,
     drift,
+    few_shot,
     forgetting,
     label_noise,
     new_classes,
@@ -196,6 +198,19 @@ def test_the_audit_is_measured_and_held_to_its_bars(tmp_path, capsys, monkeypatc
     monkeypatch.setattr(audits, "PAGE", page)
     assert audits.main(["page", "--folder", str(tmp_path)]) == 0
     assert f"| 1 | {report['all']['wrong']:,} |" in page.read_text()
+
+
+def test_tasks_of_few_rows_are_measured_and_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(few_shot, "TASKS", 2)
+    monkeypatch.setattr(few_shot, "CHOOSING", 1)
+    monkeypatch.setattr(few_shot, "SETS", {"digits": (3, ((3, 1),))})
+    report = few_shot.measure("digits", 0, TrainConfig(epochs=1))
+    assert set(report["tasks"]["3-way 1-shot"]) == set(few_shot.METHODS)
+    errors, losses = report["tasks"]["3-way 1-shot"][few_shot.OURS]
+    assert len(errors) == len(losses) == 2
+    shown = few_shot.table([report], n_splits=1)
+    assert "| digits, 3-way 1-shot |" in shown
+    assert "digits" not in few_shot.table([report])  # four splits are missing
 
 
 def test_the_estimate_of_label_noise_is_measured_and_held_to_its_bars(
