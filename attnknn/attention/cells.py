@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnknn.memory.entries import Entries
+from attnknn.memory.base import Memory
+from attnknn.memory.entries import EntryColumns
+from attnknn.memory.vectors import EntryVectors
 from attnknn.records import Booleans, Floats, Integers
 
 Vectors = NDArray[np.float32]
 CELLS_AT_ONCE = 1 << 22  # pairs of queries and centers, or of queries and entries, held at once
+NOTHING = np.zeros(0, dtype=np.int64)
 ROWS_PER_CENTER, MAX_ITERATIONS = 32, 8
 MIN_MEMBERS = 3  # of a cluster: the center of fewer rows would show what they are
 
@@ -24,21 +27,24 @@ class Centers:
 
     of_clusters: Vectors | None
 
-    def cells(self, entries: Entries, n_classes: int) -> Cells:
+    def cells(self, memory: Memory, n_classes: int) -> Cells:
         """The cells of the entries of one state."""
-        if self.of_clusters is not None:
-            return Cells(entries, self.of_clusters, nearest_center(entries.embeddings, self))
-        return Cells(entries, None, entries.labels, n_classes)
+        entries, vectors = memory.entries, memory.vectors
+        if self.of_clusters is None:
+            return Cells(entries, vectors, None, entries.labels, n_classes)
+        found = [nearest_center(block, self) for _, block in vectors.blocks()]
+        return Cells(entries, vectors, self.of_clusters, np.concatenate([NOTHING, *found]))
 
     def followed(
-        self, known: Cells, entries: Entries, kept: Integers | None, n_classes: int
+        self, known: Cells, memory: Memory, kept: Integers | None, n_classes: int
     ) -> Cells:
         """The cells after an edit: `kept` entries stay (None: all), further ones are new."""
         if self.of_clusters is None:
-            return self.cells(entries, n_classes)
+            return self.cells(memory, n_classes)
         cell = known.cell if kept is None else known.cell[kept]
-        new = nearest_center(entries.embeddings[len(cell) :], self)
-        return Cells(entries, self.of_clusters, np.concatenate([cell, new]))
+        new = nearest_center(memory.vectors[np.arange(len(cell), len(memory))], self)
+        cell = np.concatenate([cell, new])
+        return Cells(memory.entries, memory.vectors, self.of_clusters, cell)
 
 
 @dataclass(frozen=True)
@@ -92,13 +98,16 @@ class Cells:
 
     Parameters
     ----------
-    entries : Entries
+    entries : EntryColumns
+    entry_vectors : EntryVectors
+        Their vectors, read by position.
     centers : (M, D) of clusters; None: the weighted means of the cells, which are classes
     cell : (N,) the cell of each entry
     n_cells : number of cells if there are no `centers`
     """
 
-    entries: Entries
+    entries: EntryColumns
+    entry_vectors: EntryVectors
     centers: Vectors | None
     cell: Integers
     n_cells: int = 0
@@ -135,11 +144,11 @@ class Cells:
     @cached_property
     def sums(self) -> Floats:
         """Weighted sums (M, D) of the embeddings of each cell."""
-        sums = np.zeros((len(self.counts), self.entries.embeddings.shape[1]))
+        sums = np.zeros((len(self.counts), self.entry_vectors.width))
         for cell in np.flatnonzero(self.counts).tolist():
             of_cell = self.of(cell)
             weight = self.entries.effective_weight[of_cell]
-            sums[cell] = weight @ self.entries.embeddings[of_cell].astype(np.float64)
+            sums[cell] = weight @ self.entry_vectors[of_cell].astype(np.float64)
         return sums
 
     @cached_property
@@ -198,7 +207,7 @@ class Cells:
         is_empty = np.bincount(inverse, minlength=len(found)) == self.counts[cell]
         if self.centers is None:
             sums = self.sums[cell]
-            embeddings = self.entries.embeddings[position].astype(np.float64)
+            embeddings = self.entry_vectors[position].astype(np.float64)
             np.subtract.at(sums, inverse, weight[:, None] * embeddings)
             means = sums / np.where(is_empty, 1.0, mass[row, cell])[:, None]
             squared[row, cell] = np.square(rows[row] - means).sum(axis=1)
@@ -213,7 +222,7 @@ class Cells:
         distances, positions = [np.zeros(0)], [np.zeros(0, dtype=np.int64)]
         for cell, asked in zip(visited.tolist(), asked_of, strict=True):
             of_cell = self.of(cell)
-            vectors = self.entries.embeddings[of_cell].astype(np.float64)
+            vectors = self.entry_vectors[of_cell].astype(np.float64)
             found = squared_between(rows[asked // cells.shape[1]], vectors)
             distances.append(found.ravel())
             positions.append(np.tile(of_cell, len(asked)))
@@ -277,12 +286,15 @@ def nearest_center(vectors: Vectors, centers: Centers) -> Integers:
     return cell
 
 
-def cluster_centers(vectors: Vectors, n_clusters: int, generator: np.random.Generator) -> Centers:
+def cluster_centers(
+    vectors: EntryVectors | Vectors, n_clusters: int, generator: np.random.Generator
+) -> Centers:
     """Centers of at most `n_clusters` clusters by Lloyd's k-means, on a sample of the vectors."""
     most = max(ROWS_PER_CENTER * n_clusters, 1)
-    sample = vectors
-    if len(vectors) > most:
-        sample = vectors[np.sort(generator.choice(len(vectors), most, replace=False))]
+    rows = np.arange(len(vectors))
+    if len(rows) > most:
+        rows = np.sort(generator.choice(len(rows), most, replace=False))
+    sample = vectors[rows]
     distinct = np.unique(sample, axis=0)
     first = generator.choice(len(distinct), min(n_clusters, len(distinct)), replace=False)
     centers = Centers(distinct[np.sort(first)])

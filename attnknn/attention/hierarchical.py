@@ -187,12 +187,12 @@ class HierarchicalAttention(DirectAttention):
         check_choice("cells", self.cells, CELLS)
         check_limits(self, LIMITS)
         generator = np.random.default_rng(problem.random_state)
-        entries = problem.memory.entries
+        memory, entries = problem.memory, problem.memory.entries
         self.centers_ = Centers(None)
         if self.cells == "clusters":
             n_clusters = self.n_clusters or max(1, round(CLUSTERS_PER_ROOT * len(entries) ** 0.5))
-            self.centers_ = cluster_centers(entries.embeddings, n_clusters, generator)
-        cells = self.centers_.cells(entries, int(entries.labels.max(initial=0)) + 1)
+            self.centers_ = cluster_centers(memory.vectors, n_clusters, generator)
+        cells = self.centers_.cells(memory, int(entries.labels.max(initial=0)) + 1)
         settings = {
             "cell_temperature": self.cell_temperature,
             "entry_temperature": self.entry_temperature,
@@ -204,13 +204,13 @@ class HierarchicalAttention(DirectAttention):
 
     def _cells(self, model: FittedModel) -> Cells:
         """The cells of the entries of a model, computed once for each state of it."""
-        entries, n_classes = model.memory.entries, len(model.classes)
-        return model.cached(self.centers_, lambda: self.centers_.cells(entries, n_classes))
+        memory, n_classes = model.memory, len(model.classes)
+        return model.cached(self.centers_, lambda: self.centers_.cells(memory, n_classes))
 
     def follow_edit(self, before: FittedModel, after: FittedModel, kept: Integers | None) -> None:
         known = before.known(self.centers_)
         if isinstance(known, Cells):
-            given = known, after.memory.entries, kept, len(after.classes)
+            given = known, after.memory, kept, len(after.classes)
             after.cached(self.centers_, lambda: self.centers_.followed(*given))
 
     def shares(self, model: FittedModel, queries: Vectors) -> Floats:
@@ -220,7 +220,7 @@ class HierarchicalAttention(DirectAttention):
         self, model: FittedModel, rows: Integers, queries: Vectors | None = None
     ) -> Floats:
         entries = model.memory.entries
-        queries = entries.embeddings[rows] if queries is None else queries
+        queries = model.memory.vectors[rows] if queries is None else queries
         found = self._shares(model, queries, model.memory.exclusion.pairs(rows))
         return self.with_prior(found, class_prior(model.counts, entries.labels[rows]))
 
@@ -229,7 +229,7 @@ class HierarchicalAttention(DirectAttention):
 
     def left_out_voters(self, model: FittedModel, rows: Integers) -> Voters:
         left_out = model.memory.exclusion.pairs(rows)
-        return self._voters(model, model.memory.entries.embeddings[rows], left_out)
+        return self._voters(model, model.memory.vectors[rows], left_out)
 
     def voters_of_forgotten(self, model: FittedModel, entries: Entries) -> Voters:
         left_out = _members_of_groups(entries.groups, model.memory.entries.groups)

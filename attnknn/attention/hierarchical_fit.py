@@ -102,7 +102,7 @@ class _LeftOut:
         """Visit the cells of the entries at `rows` without themselves and their groups."""
         entries = cells.entries
         left_out = problem.memory.exclusion.pairs(rows)
-        visits = cells.visit(entries.embeddings[rows], n_visited, left_out)
+        visits = cells.visit(cells.entry_vectors[rows], n_visited, left_out)
         own = entries.labels[rows]
         log_weight = np.log(entries.effective_weight[visits.positions])
         prior = class_prior(np.bincount(entries.labels), own)

@@ -180,27 +180,28 @@ class MetaLearnedAttention(Attention):
     def scores(self, batch: NeighborBatch) -> Scores:
         weights = self.meta_weights_
         width = weights.projection.shape[1]
-        if batch.entries.shape[1] != width:
+        if batch.vectors.width != width:
             raise InvalidInputError(
                 f"Meta-learned attention was trained on embeddings of {width} columns, got "
-                f"{batch.entries.shape[1]}. Use the same encoder as in `meta_train`."
+                f"{batch.vectors.width}. Use the same encoder as in `meta_train`."
             )
-        entries = self._projected(batch.entries)
+        vectors, positions = batch.vectors.gather(batch.neighbors.positions)
+        entries = self._projected(vectors)
         queries = (batch.queries @ weights.projection.T).astype(np.float64)
-        n_neighbors = batch.neighbors.positions.shape[1]
+        n_neighbors = positions.shape[1]
         step = max(1, BLOCK // max(1, n_neighbors * (len(weights.projection) + n_neighbors)))
-        squared = np.zeros(batch.neighbors.positions.shape)
+        squared = np.zeros(positions.shape)
         for start in range(0, len(queries), step):
             part = slice(start, start + step)
-            neighbors = self._moved(batch.rows(part), entries)
+            neighbors = self._moved(batch.rows(part), entries[positions[part]])
             squared[part] = np.square(queries[part, None] - neighbors).sum(axis=2)
         scores = np.where(batch.neighbors.mask, -squared / weights.temperature, 0.0)
         return Scores(scores[:, None], np.full((len(queries), 1), weights.prior_score))
 
-    def _moved(self, batch: NeighborBatch, entries: NDArray[np.float32]) -> Floats:
-        """Projected neighbors (B, K, E), each moved toward the mean of those of its class."""
+    def _moved(self, batch: NeighborBatch, projected: NDArray[np.float32]) -> Floats:
+        """The projected neighbors (B, K, E), each moved toward the mean of those of its class."""
         labels, mask = batch.neighbors.labels, batch.neighbors.mask
-        near = entries[batch.neighbors.positions].astype(np.float64)
+        near = projected.astype(np.float64)
         is_same = (labels[:, :, None] == labels[:, None]) & mask[:, None] & mask[:, :, None]
         mass = is_same * batch.sample_weight[:, None]
         mass /= np.maximum(mass.sum(axis=2, keepdims=True), 1e-300)  # no neighbor: all are 0

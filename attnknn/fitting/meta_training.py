@@ -15,6 +15,7 @@ from attnknn.attention.meta_learned import MetaLearnedAttention, MetaWeights
 from attnknn.errors import InvalidInputError, InvalidSettingError
 from attnknn.fitting.attention import main_axes
 from attnknn.fitting.objective import log_of, softmax_with_prior
+from attnknn.memory.vectors import ArrayVectors
 from attnknn.training.config import TrainConfig
 from attnknn.training.loop import train
 from attnknn.training.threads import one_thread_if
@@ -261,7 +262,7 @@ def _axes(rows: NDArray[np.float32], dim: int | None) -> Tensor:
     """The identity, or the first principal axes of the rows, (E, D)."""
     width = rows.shape[1]
     n_axes = min(width, MAX_DIM if dim is None else check_at_least("dim", dim, 1))
-    return main_axes(rows, n_axes)
+    return main_axes(ArrayVectors(rows), n_axes)
 
 
 def _spread(rows: NDArray[np.float32]) -> float:

@@ -17,10 +17,10 @@ from strategies import blobs
 
 from attnknn import AttnKNNClassifier, MixtureAttention, open_for_editing
 from attnknn.attention import HierarchicalAttention
-from attnknn.attention.cells import Cells, Centers, cluster_centers
+from attnknn.attention.cells import Centers, cluster_centers
 from attnknn.attention.hierarchical import CENTERS, Levels
 from attnknn.errors import InvalidSettingError, ModelFolderError
-from attnknn.memory import make_entries
+from attnknn.memory import NumpyMemory, make_entries
 from attnknn.testing.attention import check_attention
 
 X, Y = load_wine(return_X_y=True)
@@ -58,7 +58,7 @@ def by_hand(clf: AttnKNNClassifier, query: np.ndarray, left_out: int | None = No
             (groups != groups[left_out]) | (groups == -1)
         )
     centers = attention.centers_.of_clusters
-    vectors, weight = entries.embeddings.astype(float), entries.effective_weight
+    vectors, weight = clf.memory_.vectors.all().astype(float), entries.effective_weight
     if centers is None:
         cell = entries.labels
         known = np.unique(cell[votes])
@@ -106,7 +106,7 @@ def test_leave_one_out_weights_are_those_without_the_entry_and_its_group(name):
     rows = np.arange(0, len(TRAIN), 9)
     voters = clf.model_.left_out_voters(rows)
     for place, row in enumerate(rows.tolist()):
-        expected = by_hand(clf, clf.memory_.entries.embeddings[row].astype(float), row)
+        expected = by_hand(clf, clf.memory_.vectors[np.array([row])][0].astype(float), row)
         found, mask = np.zeros(len(TRAIN)), voters.neighbors.mask[place]
         found[voters.neighbors.positions[place, mask]] = voters.weights.neighbors[place, mask]
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-12)
@@ -151,7 +151,7 @@ def test_leave_one_out_is_forgetting_the_entry(name):
         voters = clf.model_.left_out_voters(np.array([row]))
         weights = voters.weights.neighbors[0][voters.neighbors.mask[0]]
         rest = pickle.loads(pickle.dumps(clf)).forget(ids[group])
-        again = rest.model_.voters(clf.memory_.entries.embeddings[[row]])
+        again = rest.model_.voters(clf.memory_.vectors[np.array([row])])
         np.testing.assert_allclose(weights, again.weights.neighbors[0], rtol=1e-9)
 
 
@@ -204,7 +204,7 @@ class Edits(RuleBasedStateMachine):
         entries = model.memory.entries
         backward = np.arange(len(entries))[::-1]
         scratch = type(model.memory)().restore(
-            entries.take(backward), model.memory.metric_, model.memory.center_
+            model.memory.read(backward), model.memory.metric_, model.memory.center_
         )
         again = replace(model, memory=scratch)
         queries, rows = model.queries(TEST[:4]), np.arange(len(entries))
@@ -299,9 +299,15 @@ def test_no_center_is_a_copy_of_a_row():
     assert not (centers[:, None] == rows).all(axis=2).any()
 
 
+def remembered(rows, labels, **columns) -> NumpyMemory:
+    """A memory whose origin is where the rows have theirs."""
+    entries = make_entries(rows, labels, **columns)
+    return NumpyMemory().restore(entries, "euclidean", np.zeros(1))
+
+
 def test_equally_near_centers_are_ordered_by_number():
     rows = np.array([[-1.0], [-1.0], [1.0], [1.0]], dtype=np.float32)
-    cells = Cells(make_entries(rows, [0, 0, 1, 1]), rows[::2], np.array([0, 0, 1, 1]))
+    cells = Centers(rows[::2]).cells(remembered(rows, [0, 0, 1, 1]), 2)
     visits = cells.visit(np.zeros((1, 1), dtype=np.float32), 1)
     assert visits.positions.tolist() == [0, 1]
 
@@ -339,13 +345,14 @@ def test_stored_numbers_that_cannot_be_are_refused(change):
 
 
 def test_centers_none_is_the_means_of_classes():
-    entries = make_entries([[0.0], [2.0], [9.0]], [0, 0, 1], sample_weight=[1.0, 3.0, 1.0])
-    assert Centers(None).cells(entries, 2).vectors.ravel().tolist() == [1.5, 9.0]
+    rows = np.array([[0.0], [2.0], [9.0]], dtype=np.float32)
+    memory = remembered(rows, [0, 0, 1], sample_weight=[1.0, 3.0, 1.0])
+    assert Centers(None).cells(memory, 2).vectors.ravel().tolist() == [1.5, 9.0]
 
 
 def test_levels_weigh_cells_then_entries():
-    entries = make_entries([[0.0], [1.0], [4.0]], [0, 0, 1])
-    visits = Centers(None).cells(entries, 2).visit(np.array([[0.5]], dtype=np.float32), 2)
+    memory = remembered(np.array([[0.0], [1.0], [4.0]], dtype=np.float32), [0, 0, 1])
+    visits = Centers(None).cells(memory, 2).visit(np.array([[0.5]], dtype=np.float32), 2)
     weights = Levels(1.0, 1.0, 0.0, -np.inf).weights(visits, np.zeros(3))
     ratio = np.exp(-12.25) / 2.0  # the second class has half the mass
     np.testing.assert_allclose(weights, np.array([0.5, 0.5, ratio]) / (1 + ratio))
