@@ -261,7 +261,9 @@ def test_functions_are_short():
 
 
 def test_the_package_is_of_few_files_none_of_them_a_fragment():
-    assert len(MODULES) <= 330
+    assert (
+        len(MODULES) <= 340
+    )  # with the server, PostgreSQL, suggestions, the map, and new attentions
     importers: dict[str, set[str]] = {dotted(path): set() for path in MODULES}
     for path in MODULES:
         for name in imports_of(tree_of(path), for_types_too=True):
