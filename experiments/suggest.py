@@ -45,7 +45,7 @@ NOTE = """Test accuracy in percent after so many labels, mean over seeds, with d
 *Against random* is the accuracy with 1,300 labels minus that of 2,000 random ones, with its 95 % \
 interval over seeds; *labels needed* is where the strategy reaches the latter, between measured \
 numbers of labels by interpolation. *Default* is the default classifier, fitted on the last \
-labels of seed 0. *Estimate* is the mean error of the expected accuracy on the rest of the pool, \
+labels of seed 0. *Estimate* is the expected accuracy on the rest of the pool minus the true one, \
 in points (`python -m experiments.suggest run`, then `table`)."""
 
 Choose = Callable[["Run", int], Integers]
@@ -212,13 +212,13 @@ def table(reports: Reports) -> str:
             if not runs:
                 continue
             errors = [
-                abs(at["expected_accuracy"] - at["rest_accuracy"])
+                at["expected_accuracy"] - at["rest_accuracy"]
                 for one in runs
                 for at in one["sizes"].values()
             ]
             lines.append(
                 [
-                    f"{name}, {strategy}, {len(runs)} seeds",
+                    f"{name}, {strategy}, {len(runs)} {'seed' if len(runs) == 1 else 'seeds'}",
                     *(
                         _percent([one["sizes"][str(size)]["accuracy"] for one in runs])
                         for size in SHOWN
@@ -229,7 +229,7 @@ def table(reports: Reports) -> str:
                     "" if strategy == RANDOM else _interval(differences(reports, name, strategy)),
                     f"{N_RANDOM:,}" if strategy == RANDOM else _needed(reports, name, strategy),
                     _percent([r["default_accuracy"] for r in runs if "default_accuracy" in r]),
-                    f"{100 * np.mean(errors):.1f}",
+                    f"{100 * np.mean(errors):+.1f}",
                 ]
             )
     return f"{NOTE}\n\n{markdown(head, lines)}"
@@ -261,6 +261,8 @@ def differences(reports: Reports, name: str, strategy: str) -> Floats:
 
 def _interval(values: Floats) -> str:
     mean, low, high = interval(values)
+    if len(values) < 2:
+        return f"{100 * mean:+.1f}"
     return f"{100 * mean:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
 
 
