@@ -260,6 +260,8 @@ def differences(reports: Reports, name: str, strategy: str) -> Floats:
 
 
 def _interval(values: Floats) -> str:
+    if not len(values):  # random labels of these seeds are not measured yet
+        return ""
     mean, low, high = interval(values)
     if len(values) < 2:
         return f"{100 * mean:+.1f}"
@@ -299,6 +301,8 @@ def labels_needed(run: dict[str, Any], goal: float) -> float:
 
 def _needed(reports: Reports, name: str, strategy: str) -> str:
     found = [labels_needed(one, goal) for one, goal in _pairs(reports, name, strategy)]
+    if not found:
+        return ""
     if not np.isfinite(found).all():
         return f"> {SIZES[-1]:,}"
     return f"{np.mean(found):,.0f} [{min(found):,.0f}, {max(found):,.0f}]"
