@@ -39,7 +39,7 @@ from attnknn.storage.store.history import EditRecord, EntryChange, Snapshot
 from attnknn.storage.unpacking import notes_of, unpack
 
 WAIT = 5.0  # seconds to wait for an edit of another process
-MAX_PAUSE = 1.0  # seconds without an edit after which others may write
+MAX_PAUSE = 3.0  # seconds without an edit after which others may write
 MAX_HOLD = 10.0  # seconds after which others get a turn
 TURN = 0.1  # seconds that the turn lasts; who waits looks every 0.02 seconds
 
