@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 import threading
 import time
 
@@ -228,3 +230,26 @@ def test_a_pickle_leaves_the_lock_of_writers_where_it_is():
     before = set(vars(clf))
     pickle.dumps(clf)
     assert set(vars(clf)) == before
+
+
+IMPORTING = """
+import sys, threading
+from attnknn.memory import TorchMemory, make_entries
+from attnknn.training.threads import n_threads
+import numpy as np
+
+memory = TorchMemory().remember(make_entries(np.eye(3), np.arange(3)), "euclidean")
+importing = threading.Thread(target=lambda: __import__("torch"))
+importing.start()
+while "torch" not in sys.modules:
+    pass
+assert memory.error_bounds.precision == "highest"
+assert n_threads() >= 1
+importing.join()
+"""
+
+
+@pytest.mark.slow
+def test_questions_wait_while_another_thread_imports_torch() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTING], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -157,8 +157,11 @@ class TorchMemory(NumpyMemory):
     @property
     def error_bounds(self) -> ErrorBounds:
         """Error bounds of the products, in the precision that torch is set to."""
-        torch = sys.modules.get("torch")
-        precision = "highest" if torch is None else torch.get_float32_matmul_precision()
+        precision = "highest"
+        if "torch" in sys.modules:
+            import torch  # waits while another thread imports it
+
+            precision = torch.get_float32_matmul_precision()
         known: ErrorBounds | None = self.__dict__.get("_error_bounds")
         if known is None or known.precision != precision:
             known = ErrorBounds(self.vectors.all(), self.metric_, precision)

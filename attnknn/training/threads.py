@@ -30,8 +30,9 @@ def n_threads() -> int:
     >>> n_threads() >= 1
     True
     """
-    torch = sys.modules.get("torch")
-    if torch is not None:
+    if "torch" in sys.modules:
+        import torch  # waits while another thread imports it
+
         return int(torch.get_num_threads())
     chosen = os.environ.get("OMP_NUM_THREADS", "")
     return max(1, int(chosen)) if chosen.isdecimal() else available_cores()
