@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Tests keep to one thread each, so two files run at once.
 TWO_AT_ONCE := -n 2 --dist loadfile
 
-.PHONY: demo test test-slow mutants check format docs wheel-test bench bench-vit bench-natten test-natten tables fuzz chaos clean
+.PHONY: demo explorer explorer-check test test-slow mutants check format docs wheel-test bench bench-vit bench-natten test-natten tables fuzz chaos clean
 
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -13,6 +13,19 @@ TWO_AT_ONCE := -n 2 --dist loadfile
 
 demo: .venv/installed
 	$(BIN)/attnknn demo --force
+
+# The page of `attnknn serve`, built into the package; only who changes explorer/ needs Node 20 or later.
+explorer/node_modules/installed: explorer/package.json explorer/package-lock.json
+	cd explorer && npm ci --no-audit --no-fund
+	touch $@
+
+explorer: explorer/node_modules/installed
+	cd explorer && npm run check && npm run build
+
+# Types are right, and the committed page is what the sources build.
+explorer-check: explorer
+	git status --short attnknn/serving/page
+	test -z "$$(git status --porcelain attnknn/serving/page)"
 
 test: .venv/installed
 	$(BIN)/python -m pytest -q $(TWO_AT_ONCE)
@@ -91,4 +104,4 @@ chaos: .venv/installed
 	ATTNKNN_CHAOS=3 ATTNKNN_CHAOS_OUT=benchmarks/results/chaos.json $(BIN)/python -m pytest -q -m slow tests/storage/test_chaos.py -n 2
 
 clean:
-	rm -rf .venv .venv-images .venv-natten build dist docs/_build docs/api docs/gallery *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-images .venv-natten explorer/node_modules build dist docs/_build docs/api docs/gallery *.egg-info .pytest_cache .mypy_cache .ruff_cache
