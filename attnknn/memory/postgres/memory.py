@@ -134,6 +134,13 @@ class PostgresMemory(Memory):
         Number of the edit that the entries are read after.
     reason_ : str
         How entries are searched and why.
+
+    Examples
+    --------
+    >>> memory = PostgresMemory("postgres://ann:secret@db.example/data?model=churn")
+    >>> memory
+    PostgresMemory(address='postgres://ann@db.example/data?model=churn')
+    >>> memory.open().search(queries, 5)  # doctest: +SKIP
     """
 
     derived: ClassVar[tuple[str, ...]] = (*Memory.derived, "_connections")
@@ -234,30 +241,15 @@ class PostgresMemory(Memory):
         self._take(_State(known.version, every[order], joined.take(order)), known.width)
         return True
 
-    def kept_since(self, before: PostgresMemory) -> Integers | None:
-        """Positions in an earlier state of the entries that this state begins with.
-
-        Parameters
-        ----------
-        before : PostgresMemory
-
-        Returns
-        -------
-        ndarray or None
-            None if no entry was removed.
-        """
-        stays = np.isin(before.vectors.keys, self.vectors.keys)  # type: ignore[attr-defined]
-        return None if stays.all() else np.flatnonzero(stays)
-
     def commit(self, classes: list[str] | None = None) -> None:
         """Write the edits since the last commit in one transaction; the first one gives the name.
+
+        Edits of other processes that were made in between stay, and are read.
 
         Parameters
         ----------
         classes : list of str, default=None
             What the label codes mean, as JSON; None stores the codes.
-
-        Edits of other processes that were made in between stay, and are read.
 
         Raises
         ------
