@@ -22,7 +22,7 @@ import numpy as np
 from attnknn.memory import Entries, PostgresMemory, make_entries
 from attnknn.memory.postgres.binary_rows import END, HEADER
 
-WIDTH, CLUSTERS, K, N_RECALL = 64, 1000, 64, 100
+WIDTH, CLUSTERS, K, N_RECALL = 64, 1000, 64, 300
 RESULTS = Path(__file__).parent / "results" / "scale.json"
 
 
@@ -30,7 +30,7 @@ def main() -> None:
     """Load, open and search, and print the ratios."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rows", type=int, default=200_000)
-    parser.add_argument("--queries", type=int, default=200)
+    parser.add_argument("--queries", type=int, default=300)
     parser.add_argument("--address", default="", help="of a database with pgvector")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--client", default="", help=argparse.SUPPRESS)

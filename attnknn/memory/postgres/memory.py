@@ -27,7 +27,7 @@ from attnknn.registry import register
 
 QUERIES = 64  # sent at once
 ROUNDING = 2.0**-23  # of one operation of the server, which computes distances in float32
-N_PROBES = 100
+N_PROBES = 300  # a search that ends in a wrong region misses all neighbors, but is rare
 PROBED_NEIGHBORS = 64
 WIDTHS = (40, 100, 200, 400, 800)  # of the HNSW search, the cheapest first
 COLUMNS = ("labels", "sample_weight", "decay", "held_out")
@@ -622,10 +622,8 @@ class PostgresMemory(Memory):
 
     def _measured_width(self) -> tuple[int | None, str]:
         n, best = len(self), 0.0
-        rows = np.random.default_rng(0).choice(n, size=min(N_PROBES, n), replace=False)
-        rows.sort()
-        queries = self.vectors[rows]
         k = min(PROBED_NEIGHBORS, n)
+        queries = self._probes(k)
         expected = self.find_nearest(queries, k, None)[1][:, -1]
         for width in WIDTHS:
             self._search_width = width
@@ -638,6 +636,16 @@ class PostgresMemory(Memory):
             f"Search is exact: the index finds {best:.1%} of the {k} nearest of {n:,} entries, "
             f"too few for `recall={self.recall}`."
         )
+
+    def _probes(self, k: int) -> Vectors:
+        """Vectors like the entries, but none of them: an index finds what it holds too easily."""
+        generator = np.random.default_rng(0)
+        rows = generator.choice(len(self), size=min(N_PROBES, len(self)), replace=False)
+        rows.sort()
+        near = self.find_nearest(self.vectors[rows], k, None)[0]
+        two = generator.integers(0, k, (2, len(rows)))
+        one, other = (self.vectors[near[np.arange(len(rows)), column]] for column in two)
+        return self.vectors[rows] + (one - other) / np.float32(np.sqrt(2.0))
 
     def _found(self) -> Collection:
         parsed = self._parsed()
