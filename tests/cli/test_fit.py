@@ -193,7 +193,9 @@ def test_every_short_name_of_the_library_can_be_chosen() -> None:
 
     choices = {option.name: getattr(option.type, "choices", ()) for option in command.fit.params}
     assert set(choices["attention"]) == {"auto", *registered("attention")}
-    assert set(choices["memory"]) == set(registered("memory"))
+    by_address = {name for name, cls in registered("memory").items() if cls.is_shared}
+    assert by_address == {"postgres"}
+    assert set(choices["memory"]) == set(registered("memory")) - by_address
     alone = set(registered("encoder")) - {"union"}  # which joins others
     assert set(choices["encoder"]) == {"auto", *alone}
 
