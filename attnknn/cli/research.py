@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 CLAIMS = (
     *("main", "k-sweep", "noise", "imbalance", "shots", "shift"),
-    *("ablation", "training", "index", "theory", "overhead"),
+    *("ablation", "projections", "training", "index", "theory", "overhead"),
 )
 PRESETS = ("experiments-1-3", "experiment-4", "experiment-5", "experiment-6")
 AXES = {  # folder name: label of the axis, and whether it is logarithmic
@@ -185,17 +185,18 @@ def experiment(
 
     \b
     STUDY is one of:
-      main       all methods on the same embeddings
-      k-sweep    several numbers of neighbors
-      noise      wrong training labels
-      imbalance  classes that are rare in training
-      shots      few training rows per class
-      shift      corrupted test images
-      ablation   learned attention without single parts of it
-      training   encoders trained in other ways, and a CNN of its own
-      index      time, recall and size of indexes for neighbor search
-      theory     bounds of the theory compared with measured values
-      overhead   time per prediction of each kind of attention
+      main         all methods on the same embeddings
+      k-sweep      several numbers of neighbors
+      noise        wrong training labels
+      imbalance    classes that are rare in training
+      shots        few training rows per class
+      shift        corrupted test images
+      ablation     learned attention without single parts of it
+      projections  one projection and distances, or two and dot products
+      training     encoders trained in other ways, and a CNN of its own
+      index        time, recall and size of indexes for neighbor search
+      theory       bounds of the theory compared with measured values
+      overhead     time per prediction of each kind of attention
     """
     from attnknn.research.experiments.study import Study, measure
 

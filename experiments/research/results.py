@@ -157,11 +157,17 @@ def _filled(stored: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, An
     return {**usual, **stored, **nested}
 
 
+def _network(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """The stored settings of a network, as they would be stored now."""
+    known = {name: value for name, value in stored.items() if name != "cut" or value}
+    return _filled(known, plain(USUAL.settings))  # `cut` described presets, and is empty elsewhere
+
+
 def _check_settings(
     path: Path, settings: Mapping[str, Any], asked: Mapping[str, Any], *, is_same: bool = True
 ) -> None:
     if settings.get("network"):
-        settings = {**settings, "network": _filled(settings["network"], plain(USUAL.settings))}
+        settings = {**settings, "network": _network(settings["network"])}
     holds = all(name in settings and settings[name] == value for name, value in asked.items())
     if not (is_same and holds):
         raise InvalidInputError(
