@@ -38,8 +38,8 @@ TASKS, CHOOSING, QUERIES = 40, 10, 10  # tasks a seed to test and to choose on; 
 OURS, CENTROID, DISTANCE = "meta-learned attention", "nearest centroid", "distance attention"
 FITTED, LOGISTIC = "distance attention, fitted in the task", "logistic regression"
 METHODS = (OURS, CENTROID, DISTANCE, FITTED, LOGISTIC)
-FACTORS = (0.01, 0.03, 0.1, 0.3)  # temperatures, of the typical squared distance
-STRENGTHS = (0.1, 1.0, 10.0)  # C of logistic regression
+FACTORS = (0.01, 0.03, 0.1, 0.3, 1.0)  # temperatures, of the typical squared distance
+STRENGTHS = (0.1, 1.0, 10.0, 100.0, 1000.0)  # C of logistic regression
 # Numbers of test classes, and tasks (way, shot).
 SETS = {
     "digits": (3, ((3, 1), (3, 5))),
