@@ -126,13 +126,12 @@ async def ask(port: int, bodies: list[bytes], first: int, until: float, load: Lo
         connection.close()
 
 
-async def edit(port: int, until: float, done: list[int], ids: list[Any], labels: list[Any]) -> None:
+async def edit(port: int, until: float, done: list[int], changes: list[dict[str, Any]]) -> None:
     """A client that changes the label of an entry every second."""
     connection = await Connection(port).open()
     while time.perf_counter() < until:
         turn = len(done)
-        entry = {"id": ids[turn % len(ids)], "label": labels[(turn * 7 + 1) % len(labels)]}
-        body = json.dumps({"entries": [entry], "by": f"edit {turn}"}).encode()
+        body = json.dumps({"entries": [changes[turn]], "by": f"edit {turn}"}).encode()
         status, content = await connection.post("/api/edits/relabel", body)
         if status != 200:
             raise RuntimeError(f"An edit failed: {content.decode()}")
@@ -215,7 +214,11 @@ def measure(model: Path, args: Any) -> dict[str, Any]:
     texts, _ = texts_and_labels()
     bodies = [json.dumps({"rows": [text]}).encode() for text in texts[:5000]]
     clf = AttnKNNClassifier.load(model)
-    ids, labels = clf.memory_.entries.ids.tolist(), clf.classes_.tolist()
+    entries, classes = clf.memory_.entries, np.roll(clf.classes_, -1)  # another label for each
+    changes = [
+        {"id": one, "label": label}
+        for one, label in zip(entries.ids.tolist(), classes[entries.labels].tolist(), strict=True)
+    ]
     edits: list[int] = []
     ours, bare = Load(), Load()
     serve = ["-m", "attnknn", "serve", str(model), "--port", str(args.port)]
@@ -231,7 +234,7 @@ def measure(model: Path, args: Any) -> dict[str, Any]:
         with server(["-c", BARE, str(answer), str(args.port + 1)], args.port + 1):
             for _ in range(args.rounds):
                 bare.add(asyncio.run(drive(args.port + 1, bodies, args)))
-                editor = lambda until: edit(args.port, until, edits, ids, labels)  # noqa: E731
+                editor = lambda until: edit(args.port, until, edits, changes)  # noqa: E731
                 ours.add(asyncio.run(drive(args.port, bodies, args, editor)))
                 memory.append(resident(process))
                 print(f"{len(memory) - 1}: {memory[-1]:.0f} MB", file=sys.stderr)
