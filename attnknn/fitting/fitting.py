@@ -402,20 +402,15 @@ class Fitting:
         left_out = left_out.with_trust(trust)
         left_out, is_trained_on = self._split(left_out, learned)
         interrupted = self._train(learned, left_out, first_look, by_distance, is_trained_on)
-        held_out_rows = left_out.part(~is_trained_on)
-        if k < self.k:
-            step = -(-len(held_out_rows) * self.k // MAX_HELD_OUT_PAIRS)
-            held_out_rows = leave_one_out_batch(
-                self.memory, self.counts, self.k, held_out_rows.rows[::step]
-            ).with_trust(trust)
+        compared = self._with_all_neighbors(left_out.part(~is_trained_on), k, trust)
         if self.settings.calibration is not None:
-            attention.fit_parameters(_ScalarFit(self, attention, held_out_rows))
+            attention.fit_parameters(_ScalarFit(self, attention, compared))
         if k < self.k:
-            k = self._best_k(attention, held_out_rows)
-            held_out_rows = held_out_rows.nearest(k)
+            k = self._best_k(attention, compared)
+        held_out_rows = compared.nearest(k)
         fitted = self._calibrate(attention, held_out_rows, by_distance)
-        shares = distance.answer_left_out(held_out_rows).shares
-        gains = distance.calibration.losses(shares, held_out_rows.own) - fitted.losses
+        shares = distance.answer_left_out(compared).shares
+        gains = distance.calibration.losses(shares, compared.own) - fitted.losses
         comparison = _Comparison.of(gains, held_out_rows.groups, fitted, interrupted)
         if not (is_requested or comparison.is_better):
             reason = f"learned weights are not significantly better, {comparison.words}"
@@ -428,6 +423,16 @@ class Fitting:
         why = "requested" if is_requested else "significantly better"
         reason = f"{why}, {comparison.words}"
         return replace(self._fit_of(model, held_out_rows, reason, held_out), trust=trust)
+
+    def _with_all_neighbors(
+        self, held_out: LeaveOneOutBatch, k: int, trust: Trust | None
+    ) -> LeaveOneOutBatch:
+        """Rows that have K neighbors with as many as may vote; fewer rows where that is much."""
+        if k == self.k:
+            return held_out
+        step = -(-len(held_out) * self.k // MAX_HELD_OUT_PAIRS)
+        rows = held_out.rows[::step]
+        return leave_one_out_batch(self.memory, self.counts, self.k, rows).with_trust(trust)
 
     def left_out(self, held_out: Booleans | None) -> LeaveOneOutBatch:
         """A sample of held-out entries with their neighbors: enough for a few scalars."""

@@ -20,6 +20,7 @@ from attnknn.calibration.fitting import MAX_NEIGHBORS_FOR_NOISE, UNCERTAIN
 from attnknn.encoders import ImageEncoder, LearnedTableEncoder, TfidfEncoder
 from attnknn.encoders.image import ImageTraining
 from attnknn.fitting.fitting import MAX_NEIGHBORS_TO_LEARN, FitSettings, Fitting, _halvings
+from attnknn.model import FittedModel
 from attnknn.research.evaluation.corruption import symmetric_noise
 from attnknn.training import TrainConfig
 
@@ -301,6 +302,25 @@ def test_more_neighbors_vote_by_learned_weights_than_they_were_trained_on(rng):
     assert clf.n_neighbors_ > MAX_NEIGHBORS_TO_LEARN
     assert reports[1].log_loss < reports[0].log_loss
     assert 0.1 < clf.held_out_.mean() < 0.2
+
+
+def test_distance_is_compared_with_all_the_neighbors_that_it_chose(rng, monkeypatch):
+    X = rng.normal(size=(800, 3))
+    y = (rng.random(800) < 0.3 + 0.4 * (X[:, 0] > 0)).astype(int)
+    seen = []
+    answer = FittedModel.answer_left_out
+
+    def noted(model, left_out):
+        seen.append((model.n_neighbors, left_out.batch.neighbors.mask.shape[1]))
+        return answer(model, left_out)
+
+    monkeypatch.setattr(FittedModel, "answer_left_out", noted)
+    monkeypatch.setattr(Fitting, "_best_k", lambda _, a, __: 8 if "Learned" in str(a) else 400)
+    attention = LearnedAttention(terms=(), trust=False, training=TrainConfig(epochs=1))
+    clf = AttnKNNClassifier(400, encoder="identity", attention=attention, random_state=0)
+    clf.fit(X, y)
+    assert clf.n_neighbors_ == 8
+    assert seen[0] == (400, 400)
 
 
 @pytest.mark.parametrize("n_neighbors", [64, 400])
